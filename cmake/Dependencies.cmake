@@ -1,0 +1,10 @@
+# What the core is built from. All of it is private to the library: none of our public headers includes any of it.
+find_package(Threads REQUIRED)
+find_package(hwy REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET GLOBAL hwloc)

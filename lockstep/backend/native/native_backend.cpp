@@ -1,0 +1,338 @@
+#include "lockstep/backend/native/native_backend.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "lockstep/backend/native/forked.h"
+#include "lockstep/backend/native/native_work.h"
+#include "lockstep/base/log.h"
+
+namespace lockstep {
+namespace {
+
+// A peer that is gone is only to blame when it is still missing after this: what it had sent may be on its
+// way.
+constexpr std::uint64_t settle_ns = 20'000'000;
+// A peer that died although no work waits for it directly is blamed after this: the one waited for may wait
+// for it.
+constexpr std::uint64_t indirect_ns = 300'000'000;
+
+std::uint32_t number_of(const std::string& name) {  // FNV-1a
+  std::uint32_t hash = 2166136261U;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
+  return hash;
+}
+
+std::string seconds(std::chrono::nanoseconds duration) {
+  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+  return milliseconds % 1000 == 0 ? std::to_string(milliseconds / 1000) + " s"
+                                  : std::to_string(milliseconds) + " ms";
+}
+
+const char* remedy(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::mismatch:
+      return "make all ranks call the same operations with the same sizes in the same order";
+    case ErrorCode::timeout: return "see what that rank is doing, or raise LOCKSTEP_TIMEOUT";
+    case ErrorCode::peer_lost:
+      return "look at what that rank printed last, and start again from the last checkpoint";
+    default: return "start again from the last checkpoint";
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<NativeBackend> NativeBackend::make(NativeOptions options) {
+  const std::shared_ptr<NativeBackend> backend(new NativeBackend(std::move(options)));
+  backend->options_.progress->attach(*backend);
+  return backend;
+}
+
+NativeBackend::NativeBackend(NativeOptions options)
+    : options_(std::move(options)),
+      arena_(std::make_shared<Arena>(options_.region, options_.region_rank)),
+      plans_(options_.rank, static_cast<int>(options_.world_of.size()),
+             {.one_host = options_.one_host, .slot_bytes = slot_bytes}, options_.tuning),
+      group_number_(number_of(options_.name)) {
+  watch_for_forks();
+  if (options_.one_host) {
+    arrivals_.emplace(options_.region, options_.rank, ranks(), options_.page->doorbell());
+  }
+}
+
+NativeBackend::~NativeBackend() { options_.progress->detach(*this); }
+
+void NativeBackend::leave() {
+  if (is_forked_child()) return;
+  const auto lock = options_.progress->lock();
+  options_.transport->say_goodbye();
+}
+
+std::unique_ptr<NativeTask> NativeBackend::take_task() {
+  if (idle_tasks_.empty()) return std::make_unique<NativeTask>(*this);
+  auto task = std::move(idle_tasks_.back());
+  idle_tasks_.pop_back();
+  return task;
+}
+
+void NativeBackend::recycle(std::unique_ptr<NativeTask> task) {
+  const auto lock = options_.progress->lock();
+  std::erase(active_, task.get());
+  idle_tasks_.push_back(std::move(task));
+}
+
+std::unique_ptr<PendingWork> NativeBackend::submit(const Request& request) {
+  if (is_forked_child()) {
+    throw_invalid_argument(
+        std::string(to_string(request.signature.operation)) +
+        " in a process that was forked after lockstep::init(): only the process that called init() "
+        "may use its groups; fork before init(), or start ranks with `lockstep run`");
+  }
+  Signature signature = request.signature;
+  if (const auto offset = arena_->offset_of({request.output, request.output_bytes});
+      offset && options_.one_host) {
+    signature.in_arena = 1;
+    signature.arena_offset = *offset;
+  }
+  const auto lock = options_.progress->lock();
+  std::uint64_t* counter = &next_collective_;
+  if (signature.operation == Operation::send) counter = &next_sent_[request.peer];
+  if (signature.operation == Operation::receive) counter = &next_received_[request.peer];
+  if (failure_) throw make_error(signature, *counter);
+  auto task = take_task();
+  task->begin(request, signature, (*counter)++);
+  active_.push_back(task.get());
+  advance();
+  if (!active_.empty()) options_.progress->wake_thread();
+  return std::make_unique<NativeWork>(shared_from_this(), std::move(task));
+}
+
+void NativeBackend::poll() { options_.progress->poll(); }
+
+std::uint64_t NativeBackend::own_work_ns() const { return options_.progress->own_work_ns().load(); }
+
+Arena::Block NativeBackend::allocate(std::size_t bytes) { return arena_->allocate(bytes); }
+
+Link& NativeBackend::link(int peer, Purpose purpose) {
+  const auto found = links_.find({peer, purpose});
+  if (found != links_.end()) return found->second;
+  return links_.emplace(std::pair(peer, purpose), Link(options_.transport->channel(peer, purpose)))
+      .first->second;
+}
+
+bool NativeBackend::advance_links() {
+  bool moved = false;
+  for (auto& [key, link] : links_) {
+    if (!link.is_sending() && !link.is_receiving()) continue;
+    moved = link.advance() || moved;
+    if (const auto& unexpected = link.unexpected()) {
+      throw mismatch(world_rank(rank()), unexpected->expected, unexpected->sequence, world_rank(key.first),
+                     unexpected->arrived.signature, unexpected->arrived.sequence);
+    }
+  }
+  return moved;
+}
+
+bool NativeBackend::advance() {
+  bool moved = false;
+  std::uint64_t own_work_ns = 0;
+  try {
+    moved = advance_links();
+    bool may_use_channels = true;
+    for (std::size_t index = 0; index < active_.size();) {
+      NativeTask& task = *active_[index];
+      if (task.advance(may_use_channels, own_work_ns)) {
+        moved = true;
+        task.waiting_since_ns = 0;
+      }
+      may_use_channels = may_use_channels && !task.holds_channels();
+      if (task.is_over()) {
+        finish(task);
+        active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(index));
+      } else {
+        ++index;
+      }
+    }
+  } catch (const Error& error) {
+    const bool ours = error.code() == ErrorCode::mismatch;
+    fail({error.code(), ours ? -1 : error.peer().value_or(-1), world_rank(rank()), error.what()});
+    moved = true;
+  }
+  if (own_work_ns > 0) options_.progress->own_work_ns() += own_work_ns;
+  if (active_.empty() && told_waiting_) {
+    options_.transport->tell_waiting(-1);
+    told_waiting_ = false;
+  }
+  return moved;
+}
+
+void NativeBackend::finish(NativeTask& task) {
+  if (!task.is_message() && !failure_) complete(task.number);
+  if (options_.recorder == nullptr) return;
+  const bool short_path = task.arrived_ns != 0 && task.plan && task.plan->choice.name == "one_shot";
+  trace::CollectiveEvent event{};
+  event.sequence = task.number;
+  event.elements = task.signature.elements;
+  event.begin_ns = task.begin_ns;
+  event.end_ns = short_path ? task.arrived_ns : trace::now_ns();
+  event.arrived_ns = task.arrived_ns != 0 ? task.arrived_ns : event.end_ns;
+  event.group = group_number_;
+  event.operation = task.signature.operation;
+  event.dtype = task.signature.dtype;
+  event.reduce_op = task.signature.reduce_op;
+  event.failed = task.state == NativeTask::State::failed ? 1 : 0;
+  if (task.plan) task.plan->choice.name.copy(event.algorithm, sizeof(event.algorithm));
+  options_.recorder->record(event);
+}
+
+void NativeBackend::complete(std::uint64_t number) {
+  if (number == completed_through_ && completed_.empty()) {
+    ++completed_through_;
+  } else {
+    const std::size_t index = number - completed_through_;
+    if (completed_.size() <= index) completed_.resize(index + 1);
+    completed_[index] = true;
+    while (!completed_.empty() && completed_.front()) {
+      completed_.pop_front();
+      ++completed_through_;
+    }
+  }
+  if (arrivals_) arrivals_->complete_through(completed_through_);
+}
+
+std::string NativeBackend::names(const std::vector<int>& ranks) const {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t index = 0; index < ranks.size(); ++index) {
+    text += (index == 0 ? "" : ", ") + std::to_string(world_rank(ranks[index]));
+  }
+  return text;
+}
+
+void NativeBackend::fail(FirstCause::Cause cause) {
+  if (failure_) return;
+  options_.region->first_cause().set(cause);
+  if (auto earlier = options_.region->first_cause().get()) cause = std::move(*earlier);
+  failure_ = cause;
+  arena_->quarantine();
+  options_.transport->tell_failure(cause);
+  for (NativeTask* task : active_) {
+    task->set_failed();
+    finish(*task);
+  }
+  active_.clear();
+}
+
+Error NativeBackend::make_error(const Signature& signature, std::uint64_t number) const {
+  const std::string call = to_string(signature);
+  const std::size_t name_end = std::min(call.find(' '), call.size());
+  const std::string text = call.substr(0, name_end) + " #" + std::to_string(number) + call.substr(name_end) +
+                           " in group \"" + options_.name + "\": " + failure_->text +
+                           "; the group is closed: " + remedy(failure_->code);
+  return Error(failure_->code, text,
+               failure_->culprit >= 0 ? std::optional(failure_->culprit) : std::nullopt);
+}
+
+Error NativeBackend::error_of(const NativeTask& task) const {
+  const auto lock = options_.progress->lock();
+  return make_error(task.signature, task.number);
+}
+
+void NativeBackend::abandon(const NativeTask& task) noexcept {
+  const auto lock = options_.progress->lock();
+  if (task.is_over()) return;
+  const int me = world_rank(rank());
+  fail({ErrorCode::peer_lost, me, me,
+        "rank " + std::to_string(me) + " gave up " + std::string(to_string(task.signature.operation)) + " #" +
+            std::to_string(task.number) + ": an exception there ended it early"});
+}
+
+void NativeBackend::look() {
+  if (failure_ || active_.empty()) return;
+  std::vector<int> missing;
+  for (NativeTask* task : active_) {
+    const auto more = task->missing();
+    missing.insert(missing.end(), more.begin(), more.end());
+  }
+  if (!missing.empty()) {
+    options_.transport->tell_waiting(missing.front());
+    told_waiting_ = true;
+  }
+  look_at_peers(missing);
+  for (std::size_t index = 0; index < active_.size() && !failure_; ++index) look_at_clock(*active_[index]);
+}
+
+void NativeBackend::look_at_peers(const std::vector<int>& missing) {
+  for (const PeerNews& news : options_.transport->look()) {
+    if (news.kind == PeerNews::Kind::failed) return fail(news.cause);
+    const std::uint64_t now = trace::now_ns();
+    const std::uint64_t since = gone_since_ns_.emplace(news.rank, now).first->second;
+    const bool is_missing = std::find(missing.begin(), missing.end(), news.rank) != missing.end();
+    const bool counts = is_missing || news.kind == PeerNews::Kind::died;
+    if (counts && now - since >= (is_missing ? settle_ns : indirect_ns)) return fail(loss(news));
+  }
+}
+
+FirstCause::Cause NativeBackend::loss(const PeerNews& news) const {
+  const int culprit = world_rank(news.rank);
+  // What the launcher saw of it, a signal or an exit code, says more than that it is gone.
+  if (auto seen = options_.page->first_cause().get(); seen && seen->culprit == culprit) return *seen;
+  const std::string who = "rank " + std::to_string(culprit);
+  if (news.kind == PeerNews::Kind::left) {
+    return {ErrorCode::peer_lost, culprit, world_rank(rank()),
+            who + " left the job while others still needed it"};
+  }
+  const int page_rank = options_.page_rank[static_cast<std::size_t>(news.rank)];
+  const int pid = page_rank < 0 ? 0 : options_.page->status(page_rank).pid.load();
+  return {ErrorCode::peer_lost, culprit, world_rank(rank()),
+          who + (pid > 0 ? " (pid " + std::to_string(pid) + ")" : "") + " died"};
+}
+
+std::vector<int> NativeBackend::culprits(const std::vector<int>& missing) {
+  std::vector<int> found;
+  for (const int rank : missing) {
+    int last = rank;
+    for (int hops = 0; hops < ranks(); ++hops) {
+      const auto next = options_.transport->awaited_by(last);
+      if (!next) break;
+      if (*next == this->rank() || hops + 1 == ranks()) {
+        last = rank;  // they wait for each other: name the one we wait for
+        break;
+      }
+      last = *next;
+    }
+    if (std::find(found.begin(), found.end(), last) == found.end()) found.push_back(last);
+  }
+  // Those that wait for another of them are not to blame.
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+void NativeBackend::look_at_clock(NativeTask& task) {
+  const std::vector<int> missing = task.missing();
+  const std::uint64_t now = trace::now_ns();
+  if (task.waiting_since_ns == 0) task.waiting_since_ns = now;
+  const auto waited = std::chrono::nanoseconds(now - task.waiting_since_ns);
+  if (missing.empty()) return;
+  if (waited >= options_.timeout) {
+    const auto guilty = culprits(missing);
+    const int one = guilty.size() == 1 ? world_rank(guilty.front()) : -1;
+    return fail({ErrorCode::timeout, one, world_rank(rank()),
+                 names(guilty) + " did not arrive within " + seconds(options_.timeout)});
+  }
+  if (!task.warned && waited >= options_.warn_after) {
+    task.warned = true;
+    log::warning(to_string(task.signature) + " #" + std::to_string(task.number) + " in group \"" +
+                 options_.name + "\" has waited " + seconds(options_.warn_after) + " for " + names(missing) +
+                 "; it fails after " +
+                 (options_.timeout == std::chrono::nanoseconds::max() ? "ever" : seconds(options_.timeout)));
+  }
+}
+
+void NativeBackend::add_wait_descriptors(std::vector<pollfd>& descriptors) {
+  const auto mine = options_.transport->wait_descriptors();
+  descriptors.insert(descriptors.end(), mine.begin(), mine.end());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,101 @@
+// Our own engine: collectives as schedules over arenas, shared-memory rings and sockets.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/backend/backend.h"
+#include "lockstep/backend/native/native_task.h"
+#include "lockstep/execute/plan.h"
+#include "lockstep/execute/progress.h"
+#include "lockstep/trace/recorder.h"
+
+namespace lockstep {
+
+struct NativeOptions {
+  std::string name;  ///< of the group, as in messages
+  int rank = 0;
+  std::vector<int> world_of;  ///< group rank -> world rank; its size is the group's
+  bool one_host = true;
+  std::shared_ptr<HostRegion> region;  ///< of the ranks on this host
+  int region_rank = 0;                 ///< this rank's number in it
+  std::shared_ptr<ControlPage> page;
+  std::vector<int> page_rank;  ///< group rank -> number in the page; -1: another host
+  std::unique_ptr<Transport> transport;
+  std::shared_ptr<Progress> progress;
+  trace::Recorder* recorder = nullptr;
+  Tuning tuning;
+  std::chrono::nanoseconds timeout{};
+  std::chrono::nanoseconds warn_after{};
+};
+
+class NativeBackend final : public Backend,
+                            public Engine,
+                            public std::enable_shared_from_this<NativeBackend> {
+ public:
+  static std::shared_ptr<NativeBackend> make(NativeOptions options);
+  ~NativeBackend() override;
+
+  std::unique_ptr<PendingWork> submit(const Request& request) override;
+  void poll() override;
+  std::uint64_t own_work_ns() const override;
+  Arena::Block allocate(std::size_t bytes) override;
+  void leave() override;
+
+  // Engine, under the progress lock.
+  bool advance() override;
+  bool is_idle() const override { return active_.empty(); }
+  void look() override;
+  void add_wait_descriptors(std::vector<pollfd>& descriptors) override;
+
+  // For NativeTask, under the progress lock.
+  Link& link(int peer, Purpose purpose);
+  Arrivals* arrivals() { return arrivals_ ? &*arrivals_ : nullptr; }
+  HostRegion& region() { return *options_.region; }
+  PlanCache& plans() { return plans_; }
+  int rank() const { return options_.rank; }
+  int ranks() const { return static_cast<int>(options_.world_of.size()); }
+  int world_rank(int rank) const { return options_.world_of[static_cast<std::size_t>(rank)]; }
+
+  // For NativeWork.
+  Progress& progress() { return *options_.progress; }
+  void recycle(std::unique_ptr<NativeTask> task);
+  /// Why this task failed.
+  Error error_of(const NativeTask& task) const;
+  void abandon(const NativeTask& task) noexcept;
+
+ private:
+  explicit NativeBackend(NativeOptions options);
+  std::unique_ptr<NativeTask> take_task();
+  bool advance_links();
+  void finish(NativeTask& task);
+  void complete(std::uint64_t number);
+  void fail(FirstCause::Cause cause);
+  Error make_error(const Signature& signature, std::uint64_t number) const;
+  void look_at_peers(const std::vector<int>& missing);
+  void look_at_clock(NativeTask& task);
+  FirstCause::Cause loss(const PeerNews& news) const;
+  std::vector<int> culprits(const std::vector<int>& missing);
+  std::string names(const std::vector<int>& ranks) const;
+
+  NativeOptions options_;
+  std::shared_ptr<Arena> arena_;
+  std::optional<Arrivals> arrivals_;
+  PlanCache plans_;
+  std::map<std::pair<int, Purpose>, Link> links_;
+  std::deque<NativeTask*> active_;  // in the order of submission
+  std::vector<std::unique_ptr<NativeTask>> idle_tasks_;
+  std::uint64_t next_collective_ = 0;
+  std::map<int, std::uint64_t> next_sent_, next_received_;  // by peer
+  std::deque<bool> completed_;                              // from completed_through_ on
+  std::uint64_t completed_through_ = 0;
+  std::uint32_t group_number_;
+  std::optional<FirstCause::Cause> failure_;
+  std::map<int, std::uint64_t> gone_since_ns_;  // peers that died or left, by rank
+  bool told_waiting_ = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,76 @@
+// One call of a group under way: it announces itself, learns what the others called and where their buffers
+// are, gets its plan and runs it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "lockstep/backend/backend.h"
+#include "lockstep/execute/execution.h"
+#include "lockstep/execute/plan.h"
+
+namespace lockstep {
+
+class NativeBackend;
+
+class NativeTask final : public Surroundings {
+ public:
+  enum class State {
+    queued,     ///< its lane is still in use
+    announced,  ///< waits for everybody's announcement
+    planned,    ///< uses channels: waits for earlier works that do
+    running,
+    complete,
+    failed,
+  };
+
+  explicit NativeTask(NativeBackend& backend) : backend_(backend) {}
+
+  void begin(const Request& request, Signature signature, std::uint64_t number);
+  /// Takes what steps it can; true if there were any. `may_use_channels`: no earlier work is in the way.
+  /// Throws Error.
+  bool advance(bool may_use_channels, std::uint64_t& own_work_ns);
+  void set_failed() { state = State::failed; }
+
+  bool is_over() const { return state == State::complete || state == State::failed; }
+  bool is_message() const {
+    return signature.operation == Operation::send || signature.operation == Operation::receive;
+  }
+  /// Whether later works that use channels have to wait for this one.
+  bool holds_channels() const {
+    return !is_message() && !is_over() && (!plan || plan->schedule.uses_channels());
+  }
+  /// Ranks without which it cannot go on now.
+  std::vector<int> missing() const;
+
+  Link& link(int peer) override;
+  void arrive(std::uint32_t stage) override;
+  bool await(std::uint32_t stage) override;
+
+  State state = State::queued;
+  Signature signature;
+  std::uint64_t number = 0;
+  std::shared_ptr<const Plan> plan;
+  std::uint64_t begin_ns = 0, arrived_ns = 0;
+  std::uint64_t waiting_since_ns = 0;  ///< first look after the last progress; 0: none yet
+  bool warned = false;
+
+ private:
+  bool leave_queue();
+  bool learn_plan();
+  void run();
+  void bind();
+  void compare_signatures() const;
+
+  NativeBackend& backend_;
+  Request request_;
+  Execution execution_;
+  bool compared_ = false;
+};
+
+/// Mismatch between two ranks' calls, naming both by their world ranks.
+Error mismatch(int rank, const Signature& called, std::uint64_t number, int other_rank,
+               const Signature& other_called, std::uint64_t other_number);
+
+}  // namespace lockstep

@@ -1,0 +1,47 @@
+// The transport of a group that spans hosts: rings to the ranks on this host, sockets to all others.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "lockstep/transport/channel.h"
+
+namespace lockstep {
+
+class SplitTransport final : public Transport {
+ public:
+  /// `local_of`: group rank -> number on this host, -1: elsewhere.
+  SplitTransport(std::vector<int> local_of, std::unique_ptr<Transport> near, std::unique_ptr<Transport> far)
+      : local_of_(std::move(local_of)), near_(std::move(near)), far_(std::move(far)) {}
+
+  Channel& channel(int peer, Purpose purpose) override { return to(peer).channel(peer, purpose); }
+  std::vector<PeerNews> look() override {
+    auto news = near_->look();
+    const auto more = far_->look();
+    news.insert(news.end(), more.begin(), more.end());
+    return news;
+  }
+  void tell_failure(const FirstCause::Cause& cause) override {
+    near_->tell_failure(cause);
+    far_->tell_failure(cause);
+  }
+  void tell_waiting(int rank) override {
+    near_->tell_waiting(rank);
+    far_->tell_waiting(rank);
+  }
+  std::optional<int> awaited_by(int rank) override { return to(rank).awaited_by(rank); }
+  void say_goodbye() override {
+    near_->say_goodbye();
+    far_->say_goodbye();
+  }
+  std::vector<pollfd> wait_descriptors() override { return far_->wait_descriptors(); }
+
+ private:
+  Transport& to(int rank) const { return local_of_[static_cast<std::size_t>(rank)] >= 0 ? *near_ : *far_; }
+
+  std::vector<int> local_of_;
+  std::unique_ptr<Transport> near_;
+  std::unique_ptr<Transport> far_;
+};
+
+}  // namespace lockstep

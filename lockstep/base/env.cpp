@@ -1,0 +1,96 @@
+#include "lockstep/base/env.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::env {
+namespace {
+
+std::string quoted(const std::string& what, const std::string& value) { return what + "=\"" + value + "\""; }
+
+}  // namespace
+
+std::int64_t parse_integer(const std::string& what, const std::string& value, std::int64_t lowest,
+                           std::int64_t highest) {
+  std::int64_t number = 0;
+  const char* end = value.data() + value.size();
+  const auto [stopped, problem] = std::from_chars(value.data(), end, number);
+  if (problem != std::errc() || stopped != end || number < lowest || number > highest) {
+    throw_invalid_argument(quoted(what, value) + " is not a whole number from " + std::to_string(lowest) +
+                           " to " + std::to_string(highest));
+  }
+  return number;
+}
+
+std::uint64_t parse_bytes(const std::string& what, const std::string& value) {
+  std::uint64_t number = 0;
+  const char* end = value.data() + value.size();
+  const auto [stopped, problem] = std::from_chars(value.data(), end, number);
+  const std::string suffix(stopped, end);
+  unsigned shift = 64;
+  if (suffix.empty()) shift = 0;
+  if (suffix == "K" || suffix == "KiB") shift = 10;
+  if (suffix == "M" || suffix == "MiB") shift = 20;
+  if (suffix == "G" || suffix == "GiB") shift = 30;
+  if (problem != std::errc() || shift == 64 || (number << shift) >> shift != number) {
+    throw_invalid_argument(quoted(what, value) +
+                           " is not a number of bytes; write for example 67108864 or 64M");
+  }
+  return number << shift;
+}
+
+std::chrono::nanoseconds parse_duration(const std::string& what, const std::string& value) {
+  if (value == "off") return std::chrono::nanoseconds::max();
+  double number = 0;
+  const char* end = value.data() + value.size();
+  const auto [stopped, problem] = std::from_chars(value.data(), end, number);
+  const std::string suffix(stopped, end);
+  double seconds = -1;
+  if (suffix.empty() || suffix == "s") seconds = number;
+  if (suffix == "ms") seconds = number * 1e-3;
+  if (suffix == "us") seconds = number * 1e-6;
+  if (suffix == "m") seconds = number * 60;
+  if (suffix == "h") seconds = number * 3600;
+  if (problem != std::errc() || !std::isfinite(seconds) || seconds < 0 || seconds > 9e9) {
+    throw_invalid_argument(quoted(what, value) +
+                           " is not a duration; write for example 30s, 500ms, 5m or off");
+  }
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
+}
+
+std::optional<std::string> text(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return std::string(value);
+}
+
+std::optional<std::int64_t> integer(const char* name, std::int64_t lowest, std::int64_t highest) {
+  const auto value = text(name);
+  if (!value) return std::nullopt;
+  return parse_integer(name, *value, lowest, highest);
+}
+
+std::optional<bool> flag(const char* name) {
+  const auto value = text(name);
+  if (!value) return std::nullopt;
+  if (*value == "1" || *value == "true" || *value == "yes" || *value == "on") return true;
+  if (*value == "0" || *value == "false" || *value == "no" || *value == "off") return false;
+  throw_invalid_argument(quoted(name, *value) + " is not a switch; write 1 or 0");
+}
+
+std::optional<std::uint64_t> bytes(const char* name) {
+  const auto value = text(name);
+  if (!value) return std::nullopt;
+  return parse_bytes(name, *value);
+}
+
+std::optional<std::chrono::nanoseconds> duration(const char* name) {
+  const auto value = text(name);
+  if (!value) return std::nullopt;
+  return parse_duration(name, *value);
+}
+
+}  // namespace lockstep::env

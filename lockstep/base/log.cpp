@@ -1,0 +1,51 @@
+#include "lockstep/base/log.h"
+
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include "lockstep/base/env.h"
+#include "lockstep/base/error.h"
+
+namespace lockstep::log {
+namespace {
+
+thread_local int this_rank = -1;
+
+spdlog::level::level_enum level_from_environment() {
+  const auto level = env::text("LOCKSTEP_LOG").value_or("warning");
+  if (level == "off") return spdlog::level::off;
+  if (level == "error") return spdlog::level::err;
+  if (level == "warning") return spdlog::level::warn;
+  if (level == "info") return spdlog::level::info;
+  if (level == "debug") return spdlog::level::debug;
+  throw_invalid_argument("LOCKSTEP_LOG=\"" + level + "\" is none of off, error, warning, info, debug");
+}
+
+spdlog::logger& logger() {
+  static const auto instance = [] {
+    auto made =
+        std::make_shared<spdlog::logger>("lockstep", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    made->set_pattern("%v");
+    made->set_level(level_from_environment());
+    made->flush_on(spdlog::level::debug);
+    return made;
+  }();
+  return *instance;
+}
+
+void say(spdlog::level::level_enum level, const std::string& message) {
+  if (!logger().should_log(level)) return;
+  const std::string who = this_rank < 0 ? "lockstep: " : "lockstep[" + std::to_string(this_rank) + "]: ";
+  logger().log(level, "{}{}", who, message);
+}
+
+}  // namespace
+
+void set_rank(int rank) { this_rank = rank; }
+
+void debug(const std::string& message) { say(spdlog::level::debug, message); }
+void info(const std::string& message) { say(spdlog::level::info, message); }
+void warning(const std::string& message) { say(spdlog::level::warn, message); }
+void error(const std::string& message) { say(spdlog::level::err, message); }
+
+}  // namespace lockstep::log

@@ -1,0 +1,69 @@
+#include "lockstep/base/mapping.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <utility>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+UniqueFd make_memfd(const std::string& name, std::size_t bytes) {
+  UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC));
+  if (!fd) throw_system("memfd_create(" + name + ")");
+  if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
+    throw_system("sizing shared memory " + name + " to " + std::to_string(bytes) + " bytes");
+  }
+  return fd;
+}
+
+void reserve_pages(int memfd, std::size_t offset, std::size_t bytes) {
+  int result = 0;
+  do {
+    result = ::fallocate(memfd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+  } while (result != 0 && errno == EINTR);
+  if (result != 0) throw_system("reserving " + std::to_string(bytes) + " bytes of shared memory");
+}
+
+void release_pages(int memfd, std::size_t offset, std::size_t bytes) {
+  // Failure leaves the pages in place, which costs memory but harms nothing.
+  static_cast<void>(::fallocate(memfd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                                static_cast<off_t>(bytes)));
+}
+
+Mapping Mapping::of_file(int fd, std::size_t least_bytes) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) throw_system("fstat of shared memory");
+  const auto size = static_cast<std::size_t>(status.st_size);
+  if (size < least_bytes || size == 0) {
+    throw Error(ErrorCode::corrupt_data, "shared memory has " + std::to_string(size) +
+                                             " bytes, expected at least " + std::to_string(least_bytes));
+  }
+  void* address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  if (address == MAP_FAILED) throw_system("mapping " + std::to_string(size) + " bytes of shared memory");
+  return {static_cast<std::byte*>(address), size};
+}
+
+Mapping Mapping::anonymous(std::size_t bytes) {
+  void* address =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED) throw_system("mapping " + std::to_string(bytes) + " bytes");
+  return {static_cast<std::byte*>(address), bytes};
+}
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+Mapping::~Mapping() {
+  if (data_ != nullptr) ::munmap(data_, size_);
+}
+
+}  // namespace lockstep

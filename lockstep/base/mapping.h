@@ -1,0 +1,51 @@
+// A stretch of mapped memory and the anonymous file (memfd) behind it. Shared memory between processes is
+// always a memfd: it has no name to leak, does not depend on the size of /dev/shm, and goes with its last
+// user.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "lockstep/base/unique_fd.h"
+
+namespace lockstep {
+
+/// A sparse anonymous file of `bytes`; pages appear when first touched. Throws Error{system}.
+UniqueFd make_memfd(const std::string& name, std::size_t bytes);
+
+/// Gives pages [offset, offset + bytes) real memory now, so that touching them later cannot raise SIGBUS.
+/// Throws Error{system} saying how much was asked for.
+void reserve_pages(int memfd, std::size_t offset, std::size_t bytes);
+
+/// Gives the pages' memory back to the system; they read as zero afterwards.
+void release_pages(int memfd, std::size_t offset, std::size_t bytes);
+
+class Mapping {
+ public:
+  Mapping() = default;
+  /// Maps the whole of `fd` (its size is read from the file and must be at least `least_bytes`), shared, read
+  /// and write. Throws Error{system}, or corrupt_data when the file is too small.
+  static Mapping of_file(int fd, std::size_t least_bytes);
+  /// Zeroed memory shared by the threads of this process only.
+  static Mapping anonymous(std::size_t bytes);
+
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping();
+
+  std::byte* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  std::span<std::byte> bytes() const { return {data_, size_}; }
+  explicit operator bool() const { return data_ != nullptr; }
+
+ private:
+  Mapping(std::byte* data, std::size_t size) : data_(data), size_(size) {}
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace lockstep

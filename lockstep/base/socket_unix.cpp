@@ -1,0 +1,116 @@
+// What only unix sockets can do: hand over descriptors, and say who is at the other end.
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/socket.h"
+#include "lockstep/base/socket_address.h"
+
+namespace lockstep {
+namespace {
+
+// Room for more descriptors than the one we accept, so that extra ones arrive and can be closed.
+constexpr std::size_t room = 4;
+struct alignas(cmsghdr) Control {
+  std::array<char, CMSG_SPACE(room * sizeof(int))> bytes{};
+};
+
+void require_unix(const Socket& socket, const char* what) {
+  if (!socket.is_unix()) {
+    throw_invalid_argument(socket.peer() + ": " + what + " needs a unix socket");
+  }
+}
+
+void wait_or_throw(const Socket& socket, short events, const char* what, Deadline deadline) {
+  if (detail::wait_ready(socket.fd(), events, deadline)) return;
+  throw Error(ErrorCode::timeout, socket.peer() + ": the deadline passed while " + what + " a descriptor");
+}
+
+std::vector<UniqueFd> take_descriptors(msghdr& message) {
+  std::vector<UniqueFd> found;
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
+      found.emplace_back(fd);
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+void Socket::send_fd(int descriptor, std::byte tag, Deadline deadline) {
+  require_unix(*this, "handing over a descriptor");
+  Control control;
+  iovec data{.iov_base = &tag, .iov_len = 1};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes.data();
+  message.msg_controllen = CMSG_SPACE(sizeof(int));
+  cmsghdr* part = CMSG_FIRSTHDR(&message);
+  part->cmsg_level = SOL_SOCKET;
+  part->cmsg_type = SCM_RIGHTS;
+  part->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(part), &descriptor, sizeof(int));
+  while (::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) {
+    if (errno == EPIPE || errno == ECONNRESET)
+      throw Error(ErrorCode::peer_lost, peer_ + ": connection closed");
+    if (errno == EAGAIN) {
+      wait_or_throw(*this, POLLOUT, "sending", deadline);
+    } else if (errno != EINTR) {
+      throw_system(peer_ + ": sending a descriptor");
+    }
+  }
+}
+
+ReceivedFd Socket::receive_fd(Deadline deadline) {
+  require_unix(*this, "receiving a descriptor");
+  for (;;) {
+    Control control;
+    ReceivedFd result;
+    iovec data{.iov_base = &result.tag, .iov_len = 1};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control.bytes.data();
+    message.msg_controllen = control.bytes.size();
+    const ssize_t received = ::recvmsg(fd(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (received == 0 || (received < 0 && errno == ECONNRESET)) {
+      throw Error(ErrorCode::peer_lost, peer_ + ": connection closed instead of a descriptor");
+    }
+    if (received > 0) {
+      auto descriptors = take_descriptors(message);
+      if (descriptors.size() != 1 || (message.msg_flags & MSG_CTRUNC) != 0) {
+        throw Error(ErrorCode::corrupt_data,
+                    peer_ + ": expected one descriptor, received " + std::to_string(descriptors.size()));
+      }
+      result.fd = std::move(descriptors.front());
+      return result;
+    }
+    if (errno == EAGAIN) {
+      wait_or_throw(*this, POLLIN, "receiving", deadline);
+    } else if (errno != EINTR) {
+      throw_system(peer_ + ": receiving a descriptor");
+    }
+  }
+}
+
+PeerCredentials Socket::peer_credentials() const {
+  require_unix(*this, "asking who is there");
+  ucred credentials{};
+  socklen_t bytes = sizeof(credentials);
+  if (::getsockopt(fd(), SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0)
+    throw_system(peer_ + ": SO_PEERCRED");
+  return {.pid = credentials.pid, .uid = credentials.uid};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,395 @@
+#include "lockstep/data/idx.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <concepts>
+#include <cstdio>
+#include <limits>
+#include <optional>
+#include <system_error>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/unique_fd.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t longest_header_bytes = 4 + 4 * idx_max_dimensions;
+
+[[noreturn]] void throw_corrupt(std::string_view name, std::uint64_t offset, const std::string& expected,
+                                const std::string& found, std::string_view what_to_do) {
+  throw Error(ErrorCode::corrupt_data, std::string(name) + ": at byte " + std::to_string(offset) +
+                                           " expected " + expected + ", found " + found + "; " +
+                                           std::string(what_to_do));
+}
+
+std::string hex(std::span<const std::byte> bytes) {
+  std::string text;
+  for (const std::byte byte : bytes) {
+    char digits[4];
+    std::snprintf(digits, sizeof digits, "%02x", std::to_integer<unsigned>(byte));
+    text += (text.empty() ? "" : " ") + std::string(digits);
+  }
+  return text;
+}
+
+std::string describe(const IdxHeader& header) {
+  std::string text(to_string(header.type));
+  for (std::size_t i = 0; i < header.shape.size(); ++i) {
+    text += (i == 0 ? " " : " × ") + std::to_string(header.shape[i]);
+  }
+  return text;
+}
+
+template <class T>
+T from_big_endian(const std::byte* bytes) {
+  std::array<std::byte, sizeof(T)> native;
+  std::copy_n(bytes, sizeof(T), native.begin());
+  if constexpr (std::endian::native == std::endian::little) std::ranges::reverse(native);
+  return std::bit_cast<T>(native);
+}
+
+/// Between this machine's byte order and the file's; its own inverse.
+void swap_elements(std::span<std::byte> data, std::size_t element_bytes) {
+  if (std::endian::native == std::endian::big || element_bytes == 1) return;
+  for (auto at = data.begin(); at != data.end(); at += static_cast<std::ptrdiff_t>(element_bytes)) {
+    std::reverse(at, at + static_cast<std::ptrdiff_t>(element_bytes));
+  }
+}
+
+/// The shape is still all zeros, but has its length.
+IdxHeader parse_type_and_dimensions(std::span<const std::byte> start, std::string_view name) {
+  if (start.size() < 4) {
+    throw_corrupt(name, 0, "a header of at least 8 bytes", std::to_string(start.size()) + " bytes in all",
+                  "the file is truncated: get it again");
+  }
+  if (start[0] == std::byte{0x1f} && start[1] == std::byte{0x8b}) {
+    throw_corrupt(name, 0, "IDX (00 00)", "gzip (1f 8b)", "decompress it with gunzip");
+  }
+  if (start[0] != std::byte{0} || start[1] != std::byte{0}) {
+    throw_corrupt(name, 0, "IDX (00 00)", hex(start.first(2)),
+                  "this is another kind of file: check its name");
+  }
+
+  const auto type = static_cast<IdxType>(start[2]);
+  if (size_of(type) == 0) {
+    throw_corrupt(name, 2, "a type (08, 09, 0b, 0c, 0d or 0e)", hex(start.subspan(2, 1)),
+                  "this is no IDX file, or it is damaged: get it again");
+  }
+  const auto dimensions = std::to_integer<std::size_t>(start[3]);
+  if (dimensions < 1 || dimensions > idx_max_dimensions) {
+    throw_corrupt(name, 3, "1 to " + std::to_string(idx_max_dimensions) + " dimensions",
+                  std::to_string(dimensions), "this is no IDX file, or it is damaged: get it again");
+  }
+  return {type, std::vector<std::size_t>(dimensions)};
+}
+
+/// A file that was opened and looked at; nothing of its content is known yet.
+struct OpenFile {
+  UniqueFd fd;
+  std::string name;
+  std::uint64_t bytes = 0;
+};
+
+OpenFile open_regular(const std::filesystem::path& path) {
+  // Non-blocking, because opening a FIFO would otherwise wait for a writer.
+  OpenFile file{UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)), path.string(), 0};
+  if (!file.fd) throw_system("cannot open the IDX file " + file.name + " (check its path and permissions)");
+  struct stat status {};
+  if (::fstat(file.fd.get(), &status) != 0) throw_system("cannot look at the IDX file " + file.name);
+  if (!S_ISREG(status.st_mode)) {
+    throw_invalid_argument(file.name + ": expected an IDX file, found " +
+                           (S_ISDIR(status.st_mode) ? "a directory; name the file in it"
+                            : S_ISFIFO(status.st_mode)
+                                ? "a FIFO; write its content to a file first"
+                                : "a device or socket; copy its content to a file first"));
+  }
+  file.bytes = static_cast<std::uint64_t>(status.st_size);
+  return file;
+}
+
+void read_fully(const OpenFile& file, std::uint64_t offset, std::span<std::byte> into) {
+  while (!into.empty()) {
+    const ssize_t got = ::pread(file.fd.get(), into.data(), into.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_system("cannot read " + file.name + " at byte " + std::to_string(offset));
+    if (got == 0) {
+      throw_corrupt(file.name, offset, std::to_string(into.size()) + " more bytes", "the end of the file",
+                    "it became shorter while it was read: try again when its writer is done");
+    }
+    offset += static_cast<std::uint64_t>(got);
+    into = into.subspan(static_cast<std::size_t>(got));
+  }
+}
+
+IdxHeader read_header(const OpenFile& file) {
+  std::byte start[longest_header_bytes];
+  const std::span<std::byte> bytes(start, std::min<std::uint64_t>(file.bytes, longest_header_bytes));
+  read_fully(file, 0, bytes);
+  return parse_idx_header(bytes, file.bytes, file.name);
+}
+
+void check_for_writing(const IdxArray& array, const std::string& name) {
+  const std::size_t element_bytes = size_of(array.type);
+  if (element_bytes == 0) throw_invalid_argument("cannot write " + name + ": its type is none of IDX's");
+  if (array.shape.empty() || array.shape.size() > idx_max_dimensions) {
+    throw_invalid_argument("cannot write " + name + ": expected 1 to " + std::to_string(idx_max_dimensions) +
+                           " dimensions, found " + std::to_string(array.shape.size()));
+  }
+  std::size_t bytes = element_bytes;
+  bool fits = true;
+  for (const std::size_t size : array.shape) {
+    fits = fits && size >= 1 && size <= std::numeric_limits<std::uint32_t>::max() &&
+           !__builtin_mul_overflow(bytes, size, &bytes);
+  }
+  if (!fits || bytes != array.data.size()) {
+    throw_invalid_argument("cannot write " + name + ": expected data that fills " +
+                           describe({array.type, array.shape}) + ", found " +
+                           std::to_string(array.data.size()) + " bytes");
+  }
+}
+
+void write_fully(int fd, std::span<const std::byte> bytes, const std::string& name) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw_system("cannot write " + name);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+}
+
+/// A new file beside the one that it will replace; removed unless it was put in place.
+class Replacement {
+ public:
+  explicit Replacement(const std::filesystem::path& path) : path_(path) {
+    static std::atomic<unsigned> number = 0;
+    do {
+      beside_ = path.string() + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(number++);
+      fd_.reset(::open(beside_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    } while (!fd_ && errno == EEXIST);
+    if (!fd_) throw_system("cannot create " + beside_ + " (check that its folder exists and is writable)");
+  }
+  Replacement(const Replacement&) = delete;
+  Replacement& operator=(const Replacement&) = delete;
+  ~Replacement() {
+    if (!in_place_) ::unlink(beside_.c_str());
+  }
+
+  void write(std::span<const std::byte> bytes) { write_fully(fd_.get(), bytes, beside_); }
+  void put_in_place() {
+    if (::fsync(fd_.get()) != 0) throw_system("cannot sync " + beside_);
+    if (::rename(beside_.c_str(), path_.c_str()) != 0)
+      throw_system("cannot rename " + beside_ + " to " + path_.string());
+    in_place_ = true;
+  }
+
+ private:
+  std::filesystem::path path_;
+  std::string beside_;
+  UniqueFd fd_;
+  bool in_place_ = false;
+};
+
+template <class From, class To>
+void convert(std::span<const std::byte> record, std::span<To> out) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    // NOLINTNEXTLINE(bugprone-signed-char-misuse): i8 holds numbers, not characters.
+    out[i] = static_cast<To>(from_big_endian<From>(record.data() + i * sizeof(From)));
+  }
+}
+
+std::optional<std::filesystem::path> first_file(const std::vector<std::filesystem::path>& names) {
+  for (const auto& name : names) {
+    std::error_code error;
+    if (std::filesystem::exists(name, error)) return name;
+    if (error) throw_system("cannot look for " + name.string(), error.value());
+  }
+  return std::nullopt;
+}
+
+std::filesystem::path find_one(const std::filesystem::path& prefix, const std::string& what,
+                               const std::string& kind) {
+  const std::string stem = prefix.string() + "-" + what;
+  const std::vector<std::filesystem::path> names = {stem + "-" + kind, stem + "." + kind};
+  if (const auto found = first_file(names)) return *found;
+  std::string compressed;
+  if (const auto gz = first_file({names[0].string() + ".gz", names[1].string() + ".gz"})) {
+    compressed = "; there is " + gz->string() + ": decompress it with gunzip";
+  }
+  throw_invalid_argument("no " + what + " at " + prefix.string() + ": expected " + names[0].string() +
+                         " or " + names[1].string() + ", found neither" +
+                         (compressed.empty()
+                              ? "; run script/demo or script/make-digits to make the digits (in build/digits)"
+                              : compressed));
+}
+
+}  // namespace
+
+std::size_t size_of(IdxType type) {
+  switch (type) {
+    case IdxType::u8:
+    case IdxType::i8:
+      return 1;
+    case IdxType::i16:
+      return 2;
+    case IdxType::i32:
+    case IdxType::f32:
+      return 4;
+    case IdxType::f64:
+      return 8;
+  }
+  return 0;
+}
+
+std::string_view to_string(IdxType type) {
+  switch (type) {
+    case IdxType::u8:
+      return "u8";
+    case IdxType::i8:
+      return "i8";
+    case IdxType::i16:
+      return "i16";
+    case IdxType::i32:
+      return "i32";
+    case IdxType::f32:
+      return "f32";
+    case IdxType::f64:
+      return "f64";
+  }
+  return "?";
+}
+
+std::size_t IdxHeader::record_elements() const {
+  std::size_t elements = 1;
+  for (std::size_t i = 1; i < shape.size(); ++i) elements *= shape[i];
+  return elements;
+}
+
+IdxHeader parse_idx_header(std::span<const std::byte> start, std::uint64_t file_bytes,
+                           std::string_view name) {
+  IdxHeader header = parse_type_and_dimensions(start, name);
+  const std::size_t header_bytes = header.data_offset();
+  if (start.size() < header_bytes || file_bytes < header_bytes) {
+    throw_corrupt(name, 4, std::to_string(header.shape.size()) + " sizes of 4 bytes",
+                  std::to_string(start.size() - 4) + " bytes", "the file is truncated: get it again");
+  }
+  std::uint64_t data_bytes = size_of(header.type);
+  bool overflow = false;
+  for (std::size_t i = 0; i < header.shape.size(); ++i) {
+    header.shape[i] = from_big_endian<std::uint32_t>(&start[4 + 4 * i]);
+    if (header.shape[i] == 0) {
+      throw_corrupt(name, 4 + 4 * i, "a size of at least 1", "0",
+                    "the file holds no data: make or get it again");
+    }
+    overflow = __builtin_mul_overflow(data_bytes, header.shape[i], &data_bytes) || overflow;
+  }
+  const std::uint64_t found_bytes = file_bytes - header_bytes;
+  if (overflow || data_bytes != found_bytes) {
+    const bool short_of_it = overflow || found_bytes < data_bytes;
+    throw_corrupt(
+        name, header_bytes,
+        (overflow ? "more than 2^64" : std::to_string(data_bytes)) + " bytes (" + describe(header) + ")",
+        std::to_string(found_bytes),
+        std::string(short_of_it ? "the file is truncated" : "something was appended") +
+            " or its header is wrong: get it again");
+  }
+  return header;
+}
+
+IdxHeader read_idx_header(const std::filesystem::path& path) { return read_header(open_regular(path)); }
+
+IdxArray read_idx(const std::filesystem::path& path) {
+  const OpenFile file = open_regular(path);
+  const IdxHeader header = read_header(file);
+  IdxArray array{header.type, header.shape, std::vector<std::byte>(header.elements() * size_of(header.type))};
+  read_fully(file, header.data_offset(), array.data);
+  swap_elements(array.data, size_of(array.type));
+  return array;
+}
+
+void write_idx(const std::filesystem::path& path, const IdxArray& array) {
+  check_for_writing(array, path.string());
+  std::vector<std::byte> bytes = {std::byte{0}, std::byte{0}, static_cast<std::byte>(array.type),
+                                  static_cast<std::byte>(array.shape.size())};
+  for (const std::size_t size : array.shape) {
+    for (const int shift : {24, 16, 8, 0}) bytes.push_back(static_cast<std::byte>((size >> shift) & 0xff));
+  }
+  const std::size_t header_bytes = bytes.size();
+  bytes.insert(bytes.end(), array.data.begin(), array.data.end());
+  swap_elements(std::span(bytes).subspan(header_bytes), size_of(array.type));
+
+  Replacement file(path);
+  file.write(bytes);
+  file.put_in_place();
+}
+
+void IdxFile::Unmap::operator()(std::byte* data) const { ::munmap(data, bytes); }
+
+IdxFile::IdxFile(const std::filesystem::path& path) : name_(path.string()) {
+  const OpenFile file = open_regular(path);
+  header_ = read_header(file);
+  void* address = ::mmap(nullptr, file.bytes, PROT_READ, MAP_SHARED, file.fd.get(), 0);
+  if (address == MAP_FAILED) throw_system("cannot map " + std::to_string(file.bytes) + " bytes of " + name_);
+  mapping_ = {static_cast<std::byte*>(address), Unmap{file.bytes}};
+}
+
+std::span<const std::byte> IdxFile::record(std::size_t i) const {
+  if (i >= size()) {
+    throw_invalid_argument(name_ + ": expected a record number below " + std::to_string(size()) + ", found " +
+                           std::to_string(i));
+  }
+  const std::size_t bytes = header_.record_elements() * size_of(header_.type);
+  return {mapping_.get() + header_.data_offset() + i * bytes, bytes};
+}
+
+template <class To>
+void IdxFile::decode_record(std::size_t i, std::span<To> out) const {
+  const std::span<const std::byte> bytes = record(i);
+  if (out.size() != header_.record_elements()) {
+    throw_invalid_argument(name_ + ": a record has " + std::to_string(header_.record_elements()) +
+                           " elements, found room for " + std::to_string(out.size()));
+  }
+  switch (header_.type) {
+    case IdxType::u8:
+      return convert<std::uint8_t>(bytes, out);
+    case IdxType::i8:
+      return convert<std::int8_t>(bytes, out);
+    case IdxType::i16:
+      return convert<std::int16_t>(bytes, out);
+    case IdxType::i32:
+      return convert<std::int32_t>(bytes, out);
+    case IdxType::f32:
+    case IdxType::f64:
+      break;
+  }
+  if constexpr (std::floating_point<To>) {
+    return header_.type == IdxType::f32 ? convert<float>(bytes, out) : convert<double>(bytes, out);
+  }
+  throw_invalid_argument(name_ + ": expected a file of integers, found " + describe(header_));
+}
+
+void IdxFile::decode(std::size_t i, std::span<float> out) const { decode_record(i, out); }
+void IdxFile::decode(std::size_t i, std::span<std::int64_t> out) const { decode_record(i, out); }
+
+IdxPair find_idx_pair(const std::filesystem::path& prefix) {
+  IdxPair pair{find_one(prefix, "images", "idx3-ubyte"), find_one(prefix, "labels", "idx1-ubyte")};
+  const IdxHeader images = read_idx_header(pair.images);
+  const IdxHeader labels = read_idx_header(pair.labels);
+  if (labels.shape.size() != 1 || labels.records() != images.records()) {
+    throw_corrupt(pair.labels.string(), labels.shape.size() != 1 ? 3 : 4,
+                  "one label for each of the " + std::to_string(images.records()) + " images in " +
+                      pair.images.string(),
+                  describe(labels), "the two files do not belong together: make or get both again");
+  }
+  return pair;
+}
+
+}  // namespace lockstep

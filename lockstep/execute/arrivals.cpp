@@ -1,0 +1,54 @@
+#include "lockstep/execute/arrivals.h"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+constexpr std::uint64_t word_of(std::uint64_t work, std::uint32_t stage) { return work * 256 + stage; }
+
+}  // namespace
+
+Arrivals::Arrivals(std::shared_ptr<HostRegion> region, int rank, int ranks, Doorbell& doorbell)
+    : region_(std::move(region)), rank_(rank), ranks_(ranks), doorbell_(&doorbell) {}
+
+bool Arrivals::lane_is_free(std::uint64_t work) {
+  if (work < lane_count || completed_by_all_ > work - lane_count) return true;
+  std::uint64_t least = work;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    least = std::min(least, region_->progress(rank).completed.load(std::memory_order_acquire));
+  }
+  completed_by_all_ = least;
+  return completed_by_all_ > work - lane_count;
+}
+
+void Arrivals::announce(std::uint64_t work, const Signature& signature) {
+  region_->cell(work, rank_).signature = signature;
+}
+
+void Arrivals::arrive(std::uint64_t work, std::uint32_t stage) {
+  region_->cell(work, rank_).word.store(word_of(work, stage), std::memory_order_release);
+  doorbell_->ring();
+}
+
+bool Arrivals::has_arrived(std::uint64_t work, std::uint32_t stage, int rank) const {
+  return region_->cell(work, rank).word.load(std::memory_order_acquire) >= word_of(work, stage);
+}
+
+bool Arrivals::have_all_arrived(std::uint64_t work, std::uint32_t stage) const {
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (!has_arrived(work, stage, rank)) return false;
+  }
+  return true;
+}
+
+void Arrivals::complete_through(std::uint64_t work) {
+  region_->progress(rank_).completed.store(work, std::memory_order_release);
+  doorbell_->ring();
+}
+
+std::byte* Arrivals::slot(std::uint64_t work, int rank, std::size_t bytes) const {
+  return bytes <= inline_slot_bytes ? region_->cell(work, rank).payload : region_->slot(work, rank);
+}
+
+}  // namespace lockstep

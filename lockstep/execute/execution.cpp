@@ -1,0 +1,114 @@
+#include "lockstep/execute/execution.h"
+
+#include <cstring>
+
+#include "lockstep/kernel/reduce.h"
+#include "lockstep/trace/recorder.h"
+
+namespace lockstep {
+namespace {
+
+// Shorter steps are not timed: reading the clock twice would cost more than they do.
+constexpr std::size_t timed_bytes = 16 * 1024;
+
+Execution::Observer& observer() {
+  static Execution::Observer instance;
+  return instance;
+}
+
+}  // namespace
+
+void Execution::observe(Observer new_observer) { observer() = std::move(new_observer); }
+
+void Execution::begin(const Schedule& schedule, Surroundings& surroundings, int rank, std::uint64_t sequence,
+                      const Signature& signature) {
+  schedule_ = &schedule;
+  surroundings_ = &surroundings;
+  rank_ = rank;
+  sequence_ = sequence;
+  signature_ = signature;
+  next_ = 0;
+  if (schedule.uses_channels()) tickets_.resize(schedule.steps().size());
+  const std::size_t scratch_bytes = schedule.scratch_elements() * bindings_.element_bytes;
+  if (scratch_.size() < scratch_bytes) scratch_.resize(scratch_bytes);
+}
+
+bool Execution::advance(std::uint64_t& own_work_ns) {
+  moved_ = false;
+  const auto& steps = schedule_->steps();
+  while (next_ < steps.size()) {
+    if (!take(steps[next_], own_work_ns)) return false;
+    if (observer()) observer()(*schedule_, steps[next_]);
+    moved_ = true;
+    ++next_;
+  }
+  return true;
+}
+
+bool Execution::take(const Step& step, std::uint64_t& own_work_ns) {
+  switch (step.kind) {
+    case StepKind::send:
+      tickets_[next_] =
+          surroundings_->link(static_cast<int>(step.target))
+              .post_send(sequence_, signature_, {address(schedule_->sources(step)[0]), bytes_of(step)});
+      return true;
+    case StepKind::receive:
+      tickets_[next_] = surroundings_->link(static_cast<int>(step.target))
+                            .post_receive(sequence_, signature_,
+                                          {address(schedule_->destinations(step)[0]), bytes_of(step)});
+      return true;
+    case StepKind::wait: {
+      const Step& started = schedule_->steps()[step.target];
+      Link& link = surroundings_->link(static_cast<int>(started.target));
+      const auto is_over = [&] {
+        return (started.kind == StepKind::send ? link.sent() : link.received()) >= tickets_[step.target];
+      };
+      if (is_over()) return true;
+      moved_ = link.advance() || moved_;
+      return is_over();
+    }
+    case StepKind::copy:
+    case StepKind::reduce: {
+      const bool timed = bytes_of(step) >= timed_bytes;
+      const std::uint64_t begin = timed ? trace::now_ns() : 0;
+      compute(step);
+      if (timed) own_work_ns += trace::now_ns() - begin;
+      return true;
+    }
+    case StepKind::arrive: surroundings_->arrive(step.target); return true;
+    case StepKind::await: return surroundings_->await(step.target);
+  }
+  return false;
+}
+
+void Execution::compute(const Step& step) {
+  const auto sources = schedule_->sources(step);
+  const auto destinations = schedule_->destinations(step);
+  if (step.kind == StepKind::copy) {
+    std::byte* destination = address(destinations[0]);
+    const std::byte* source = address(sources[0]);
+    if (destination != source) std::memcpy(destination, source, bytes_of(step));
+    return;
+  }
+  sources_.clear();
+  destinations_.clear();
+  for (const Place& place : sources) sources_.push_back(address(place));
+  for (const Place& place : destinations) destinations_.push_back(address(place));
+  reduce(bindings_.dtype, bindings_.reduce_op, step.elements, sources_, destinations_,
+         step.last_reduction ? bindings_.scale : 1.0);
+}
+
+std::byte* Execution::address(const Place& place) const {
+  const std::size_t offset = place.offset * bindings_.element_bytes;
+  const auto rank = static_cast<std::size_t>(place.rank);
+  switch (place.space) {
+    // Schedules never write inputs (verify.h), so the const is only left out of the type.
+    case Space::input: return const_cast<std::byte*>(bindings_.input) + offset;
+    case Space::output: return bindings_.outputs[rank] + offset;
+    case Space::scratch: return const_cast<std::byte*>(scratch_.data()) + offset;
+    case Space::slot: return bindings_.slots[rank] + offset;
+  }
+  return nullptr;
+}
+
+}  // namespace lockstep

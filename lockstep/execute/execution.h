@@ -1,0 +1,79 @@
+// An execution is one schedule under way on one rank: it takes each step as soon as it can be taken and stops
+// where it would have to wait, to be resumed later. It adds nothing to the schedule: what runs is what was
+// proven.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/reduce_op.h"
+#include "lockstep/execute/arrivals.h"
+#include "lockstep/execute/link.h"
+#include "lockstep/schedule/schedule.h"
+
+namespace lockstep {
+
+/// Where the places of a schedule lie, and what its elements are.
+struct Bindings {
+  const std::byte* input = nullptr;  ///< this rank's
+  std::vector<std::byte*> outputs;   ///< by rank; only this rank's where memory is not shared
+  std::vector<std::byte*> slots;     ///< by rank; empty where there are none
+  std::size_t element_bytes = 1;
+  Dtype dtype = Dtype::u8;
+  ReduceOp reduce_op = ReduceOp::sum;
+  double scale = 1.0;  ///< applied by the last reduction
+};
+
+/// How an execution reaches other ranks. All calls are made under the progress lock.
+class Surroundings {
+ public:
+  virtual ~Surroundings() = default;
+  virtual Link& link(int peer) = 0;
+  virtual void arrive(std::uint32_t stage) = 0;
+  /// Whether all ranks are there; may throw mismatch.
+  virtual bool await(std::uint32_t stage) = 0;
+};
+
+class Execution {
+ public:
+  /// For tests: called with each step as it is taken.
+  using Observer = std::function<void(const Schedule&, const Step&)>;
+  static void observe(Observer observer);
+
+  /// Begins anew. Borrows `schedule` and `surroundings`; keeps its scratch memory for the next time.
+  void begin(const Schedule& schedule, Surroundings& surroundings, int rank, std::uint64_t sequence,
+             const Signature& signature);
+  Bindings& bindings() { return bindings_; }
+
+  /// Takes steps until one has to wait; true when the last was taken. Adds the time of copies and reductions
+  /// to `own_work_ns`.
+  bool advance(std::uint64_t& own_work_ns);
+  /// Whether anything happened in the last advance().
+  bool has_moved() const { return moved_; }
+  /// The step that waits. REQUIRES: not finished.
+  const Step& current() const { return schedule_->steps()[next_]; }
+  /// The send or receive that a wait step waits for.
+  const Step& awaited() const { return schedule_->steps()[current().target]; }
+
+ private:
+  bool take(const Step& step, std::uint64_t& own_work_ns);
+  void compute(const Step& step);
+  std::byte* address(const Place& place) const;
+  std::size_t bytes_of(const Step& step) const { return step.elements * bindings_.element_bytes; }
+
+  const Schedule* schedule_ = nullptr;
+  Surroundings* surroundings_ = nullptr;
+  Bindings bindings_;
+  int rank_ = 0;
+  std::uint64_t sequence_ = 0;
+  Signature signature_;
+  std::size_t next_ = 0;
+  bool moved_ = false;
+  std::vector<std::uint64_t> tickets_;  // of sends and receives, by step
+  std::vector<std::byte> scratch_;
+  std::vector<const std::byte*> sources_;
+  std::vector<std::byte*> destinations_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,77 @@
+// A link makes messages of a channel's bytes: each begins with a header that says which work it belongs to,
+// so that ranks which call different things are told apart instead of reading each other's data. One message
+// per segment.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+
+#include "lockstep/base/signature.h"
+#include "lockstep/transport/channel.h"
+
+namespace lockstep {
+
+/// On the wire before each message's payload (docs/wire_formats.md).
+struct MessageHeader {
+  static constexpr std::uint32_t expected_magic = 0x316d6b4cU;  // "Lkm1"
+  std::uint32_t magic = expected_magic;
+  std::uint32_t reserved = 0;
+  std::uint64_t sequence = 0;  ///< number of the work in its group (collectives) or on its link (messages)
+  std::uint64_t bytes = 0;     ///< of payload
+  Signature signature;
+};
+static_assert(sizeof(MessageHeader) == 48);
+
+class Link {
+ public:
+  /// Borrows the channel.
+  explicit Link(Channel& channel) : channel_(&channel) {}
+
+  /// Queue a message; the bytes stay untouched until sent() or received() has reached the number returned.
+  std::uint64_t post_send(std::uint64_t sequence, const Signature& signature,
+                          std::span<const std::byte> bytes);
+  std::uint64_t post_receive(std::uint64_t sequence, const Signature& signature, std::span<std::byte> bytes);
+
+  /// Messages that are complete, counted from the first.
+  std::uint64_t sent() const { return sent_; }
+  std::uint64_t received() const { return received_; }
+  bool is_sending() const { return !sends_.empty(); }
+  bool is_receiving() const { return !receives_.empty(); }
+
+  /// Moves what can be moved without waiting; true if anything was.
+  /// Throws peer_lost from the channel, and corrupt_data for what is no message. After a message of another
+  /// work or another call arrived it stands still: see unexpected().
+  bool advance();
+
+  struct Unexpected {
+    MessageHeader arrived;
+    std::uint64_t sequence;
+    Signature expected;
+    std::uint64_t bytes;
+  };
+  /// The mismatch that stopped this link.
+  const std::optional<Unexpected>& unexpected() const { return unexpected_; }
+
+ private:
+  template <class Bytes>
+  struct Message {
+    MessageHeader header;
+    Bytes bytes;
+  };
+  bool advance_sends();
+  bool advance_receives();
+  bool header_arrived();
+
+  Channel* channel_;
+  std::deque<Message<std::span<const std::byte>>> sends_;
+  std::deque<Message<std::span<std::byte>>> receives_;
+  std::size_t send_position_ = 0;  // in header and payload together
+  std::size_t receive_position_ = 0;
+  MessageHeader arriving_;
+  std::uint64_t posted_sends_ = 0, posted_receives_ = 0, sent_ = 0, received_ = 0;
+  std::optional<Unexpected> unexpected_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,129 @@
+#include "lockstep/execute/progress.h"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+// Sockets and doorbells cannot be slept on together; with both, this is the longest that a ring goes unheard.
+constexpr std::chrono::microseconds mixed_nap{500};
+
+}  // namespace
+
+Progress::Progress(std::shared_ptr<ControlPage> page, const WaitPolicy& policy)
+    : page_(std::move(page)), policy_(policy) {}
+
+Progress::~Progress() {
+  if (!thread_.joinable()) return;
+  {
+    const Lock guard = lock();
+    stopping_ = true;
+  }
+  work_arrived_.notify_all();
+  thread_.join();
+}
+
+void Progress::attach(Engine& engine) {
+  const Lock guard = lock();
+  engines_.push_back(&engine);
+}
+
+void Progress::detach(Engine& engine) {
+  const Lock guard = lock();
+  std::erase(engines_, &engine);
+}
+
+void Progress::start_thread() {
+  if (!thread_.joinable()) thread_ = std::thread([this] { run_thread(); });
+}
+
+void Progress::wake_thread() {
+  if (thread_.joinable()) work_arrived_.notify_all();
+}
+
+bool Progress::advance() {
+  bool moved = false;
+  for (Engine* engine : engines_) {
+    if (!engine->is_idle()) moved = engine->advance() || moved;
+  }
+  return moved;
+}
+
+void Progress::poll() {
+  const Lock guard = lock();
+  advance();
+}
+
+bool Progress::wait(const std::function<bool()>& is_over, std::chrono::nanoseconds at_most) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto remaining = [&] {
+    return at_most == std::chrono::nanoseconds::max() ? at_most
+                                                      : at_most - (std::chrono::steady_clock::now() - begin);
+  };
+  Backoff backoff(policy_);
+  while (true) {
+    bool moved = false;
+    {
+      const Lock guard = lock();
+      moved = advance();
+      if (is_over()) return true;
+    }
+    if (moved) {
+      backoff.restart();
+    } else if (backoff.step()) {
+      if (remaining() <= std::chrono::nanoseconds(0)) return false;
+      look();
+      sleep(std::min<std::chrono::nanoseconds>(policy_.nap, remaining()));
+    }
+  }
+}
+
+void Progress::look() {
+  const Lock guard = lock();
+  for (Engine* engine : engines_) {
+    if (!engine->is_idle()) engine->look();
+  }
+}
+
+void Progress::sleep(std::chrono::nanoseconds at_most) {
+  std::vector<pollfd> descriptors;
+  const std::uint32_t ticket = page_->doorbell().prepare();
+  {
+    const Lock guard = lock();
+    if (advance() || at_most <= std::chrono::nanoseconds(0)) {
+      page_->doorbell().cancel();
+      return;
+    }
+    for (Engine* engine : engines_) {
+      if (!engine->is_idle()) engine->add_wait_descriptors(descriptors);
+    }
+  }
+  if (descriptors.empty()) {
+    page_->doorbell().sleep(ticket, at_most);
+    return;
+  }
+  page_->doorbell().cancel();
+  const auto limit = std::chrono::duration_cast<std::chrono::nanoseconds>(
+      page_->local_ranks() > 1 ? std::min<std::chrono::nanoseconds>(at_most, mixed_nap) : at_most);
+  const timespec time{limit.count() / 1'000'000'000, limit.count() % 1'000'000'000};
+  ::ppoll(descriptors.data(), descriptors.size(), &time, nullptr);
+}
+
+void Progress::run_thread() {
+  const auto all_idle = [&] {
+    return std::all_of(engines_.begin(), engines_.end(),
+                       [](const Engine* engine) { return engine->is_idle(); });
+  };
+  while (true) {
+    {
+      Lock guard = lock();
+      work_arrived_.wait(guard, [&] { return stopping_ || !all_idle(); });
+      if (stopping_) return;
+      advance();
+    }
+    look();
+    sleep(policy_.nap);
+  }
+}
+
+}  // namespace lockstep

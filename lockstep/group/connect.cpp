@@ -1,0 +1,118 @@
+// How the ranks of a new group come together: who shares a host is known from init(); those share a region,
+// and each rank that has ranks on other hosts opens a door for them and leaves its address in the store.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "lockstep/backend/native/native_backend.h"
+#include "lockstep/backend/native/split_transport.h"
+#include "lockstep/base/error.h"
+#include "lockstep/group/impl.h"
+#include "lockstep/rendezvous/prefix_store.h"
+#include "lockstep/transport/ring_transport.h"
+#include "lockstep/transport/shm/shm_transport.h"
+
+namespace lockstep {
+namespace {
+
+std::string short_hash(const std::string& text) {  // FNV-1a, so that long names fit into a socket's
+  std::uint64_t hash = 14695981039346656037ULL;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  return std::to_string(hash);
+}
+
+/// Ranks of this host share one region; its number for each group rank stands in impl.local_of.
+std::shared_ptr<HostRegion> share_region(const Group::Impl& impl, int leader, int local_ranks,
+                                         Deadline deadline) {
+  const Context& context = *impl.context;
+  const int mine = impl.local_of[static_cast<std::size_t>(impl.rank)];
+  const Meeting meeting{.endpoint = Endpoint::unix_abstract(context.job + "-g" + short_hash(impl.name) + "-" +
+                                                            std::to_string(leader)),
+                        .local_rank = mine,
+                        .local_ranks = local_ranks,
+                        .trust = context.trust,
+                        .deadline = deadline};
+  if (mine != 0) return HostRegion::attach(std::move(hand_over(meeting, {}, 1).front()), local_ranks);
+  auto region = HostRegion::create(local_ranks, context.arena_bytes);
+  const int fd = region->fd();
+  static_cast<void>(hand_over(meeting, std::span(&fd, 1), 1));
+  return region;
+}
+
+std::unique_ptr<Transport> make_transport(const Group::Impl& impl, const std::shared_ptr<HostRegion>& region,
+                                          const std::vector<int>& page_ranks, Store& store,
+                                          Deadline deadline) {
+  const Context& context = *impl.context;
+  const int mine = impl.local_of[static_cast<std::size_t>(impl.rank)];
+  auto rings =
+      std::make_unique<RingTransport>(RingTransportOptions{.rank = impl.rank,
+                                                           .local_of = impl.local_of,
+                                                           .status_of = page_ranks,
+                                                           .world_of = impl.world_of,
+                                                           .region = region,
+                                                           .page = context.page,
+                                                           .is_alive = watch_presence(region, mine)});
+  if (std::find(impl.local_of.begin(), impl.local_of.end(), -1) == impl.local_of.end()) return rings;
+
+  auto sockets =
+      std::make_unique<TcpTransport>(TcpTransportOptions{.rank = impl.rank,
+                                                         .world_of = impl.world_of,
+                                                         .group = impl.name,
+                                                         .listen_address = context.listen_address,
+                                                         .trust = context.trust,
+                                                         .connect_timeout = context.options.timeout});
+  store.set("address/" + std::to_string(impl.rank), sockets->endpoint().to_string());
+  std::vector<std::string> addresses(impl.world_of.size());
+  for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
+    if (impl.local_of[rank] < 0) addresses[rank] = store.get("address/" + std::to_string(rank), deadline);
+  }
+  sockets->set_addresses(std::move(addresses));
+  return std::make_unique<SplitTransport>(impl.local_of, std::move(rings), std::move(sockets));
+}
+
+}  // namespace
+
+void connect(Group::Impl& impl) {
+  const Context& context = *impl.context;
+  const Deadline deadline = Deadline::after(context.arrival_timeout);
+  const std::string& my_host =
+      context.hosts[static_cast<std::size_t>(impl.world_of[static_cast<std::size_t>(impl.rank)])];
+  std::vector<int> page_ranks;
+  int local_ranks = 0;
+  int leader = -1;
+  impl.local_of.clear();
+  for (const int world : impl.world_of) {
+    const bool is_here = context.hosts[static_cast<std::size_t>(world)] == my_host;
+    if (is_here && leader < 0) leader = world;
+    impl.local_of.push_back(is_here ? local_ranks++ : -1);
+    page_ranks.push_back(is_here ? context.page_rank[static_cast<std::size_t>(world)] : -1);
+  }
+  if (impl.size() == 1) return;
+
+  PrefixStore store(context.store, "group/" + impl.name);
+  const auto region = share_region(impl, leader, local_ranks, deadline);
+  auto transport = make_transport(impl, region, page_ranks, store, deadline);
+  impl.backend = NativeBackend::make({.name = impl.name,
+                                      .rank = impl.rank,
+                                      .world_of = impl.world_of,
+                                      .one_host = local_ranks == impl.size(),
+                                      .region = region,
+                                      .region_rank = impl.local_of[static_cast<std::size_t>(impl.rank)],
+                                      .page = context.page,
+                                      .page_rank = page_ranks,
+                                      .transport = std::move(transport),
+                                      .progress = context.progress,
+                                      .recorder = context.recorder.get(),
+                                      .tuning = context.tuning,
+                                      .timeout = context.options.timeout,
+                                      .warn_after = context.options.warn_after});
+  if (local_ranks < impl.size()) context.progress->start_thread();
+
+  // Nobody may ask whether another is alive before that one has marked itself as present.
+  std::vector<std::string> ready;
+  for (int rank = 0; rank < impl.size(); ++rank) ready.push_back("ready/" + std::to_string(rank));
+  store.set(ready[static_cast<std::size_t>(impl.rank)], "1");
+  store.wait(ready, deadline);
+}
+
+}  // namespace lockstep

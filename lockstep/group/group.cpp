@@ -1,0 +1,103 @@
+#include "lockstep/group/group.h"
+
+#include <algorithm>
+
+#include "lockstep/base/env.h"
+#include "lockstep/base/error.h"
+#include "lockstep/group/impl.h"
+#include "lockstep/group/in_process.h"
+
+namespace lockstep {
+namespace {
+
+/// Ordinary memory for a group of one: an arena that nobody else sees.
+Arena::Block lonely_block(std::size_t bytes) {
+  const std::size_t room = std::max<std::size_t>(bytes, 1) + 64;
+  return std::make_shared<Arena>(HostRegion::in_process(1, room), 0)->allocate(bytes);
+}
+
+}  // namespace
+
+GroupOptions GroupOptions::from_environment() {
+  GroupOptions options;
+  options.timeout = env::duration("LOCKSTEP_TIMEOUT").value_or(options.timeout);
+  options.warn_after = env::duration("LOCKSTEP_WARN_AFTER").value_or(options.warn_after);
+  return options;
+}
+
+Group::Impl::~Impl() {
+  if (backend && !parent) backend->leave();
+}
+
+Group::Group() : impl_(std::make_shared<Impl>()) {
+  impl_->context = std::make_shared<Context>();
+  impl_->context->page = std::make_shared<ControlPage>(ControlPage::in_process(1));
+  impl_->context->recorder = std::make_unique<trace::Recorder>(&impl_->context->page->record(0));
+}
+
+int Group::rank() const { return impl_->rank; }
+int Group::size() const { return impl_->size(); }
+int Group::local_rank() const { return impl_->local_of[static_cast<std::size_t>(impl_->rank)]; }
+int Group::local_size() const {
+  const auto& local = impl_->local_of;
+  return static_cast<int>(std::count_if(local.begin(), local.end(), [](int rank) { return rank >= 0; }));
+}
+
+int Group::world_rank(int rank) const {
+  if (rank < 0 || rank >= size()) {
+    throw_invalid_argument("rank " + std::to_string(rank) + " is not in group \"" + name() + "\" of " +
+                           std::to_string(size()));
+  }
+  return impl_->world_of[static_cast<std::size_t>(rank)];
+}
+
+const std::string& Group::name() const { return impl_->name; }
+
+Group Group::subgroup(std::span<const int> ranks) const {
+  auto made = std::make_shared<Impl>();
+  made->world_of.clear();
+  made->rank = -1;
+  std::string list;
+  for (const int rank : ranks) {
+    const int world = world_rank(rank);
+    if (std::find(made->world_of.begin(), made->world_of.end(), world) != made->world_of.end()) {
+      throw_invalid_argument("subgroup: rank " + std::to_string(rank) + " is listed twice");
+    }
+    if (rank == impl_->rank) made->rank = static_cast<int>(made->world_of.size());
+    made->world_of.push_back(world);
+    list += (list.empty() ? "" : ",") + std::to_string(rank);
+  }
+  if (made->rank < 0) {
+    throw_invalid_argument("subgroup of ranks " + list + ": this rank, " + std::to_string(impl_->rank) +
+                           ", is not among them; only members call it");
+  }
+  {
+    const std::lock_guard lock(impl_->mutex);
+    const int count = ++impl_->subgroups_made[made->world_of];
+    made->name = impl_->name + "/" + list + (count > 1 ? "#" + std::to_string(count) : "");
+  }
+  made->context = impl_->context;
+  made->parent = impl_;
+  if (made->context->threads) {
+    connect_in_process(*made);
+  } else {
+    connect(*made);
+  }
+  return Group(std::move(made));
+}
+
+Arena::Block Group::allocate_bytes(std::size_t bytes) const {
+  return impl_->backend ? impl_->backend->allocate(bytes) : lonely_block(bytes);
+}
+
+void Group::poll() const {
+  if (impl_->backend) impl_->backend->poll();
+}
+
+ProgressTimes Group::progress_times() const {
+  return {std::chrono::nanoseconds(impl_->backend ? impl_->backend->own_work_ns() : 0)};
+}
+
+trace::Recorder& Group::recorder() const { return *impl_->context->recorder; }
+
+}  // namespace lockstep

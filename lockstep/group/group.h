@@ -1,0 +1,99 @@
+// A Group is a set of ranks that call collectives together. It is a value: copies are the same group, and the
+// last copy's end says goodbye to the others.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/reduce_op.h"
+#include "lockstep/execute/work.h"
+#include "lockstep/memory/arena.h"
+#include "lockstep/trace/recorder.h"
+
+namespace lockstep {
+
+struct GroupOptions {
+  /// A collective for which some rank is missing so long fails with `timeout`, naming who is missing.
+  std::chrono::nanoseconds timeout = std::chrono::minutes(10);
+  /// A warning names who is missing after this time.
+  std::chrono::nanoseconds warn_after = std::chrono::seconds(30);
+
+  /// LOCKSTEP_TIMEOUT and LOCKSTEP_WARN_AFTER ("90s", "500ms", "off") over the defaults.
+  static GroupOptions from_environment();
+};
+
+/// Memory in this rank's arena, where collectives inside a host need no copy. Move-only; outlives its group.
+template <class T>
+class ArenaBuffer {
+ public:
+  ArenaBuffer() = default;
+  explicit ArenaBuffer(Arena::Block block) : block_(std::move(block)) {}
+  std::span<T> span() const {
+    const auto bytes = block_.bytes();
+    return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+  }
+  T* data() const { return span().data(); }
+  std::size_t size() const { return span().size(); }
+  T* begin() const { return data(); }
+  T* end() const { return data() + size(); }
+  T& operator[](std::size_t index) const { return data()[index]; }
+
+ private:
+  Arena::Block block_;
+};
+
+/// Time that this process spent on collectives' own work (copying and reducing), in any thread. The rest of
+/// the time in wait() was spent waiting for others.
+struct ProgressTimes {
+  std::chrono::nanoseconds own_work{0};
+};
+
+/// Thread safety: several threads may use one group, but all ranks must submit its collectives in the same
+/// order.
+class Group {
+ public:
+  class Impl;
+
+  /// A world of one: collectives are no-ops.
+  Group();
+  explicit Group(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+  int rank() const;
+  int size() const;
+  /// Among the group's ranks on this host.
+  int local_rank() const;
+  int local_size() const;
+  /// The rank in the world of a rank of this group.
+  int world_rank(int rank) const;
+  /// As in messages: "world", "world/2" for the second group made of it.
+  const std::string& name() const;
+
+  /// A group of these ranks of this one, in this order. Collective over the ranks listed, and over them
+  /// alone; they all make their common groups in the same order. Throws invalid_argument unless each is a
+  /// rank, none twice, and this rank is among them.
+  Group subgroup(std::span<const int> ranks) const;
+
+  /// `elements` of arena memory, aligned to 64 bytes; in a group of one ordinary memory. Not collective.
+  template <Movable T>
+  ArenaBuffer<T> allocate(std::size_t elements) const {
+    return ArenaBuffer<T>(allocate_bytes(elements * sizeof(T)));
+  }
+  Arena::Block allocate_bytes(std::size_t bytes) const;
+
+  /// Moves everything that is under way on, without waiting. Cheap when there is nothing.
+  void poll() const;
+  ProgressTimes progress_times() const;
+  /// This rank's record.
+  trace::Recorder& recorder() const;
+
+  Impl& impl() const { return *impl_; }
+
+ private:
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+// Who this process is and where its job meets, as its launcher's environment or the caller's options say it.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "lockstep/base/secret.h"
+#include "lockstep/base/socket.h"
+#include "lockstep/group/init.h"
+
+namespace lockstep {
+
+struct Identity {
+  int rank = 0;
+  int size = 1;
+  std::string launcher;      ///< for messages: "lockstep run", "torchrun", "the environment", "InitOptions"
+  Endpoint store;            ///< where the job's store is
+  bool hosts_store = false;  ///< this rank serves it
+  std::string job;           ///< begins the names of the job's sockets: user, job, restart
+  std::optional<int> control_fd;  ///< the launcher's control page
+  Trust trust;
+  std::string listen_address;  ///< for ranks of other hosts; "": the address from which the store is reached
+};
+
+/// Throws invalid_argument for half an environment, a rank outside the world, values that make no sense, and
+/// for a launcher that is recognised but not understood; each says what was found and what to set.
+Identity find_identity(const InitOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+// What a Group refers to.
+#pragma once
+
+#include <map>
+
+#include "lockstep/backend/backend.h"
+#include "lockstep/execute/progress.h"
+#include "lockstep/group/group.h"
+#include "lockstep/rendezvous/store.h"
+#include "lockstep/schedule/select.h"
+#include "lockstep/transport/tcp/tcp_transport.h"
+
+namespace lockstep {
+
+/// What the groups of one rank share.
+struct Context {
+  std::shared_ptr<Store> store;
+  std::shared_ptr<ControlPage> page;
+  std::shared_ptr<Progress> progress;
+  std::unique_ptr<trace::Recorder> recorder;
+  Trust trust;
+  std::string job;                 ///< in the names of sockets: user, job, restart
+  std::vector<std::string> hosts;  ///< world rank -> host, as ranks found out; equal text: same host
+  std::vector<int> page_rank;      ///< world rank -> number in the page; -1: another host
+  std::string listen_address;      ///< for ranks of other hosts; empty where there are none
+  Tuning tuning;
+  GroupOptions options;
+  std::size_t arena_bytes = 0;
+  std::chrono::nanoseconds arrival_timeout{};
+  bool threads = false;  ///< ranks are threads (in_process_world)
+};
+
+class Group::Impl {
+ public:
+  ~Impl();
+
+  std::string name = "world";
+  int rank = 0;
+  std::vector<int> world_of{0};  ///< group rank -> world rank
+  std::vector<int> local_of{0};  ///< group rank -> number among this host's ranks; -1: another host
+  std::shared_ptr<Context> context;
+  std::shared_ptr<Backend> backend;  ///< null in a group of one
+  std::shared_ptr<Impl> parent;      ///< keeps the world until its last group is gone
+  std::map<std::vector<int>, int> subgroups_made;
+  std::mutex mutex;  ///< of subgroups_made
+
+  int size() const { return static_cast<int>(world_of.size()); }
+};
+
+/// Connects the ranks of a new group: shared memory on this host, sockets to others. Collective over its
+/// ranks. `impl` has name, rank, world_of, context and parent.
+void connect(Group::Impl& impl);
+
+}  // namespace lockstep

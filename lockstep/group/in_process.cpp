@@ -1,0 +1,94 @@
+#include "lockstep/group/in_process.h"
+
+#include "lockstep/backend/native/native_backend.h"
+#include "lockstep/group/impl.h"
+#include "lockstep/rendezvous/memory_store.h"
+#include "lockstep/transport/memory/memory_transport.h"
+#include "lockstep/transport/ring_transport.h"
+
+namespace lockstep {
+namespace {
+
+// Threads of one process find each other's memory here: group name -> what they share, while any of them has
+// it.
+class Meetings {
+ public:
+  SharedByThreads meet(const std::string& name, int ranks, std::size_t arena_bytes) {
+    const std::lock_guard lock(mutex_);
+    auto& [region, arrived] = regions_[name];
+    auto shared = region;
+    if (!shared) shared = region = SharedByThreads::make(ranks, arena_bytes).region;
+    if (++arrived == ranks) regions_.erase(name);
+    return {std::move(shared), nullptr};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::pair<std::shared_ptr<HostRegion>, int>> regions_;
+};
+
+Meetings& meetings() {
+  static Meetings instance;
+  return instance;
+}
+
+}  // namespace
+
+void connect_in_process(Group::Impl& impl) {
+  const Context& context = *impl.context;
+  impl.local_of.clear();
+  for (int rank = 0; rank < impl.size(); ++rank) impl.local_of.push_back(rank);
+  if (impl.size() == 1) return;
+  const auto region = meetings().meet(context.job + impl.name, impl.size(), context.arena_bytes).region;
+  auto transport =
+      std::make_unique<RingTransport>(RingTransportOptions{.rank = impl.rank,
+                                                           .local_of = impl.local_of,
+                                                           .status_of = impl.world_of,
+                                                           .world_of = impl.world_of,
+                                                           .region = region,
+                                                           .page = context.page,
+                                                           .is_alive = [](int) { return true; }});
+  impl.backend = NativeBackend::make({.name = impl.name,
+                                      .rank = impl.rank,
+                                      .world_of = impl.world_of,
+                                      .region = region,
+                                      .region_rank = impl.rank,
+                                      .page = context.page,
+                                      .page_rank = impl.world_of,
+                                      .transport = std::move(transport),
+                                      .progress = context.progress,
+                                      .recorder = context.recorder.get(),
+                                      .tuning = context.tuning,
+                                      .timeout = context.options.timeout,
+                                      .warn_after = context.options.warn_after});
+}
+
+std::vector<Group> in_process_world(int ranks, const GroupOptions& options, std::size_t arena_bytes) {
+  static std::atomic<std::uint64_t> worlds = 0;
+  const std::string job = "threads-" + std::to_string(++worlds);
+  const auto page = std::make_shared<ControlPage>(ControlPage::in_process(ranks));
+  const auto store = std::make_shared<MemoryStore>();
+  std::vector<Group> groups;
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto impl = std::make_shared<Group::Impl>();
+    impl->rank = rank;
+    impl->world_of.clear();
+    for (int other = 0; other < ranks; ++other) impl->world_of.push_back(other);
+    auto context = std::make_shared<Context>();
+    context->store = store;
+    context->page = page;
+    context->progress = std::make_shared<Progress>(page, WaitPolicy::for_ranks_per_core(ranks));
+    context->recorder = std::make_unique<trace::Recorder>(&page->record(rank));
+    context->job = job;
+    context->options = options;
+    context->arena_bytes = arena_bytes;
+    context->tuning = Tuning::from_environment();
+    context->threads = true;
+    impl->context = std::move(context);
+    connect_in_process(*impl);
+    groups.emplace_back(std::move(impl));
+  }
+  return groups;
+}
+
+}  // namespace lockstep

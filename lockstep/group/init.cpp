@@ -1,0 +1,215 @@
+// init(): identity, meeting, who shares a host, control page, world group.
+#include "lockstep/group/init.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "lockstep/base/env.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/group/identity.h"
+#include "lockstep/group/impl.h"
+#include "lockstep/rendezvous/prefix_store.h"
+#include "lockstep/rendezvous/store_server.h"
+#include "lockstep/rendezvous/tcp_store.h"
+#include "lockstep/topology/topology.h"
+#include "lockstep/transport/shm/shm_transport.h"
+
+namespace lockstep {
+namespace {
+
+/// A guess which ranks share memory: the same boot of a kernel and the same network namespace. Handing
+/// descriptors over then proves it.
+std::string host_hint() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  struct stat status {};
+  if (::stat("/proc/self/ns/net", &status) != 0) throw_system("/proc/self/ns/net");
+  return boot + "-" + std::to_string(status.st_ino);
+}
+
+/// The store and, on the rank that serves it, its server, which ends after the last client call of this rank.
+class ServedStore final : public PrefixStore {
+ public:
+  ServedStore(std::unique_ptr<StoreServer> server, std::shared_ptr<Store> client)
+      : PrefixStore(std::move(client), "job"), server_(std::move(server)) {}
+
+ private:
+  std::unique_ptr<StoreServer> server_;
+};
+
+std::shared_ptr<Store> open_store(const Identity& identity, Deadline deadline) {
+  std::unique_ptr<StoreServer> server;
+  if (identity.hosts_store) {
+    server = std::make_unique<StoreServer>(Listener::bind(identity.store),
+                                           StoreServerOptions{.trust = identity.trust});
+  }
+  try {
+    auto client =
+        std::make_shared<TcpStore>(identity.store, deadline, TcpStoreOptions{.trust = identity.trust});
+    return std::make_shared<ServedStore>(std::move(server), std::move(client));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::timeout) throw;
+    throw Error(ErrorCode::timeout,
+                "rank " + std::to_string(identity.rank) + " of " + std::to_string(identity.size) +
+                    " found nobody at " + identity.store.to_string() +
+                    ", where rank 0 should be: rank 0 never arrived (" + error.what() + ")",
+                0);
+  }
+}
+
+std::string key_of(int rank) { return "rank/" + std::to_string(rank); }
+
+/// Leaves this rank's hint and returns everybody's. Finds two processes with one rank, worlds of different
+/// sizes and ranks that never come.
+std::vector<std::string> meet(Store& store, const Identity& identity, Deadline deadline) {
+  const std::string size = std::to_string(identity.size);
+  if (const std::string agreed = store.compare_set("size", "", size); agreed != size) {
+    throw_invalid_argument("this process was told WORLD_SIZE=" + size +
+                           ", another one of its job WORLD_SIZE=" + agreed);
+  }
+  if (store.add("claims/" + std::to_string(identity.rank), 1) > 1) {
+    throw_invalid_argument("two processes of the job at " + identity.store.to_string() +
+                           " have RANK=" + std::to_string(identity.rank) +
+                           "; each needs one of its own, and each job a port of its own");
+  }
+  store.set(key_of(identity.rank), host_hint());
+  std::vector<std::string> hosts;
+  std::string absent;
+  int absent_count = 0;
+  int last_absent = 0;
+  for (int rank = 0; rank < identity.size; ++rank) {
+    try {
+      hosts.push_back(store.get(key_of(rank),
+                                absent.empty() ? deadline : Deadline::after(std::chrono::milliseconds(200))));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::timeout) throw;
+      absent += (absent.empty() ? "" : ", ") + std::to_string(rank);
+      last_absent = rank;
+      if (++absent_count == 16) absent += ", ...";
+      if (absent_count == 16) break;
+    }
+  }
+  if (!absent.empty()) {
+    throw Error(ErrorCode::timeout,
+                "waited in vain for " + std::string(absent_count == 1 ? "rank " : "ranks ") + absent +
+                    " of " + size + " to arrive at " + identity.store.to_string() +
+                    "; were all of them started, and do they reach that address? (LOCKSTEP_INIT_TIMEOUT sets "
+                    "how long "
+                    "to wait)",
+                absent_count == 1 ? std::optional(last_absent) : std::nullopt);
+  }
+  return hosts;
+}
+
+/// The launcher's page, or one that this host's first rank makes.
+std::shared_ptr<ControlPage> open_page(const Identity& identity, const std::vector<int>& local,
+                                       Deadline deadline) {
+  const int ranks = static_cast<int>(local.size());
+  const int mine = static_cast<int>(std::find(local.begin(), local.end(), identity.rank) - local.begin());
+  if (identity.control_fd) {
+    UniqueFd copy(::fcntl(*identity.control_fd, F_DUPFD_CLOEXEC, 0));
+    if (!copy)
+      throw_system("the control page's descriptor, LOCKSTEP_CONTROL_FD=" +
+                   std::to_string(*identity.control_fd));
+    return std::make_shared<ControlPage>(ControlPage::attach(std::move(copy), ranks));
+  }
+  const Meeting meeting{
+      .endpoint = Endpoint::unix_abstract(identity.job + "-page-" + std::to_string(local.front())),
+      .local_rank = mine,
+      .local_ranks = ranks,
+      .trust = identity.trust,
+      .deadline = deadline};
+  if (mine != 0)
+    return std::make_shared<ControlPage>(ControlPage::attach(std::move(hand_over(meeting, {}, 1)[0]), ranks));
+  auto page = std::make_shared<ControlPage>(ControlPage::create(ranks));
+  const int fd = page->fd();
+  static_cast<void>(hand_over(meeting, std::span(&fd, 1), 1));
+  return page;
+}
+
+Tuning agree_on_tuning(Store& store, int rank) {
+  Tuning tuning = Tuning::from_environment();
+  if (rank == 0) {
+    store.set("tuning", std::string(reinterpret_cast<const char*>(&tuning), sizeof(tuning)));
+    return tuning;
+  }
+  const std::string bytes = store.get("tuning", Deadline::after(std::chrono::minutes(1)));
+  if (bytes.size() != sizeof(tuning)) {
+    throw Error(ErrorCode::mismatch,
+                "rank 0 runs another version of Lockstep than rank " + std::to_string(rank), 0);
+  }
+  bytes.copy(reinterpret_cast<char*>(&tuning), sizeof(tuning));
+  return tuning;
+}
+
+/// As much address space as the host has memory; pages get memory when they are allocated.
+std::size_t default_arena_bytes() {
+  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+/// The address from which this host reaches the store; where the store is on this host, the store's own.
+std::string listen_address(const Identity& identity) {
+  if (!identity.listen_address.empty()) return identity.listen_address;
+  if (identity.store.kind != Endpoint::Kind::tcp) return "127.0.0.1";
+  const Socket probe = Socket::connect(identity.store, Deadline::after(std::chrono::seconds(10)));
+  return Endpoint::parse(probe.local()).host;
+}
+
+std::shared_ptr<Context> make_context(const Identity& identity, const InitOptions& options,
+                                      std::chrono::nanoseconds arrival_timeout) {
+  const Deadline deadline = Deadline::after(arrival_timeout);
+  auto context = std::make_shared<Context>();
+  context->trust = identity.trust;
+  context->job = identity.job;
+  context->options = options.group.value_or(GroupOptions::from_environment());
+  context->arrival_timeout = arrival_timeout;
+  context->arena_bytes = env::bytes("LOCKSTEP_ARENA_BYTES").value_or(default_arena_bytes());
+  context->store = open_store(identity, deadline);
+  context->hosts = meet(*context->store, identity, deadline);
+  context->tuning = agree_on_tuning(*context->store, identity.rank);
+
+  std::vector<int> local;
+  for (int rank = 0; rank < identity.size; ++rank) {
+    const bool is_here = context->hosts[static_cast<std::size_t>(rank)] ==
+                         context->hosts[static_cast<std::size_t>(identity.rank)];
+    context->page_rank.push_back(is_here ? static_cast<int>(local.size()) : -1);
+    if (is_here) local.push_back(rank);
+  }
+  context->page = open_page(identity, local, deadline);
+  const int mine = context->page_rank[static_cast<std::size_t>(identity.rank)];
+  context->page->status(mine).pid.store(::getpid());
+  context->recorder = std::make_unique<trace::Recorder>(&context->page->record(mine));
+  const auto policy =
+      WaitPolicy::for_ranks_per_core(topology::ranks_per_core(static_cast<int>(local.size())));
+  context->progress = std::make_shared<Progress>(context->page, policy);
+  if (static_cast<int>(local.size()) < identity.size) context->listen_address = listen_address(identity);
+  return context;
+}
+
+}  // namespace
+
+Group init(InitOptions options) {
+  const Identity identity = find_identity(options);
+  log::set_rank(identity.rank);
+  if (identity.size == 1) return Group();
+  const auto timeout = options.arrival_timeout.value_or(
+      env::duration("LOCKSTEP_INIT_TIMEOUT").value_or(std::chrono::minutes(5)));
+
+  auto impl = std::make_shared<Group::Impl>();
+  impl->rank = identity.rank;
+  impl->world_of.clear();
+  for (int rank = 0; rank < identity.size; ++rank) impl->world_of.push_back(rank);
+  impl->context = make_context(identity, options, timeout);
+  connect(*impl);
+  return Group(std::move(impl));
+}
+
+}  // namespace lockstep

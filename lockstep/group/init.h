@@ -1,0 +1,33 @@
+// Who am I? Every program begins with init(), under whatever it was started.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "lockstep/group/group.h"
+
+namespace lockstep {
+
+/// What is left empty comes from the environment: of `lockstep run`, of torchrun, or, where neither is there,
+/// from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set by hand. With none of them the world has one rank.
+struct InitOptions {
+  std::optional<int> rank;
+  std::optional<int> size;
+  std::optional<std::string> address;  ///< where rank 0 can be reached: a host name or address
+  std::optional<int> port;             ///< on which rank 0 listens; must be free there
+  std::optional<GroupOptions> group;
+  /// How long to wait for all ranks to arrive (LOCKSTEP_INIT_TIMEOUT; default 5 minutes).
+  std::optional<std::chrono::nanoseconds> arrival_timeout;
+  /// Interface address on which this rank listens for ranks of other hosts (LOCKSTEP_IFACE, a name or an
+  /// address); default: the one from which the address above is reached.
+  std::optional<std::string> interface;
+  /// Lets several hosts work without a secret (LOCKSTEP_INSECURE=1). Anyone on the network can then join.
+  std::optional<bool> insecure;
+};
+
+/// Joins the job and returns the group of all its ranks, when all have arrived.
+/// Throws Error: invalid_argument (half an environment, a rank outside the world, wrong secret: what was
+/// found and what to set), timeout (which ranks never arrived), system (the port is taken, no memory).
+Group init(InitOptions options = {});
+
+}  // namespace lockstep

@@ -1,0 +1,83 @@
+#include "lockstep/launch/descendants.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::launch {
+namespace {
+
+constexpr std::chrono::milliseconds between_looks{1};
+
+struct ProcessState {
+  pid_t parent = 0;
+  char state = '?';
+};
+
+// /proc/PID/stat: "PID (name, which may hold anything) STATE PARENT …".
+ProcessState read_state(const std::filesystem::path& folder) {
+  std::ifstream file(folder / "stat");
+  std::string text(512, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos || name_end + 4 >= text.size()) return {};
+  ProcessState found;
+  found.state = text[name_end + 2];
+  std::from_chars(text.data() + name_end + 4, text.data() + text.size(), found.parent);
+  return found;
+}
+
+}  // namespace
+
+void become_reaper_of_orphans() {
+  if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) throw_system("becoming the reaper of orphaned processes");
+}
+
+bool has_children() {
+  siginfo_t info{};
+  return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+std::vector<pid_t> children() {
+  std::vector<pid_t> found;
+  std::error_code ignored;  // a process that ends while we look, or no /proc
+  for (std::filesystem::directory_iterator entry("/proc", ignored), end; entry != end;
+       entry.increment(ignored)) {
+    const std::string name = entry->path().filename();
+    pid_t pid = 0;
+    const auto parsed = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (parsed.ec != std::errc() || parsed.ptr != name.data() + name.size()) continue;
+    const ProcessState state = read_state(entry->path());
+    if (state.parent == ::getpid() && state.state != 'Z') found.push_back(pid);
+  }
+  return found;
+}
+
+int kill_descendants(Deadline deadline) {
+  std::set<pid_t> killed;
+  while (has_children()) {
+    for (const pid_t pid : children()) {
+      if (::kill(pid, SIGKILL) == 0) killed.insert(pid);
+    }
+    while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+    if (deadline.expired()) break;
+    if (has_children()) std::this_thread::sleep_for(between_looks);
+  }
+  return static_cast<int>(killed.size());
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,47 @@
+#include "lockstep/launch/environment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep::launch {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::Key;
+using ::testing::Not;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
+
+TEST(Environment, TellsARankEverythingInThreeFamiliesOfNames) {
+  const JobFacts facts{.ranks = 4,
+                       .job = "cafe",
+                       .store = "unix:@lockstep-0-cafe-0",
+                       .master_port = 29501,
+                       .control_fd = 7,
+                       .secret_fd = 8,
+                       .cores = 12,
+                       .threads = 3};
+  EXPECT_THAT(
+      rank_variables(2, facts),
+      UnorderedElementsAre(
+          Pair("RANK", "2"), Pair("WORLD_SIZE", "4"), Pair("LOCAL_RANK", "2"), Pair("LOCAL_WORLD_SIZE", "4"),
+          Pair("GROUP_RANK", "0"), Pair("MASTER_ADDR", "127.0.0.1"), Pair("MASTER_PORT", "29501"),
+          Pair("HOROVOD_RANK", "2"), Pair("HOROVOD_SIZE", "4"), Pair("HOROVOD_LOCAL_RANK", "2"),
+          Pair("HOROVOD_LOCAL_SIZE", "4"), Pair("HOROVOD_CROSS_RANK", "0"), Pair("HOROVOD_CROSS_SIZE", "1"),
+          Pair("LOCKSTEP_JOB", "cafe"), Pair("LOCKSTEP_STORE", "unix:@lockstep-0-cafe-0"),
+          Pair("LOCKSTEP_CONTROL_FD", "7"), Pair("LOCKSTEP_SECRET_FD", "8"), Pair("LOCKSTEP_CORES", "12"),
+          Pair("OMP_NUM_THREADS", "3")));
+}
+
+TEST(Environment, LeavesTheUsersThreadsAlone) {
+  EXPECT_THAT(rank_variables(0, {.threads = 0}), Not(Contains(Key("OMP_NUM_THREADS"))));
+}
+
+TEST(Environment, ReplacesWhatWasThere) {
+  EXPECT_THAT(merge_environment({"HOME=/root", "RANK=9", "RANKS=a=b", "odd"}, {{"RANK", "1"}}),
+              ElementsAre("HOME=/root", "RANKS=a=b", "odd", "RANK=1"));
+}
+
+}  // namespace
+}  // namespace lockstep::launch

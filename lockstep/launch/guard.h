@@ -1,0 +1,27 @@
+// Whatever happens to the process that runs a job, nothing of the job may survive it. So there are two: a
+// guard that does next to nothing, and under it the job. Orphans of the job become the guard's children,
+// which it ends; and the job finds out at once when the guard is gone.
+#pragma once
+
+#include <signal.h>
+
+#include <functional>
+
+#include "lockstep/base/unique_fd.h"
+
+namespace lockstep::launch {
+
+/// What the job gets from its guard.
+struct GuardLine {
+  UniqueFd orders =
+      {};  ///< a byte for each signal that the guard got: its number. The end: the guard is gone.
+  sigset_t signal_mask =
+      {};  ///< as it was before the guard blocked what it takes over: what programs should have
+};
+
+/// Runs `job` in a child process, passes signals on to it as bytes, ends what is left of it, and returns its
+/// exit code (128 + signal, after a line on stderr, if it was killed). In the child all signals that the
+/// guard takes over are blocked, and SIGPIPE is ignored. See run() for what this does to the calling process.
+int run_guarded(const std::function<int(GuardLine)>& job);
+
+}  // namespace lockstep::launch

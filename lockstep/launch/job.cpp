@@ -1,0 +1,233 @@
+#include "lockstep/launch/job.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/launch/descendants.h"
+#include "lockstep/launch/spawn.h"
+
+namespace lockstep::launch {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds one_press{100};  // a terminal and `timeout` deliver one signal several times
+constexpr std::chrono::seconds killing_limit{5};
+
+UniqueFd watch_children() {
+  sigset_t child;
+  sigemptyset(&child);
+  sigaddset(&child, SIGCHLD);
+  UniqueFd fd(::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd) throw_system("watching for the end of ranks");
+  return fd;
+}
+
+std::string random_name() {
+  static constexpr char digits[] = "0123456789abcdef";
+  const Secret source = Secret::random();
+  std::string name;
+  for (const std::byte byte : source.bytes().first(8)) {
+    name += digits[std::to_integer<unsigned>(byte) >> 4U];
+    name += digits[std::to_integer<unsigned>(byte) & 15U];
+  }
+  return name;
+}
+
+Listener listen_for_store(const std::string& job) {
+  return Listener::bind(Endpoint::unix_abstract("lockstep-" + std::to_string(::getuid()) + "-" + job + "-0"));
+}
+
+bool is_stop(int signal) {
+  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+}
+
+}  // namespace
+
+Job::Job(JobPlan plan, GuardLine guard)
+    : plan_(std::move(plan)),
+      guard_(std::move(guard)),
+      child_events_(watch_children()),
+      secret_(Secret::random()),
+      secret_fd_(secret_.to_memfd()),
+      page_(ControlPage::create(plan_.options.ranks)),
+      name_(random_name()),
+      store_(listen_for_store(name_), {.trust = {.secret = secret_}}),
+      facts_(make_facts()),
+      output_(plan_.options.ranks, plan_.options.prefix),
+      ranks_(static_cast<std::size_t>(plan_.options.ranks)) {}
+
+JobFacts Job::make_facts() const {
+  const auto wished = static_cast<std::uint16_t>(plan_.options.master_port);
+  return {.ranks = plan_.options.ranks,
+          .job = name_,
+          .store = store_.endpoint().to_string(),
+          .master_port = Listener::bind(Endpoint::tcp("127.0.0.1", wished)).endpoint().port,
+          .control_fd = page_.fd(),
+          .secret_fd = secret_fd_.get(),
+          .cores = plan_.placement.cores,
+          .threads = plan_.placement.threads};
+}
+
+int Job::run() {
+  for (int rank = 0; rank < facts_.ranks; ++rank) start_rank(rank);
+  while (any_running() && !guard_gone_) {
+    wait_for_events(next_step());
+    reap();
+    escalate();
+  }
+  wait_for_leftovers();
+  const int left = kill_descendants(Deadline::after(killing_limit));
+  output_.finish();
+  if (left > 0 && !told_ && stopped_by_ == 0) {
+    output_.say("lockstep run: ended " + std::to_string(left) + (left == 1 ? " process" : " processes") +
+                " that the ranks had left behind\n");
+  }
+  for (Ending& ending : endings_) ending.last_lines = output_.last_lines(ending.rank);
+  const Verdict verdict = judge(endings_, page_.first_cause().get(), failed_first_ ? 0 : stopped_by_);
+  output_.say(verdict.summary);
+  write_remaining_output();
+  return verdict.exit_code;
+}
+
+void Job::start_rank(int rank) {
+  auto ends = output_.open(rank);
+  UniqueFd input =
+      rank == 0 ? terminal_.open(STDIN_FILENO) : UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const auto& pinned = plan_.placement.pinned;
+  const pid_t pid =
+      spawn({.path = plan_.program,
+             .arguments = plan_.options.command,
+             .environment = merge_environment(this_environment(), rank_variables(rank, facts_)),
+             .standard = {input ? input.get() : STDIN_FILENO, ends.out.get(), ends.err.get()},
+             .inherited = {facts_.control_fd, facts_.secret_fd},
+             .cores = pinned.empty() ? std::vector<int>() : pinned[static_cast<std::size_t>(rank)],
+             .signal_mask = guard_.signal_mask});
+  ranks_[static_cast<std::size_t>(rank)] = {pid, true};
+}
+
+void Job::wait_for_events(Deadline deadline) {
+  PollSet poll;
+  poll.watch(guard_.orders.get(), POLLIN, [this] { take_orders(); });
+  poll.watch(child_events_.get(), POLLIN, [this] {
+    signalfd_siginfo ignored{};
+    (void)!::read(child_events_.get(), &ignored, sizeof(ignored));
+  });
+  output_.watch(poll);
+  if (any_running()) terminal_.watch(poll);
+  poll.wait(deadline);
+}
+
+void Job::take_orders() {
+  std::array<char, 64> orders;
+  const ssize_t got = ::read(guard_.orders.get(), orders.data(), orders.size());
+  for (ssize_t i = 0; i < got; ++i) take_order(orders[static_cast<std::size_t>(i)]);
+  if (got == 0) {
+    guard_gone_ = true;
+    signal_ranks(SIGKILL, true);
+  }
+}
+
+void Job::take_order(int signal) {
+  const auto now = Clock::now();
+  if (is_stop(signal)) {
+    if (stopped_by_ == 0) stopped_by_ = signal;
+    kill_at_ = kill_at_.earlier_of(Deadline::after(plan_.options.stop_grace));
+    if (signal == SIGINT && last_interrupt_ != Clock::time_point{} && now - last_interrupt_ > one_press) {
+      hurried_ = true;
+      kill_at_ = Deadline::at(now);
+    }
+    if (signal == SIGINT) last_interrupt_ = now;
+  }
+  signal_ranks(signal, signal != SIGUSR1 && signal != SIGUSR2);
+}
+
+// A signal that a terminal would send to a whole pipeline goes to all of a rank's family.
+void Job::signal_ranks(int signal, bool whole_family) {
+  for (const Rank& rank : ranks_) {
+    if (rank.running) (void)::kill(whole_family ? -rank.pid : rank.pid, signal);
+  }
+}
+
+void Job::reap() {
+  int status = 0;
+  ++moment_;
+  for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+    const auto found =
+        std::find_if(ranks_.begin(), ranks_.end(), [&](const Rank& r) { return r.pid == pid; });
+    if (found == ranks_.end() || !found->running) continue;  // an orphan of a rank
+    found->running = false;
+    endings_.push_back({.rank = static_cast<int>(found - ranks_.begin()),
+                        .pid = pid,
+                        .wait_status = status,
+                        .moment = moment_,
+                        .by_launcher = told_});
+  }
+  if (!told_) note_failure();
+}
+
+void Job::note_failure() {
+  const Ending* failure = earliest_failure(endings_);
+  if (failure == nullptr || failed_) return;
+  failed_ = true;
+  failed_first_ = stopped_by_ == 0;
+  const bool needed = page_.status(failure->rank).said_goodbye.load() == 0;
+  if (needed) {
+    (void)page_.first_cause().set(
+        {.code = ErrorCode::peer_lost, .culprit = failure->rank, .text = describe(*failure)});
+    page_.doorbell().ring();  // survivors that wait hear of it now
+  }
+  if (stopped_by_ != 0) return;  // the rest has been told to end already
+  terminate_at_ = Deadline::after(plan_.options.report_grace);
+  kill_at_ = kill_at_.earlier_of(Deadline::after(plan_.options.report_grace + plan_.options.terminate_grace));
+}
+
+void Job::escalate() {
+  if (terminate_at_.expired()) {
+    told_ = true;
+    terminate_at_ = Deadline::never();
+    signal_ranks(SIGTERM, true);
+    signal_ranks(SIGCONT, true);  // a stopped rank would not notice
+  }
+  if (kill_at_.expired()) {
+    told_ = true;
+    kill_at_ = Deadline::never();
+    signal_ranks(SIGKILL, true);
+  }
+}
+
+Deadline Job::next_step() const { return terminate_at_.earlier_of(kill_at_); }
+
+bool Job::any_running() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.running; });
+}
+
+void Job::wait_for_leftovers() {
+  const Deadline deadline = Deadline::after(told_ ? milliseconds(0) : plan_.options.leftover_grace);
+  while (!guard_gone_ && !hurried_ && !deadline.expired() && has_children()) {
+    wait_for_events(deadline);
+    reap();
+  }
+}
+
+// Whoever reads our output may be slow, which is waited for, or stuck, which must not keep us from ending
+// when told to.
+void Job::write_remaining_output() {
+  const Deadline deadline = stopped_by_ == 0 ? Deadline::never() : Deadline::after(plan_.options.stop_grace);
+  const int told_before = stopped_by_;
+  while (!output_.flushed() && !guard_gone_ && !hurried_ && !deadline.expired() &&
+         stopped_by_ == told_before) {
+    wait_for_events(deadline);
+  }
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,88 @@
+// One job from its first rank to its last word: an event loop in one thread, beside the thread of the job's
+// store.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/secret.h"
+#include "lockstep/launch/environment.h"
+#include "lockstep/launch/guard.h"
+#include "lockstep/launch/output.h"
+#include "lockstep/launch/placement.h"
+#include "lockstep/launch/run.h"
+#include "lockstep/launch/terminal_input.h"
+#include "lockstep/launch/verdict.h"
+#include "lockstep/memory/control_page.h"
+#include "lockstep/rendezvous/store_server.h"
+
+namespace lockstep::launch {
+
+struct JobPlan {
+  RunOptions options = {};
+  std::string program = {};  ///< path of options.command's program
+  Placement placement = {};
+};
+
+class Job {
+ public:
+  /// Makes what the ranks share. Throws Error{system}.
+  Job(JobPlan plan, GuardLine guard);
+
+  /// Starts the ranks, waits for the end, kills what they left behind, and returns the exit code.
+  /// Throws Error{system} if a rank cannot be started; those that were are the caller's to kill.
+  int run();
+
+ private:
+  using Clock = Deadline::Clock;
+  struct Rank {
+    pid_t pid = 0;
+    bool running = false;
+  };
+
+  JobFacts make_facts() const;
+  void start_rank(int rank);
+  void wait_for_events(Deadline deadline);
+  void take_orders();
+  void take_order(int signal);
+  void reap();
+  void note_failure();
+  void escalate();
+  void wait_for_leftovers();
+  void write_remaining_output();
+  Deadline next_step() const;
+  bool any_running() const;
+  void signal_ranks(int signal, bool whole_family);
+
+  JobPlan plan_;
+  GuardLine guard_;
+  UniqueFd child_events_;  // signalfd of SIGCHLD
+  Secret secret_;
+  UniqueFd secret_fd_;
+  ControlPage page_;
+  std::string name_;
+  StoreServer store_;
+  JobFacts facts_;
+  RankOutput output_;
+  TerminalInput terminal_;
+
+  std::vector<Rank> ranks_;
+  std::vector<Ending> endings_;
+  int moment_ = 0;
+  bool guard_gone_ = false;
+  bool hurried_ = false;       // told to end at once: output may be lost
+  int stopped_by_ = 0;         // the first signal that told the launcher to end
+  bool failed_ = false;        // a rank did
+  bool failed_first_ = false;  // before any such signal
+  bool told_ = false;          // ranks have been told to end by us
+  Deadline terminate_at_ = Deadline::never();
+  Deadline kill_at_ = Deadline::never();
+  Clock::time_point last_interrupt_{};
+};
+
+}  // namespace lockstep::launch

@@ -1,0 +1,67 @@
+#include "lockstep/launch/run.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "lockstep/base/env.h"
+#include "lockstep/base/error.h"
+#include "lockstep/launch/guard.h"
+#include "lockstep/launch/job.h"
+#include "lockstep/launch/placement.h"
+#include "lockstep/launch/program.h"
+#include "lockstep/topology/topology.h"
+
+namespace lockstep::launch {
+namespace {
+
+constexpr int wrong_usage = 2;
+
+void say(const std::string& line) { (void)!::write(STDERR_FILENO, (line + "\n").data(), line.size() + 1); }
+
+void require_sense(const RunOptions& options) {
+  if (options.ranks < 1 || options.ranks > most_ranks) {
+    throw_invalid_argument("-np " + std::to_string(options.ranks) + " is not a number of ranks from 1 to " +
+                           std::to_string(most_ranks));
+  }
+  if (options.command.empty()) throw_invalid_argument("there is no program to run");
+  if (options.master_port < 0 || options.master_port > 65535)
+    throw_invalid_argument("--master-port is no port");
+  if (!options.nested && env::text("LOCKSTEP_JOB")) {
+    throw_invalid_argument("this is already rank " + env::text("RANK").value_or("?") +
+                           " of a lockstep run; start the inner job outside of it, or pass --nested");
+  }
+}
+
+std::string search_path() {
+  const char* path = std::getenv("PATH");
+  return path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin";
+}
+
+}  // namespace
+
+int run(const RunOptions& options) {
+  try {
+    require_sense(options);
+    const Program program = find_program(options.command.front(), search_path());
+    if (!program.problem.empty()) {
+      say("lockstep run: " + program.problem);
+      return program.exit_code;
+    }
+    const Placement placement = place(topology::find_cores(), placement_request(options.ranks, options.pin));
+    if (!placement.line.empty()) say(placement.line);
+    return run_guarded([&](GuardLine line) {
+      Job job({.options = options, .program = program.path, .placement = placement}, std::move(line));
+      return job.run();
+    });
+  } catch (const Error& error) {
+    say("lockstep run: " + std::string(error.what()));
+    if (error.code() != ErrorCode::invalid_argument) return 1;
+    say("See `lockstep run --help`.");
+    return wrong_usage;
+  }
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,43 @@
+// A job is more than its processes: they must know one another, share the host's cores, speak without
+// garbling each other's lines, end together, and leave nothing behind. run() is what `lockstep run` does, for
+// one host.
+//
+// Three kinds of processes: the guard (the one that was called: takes signals, outlives the rest, holds
+// nothing that could fail), the job (starts the ranks, passes their output on, decides who failed first) and
+// the ranks. Guard and job watch each other, and each ends everything below it when the other is gone, also
+// after kill -9.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace lockstep::launch {
+
+inline constexpr int most_ranks = 4096;
+
+struct RunOptions {
+  int ranks = 0;                          ///< 1 to most_ranks
+  std::vector<std::string> command = {};  ///< program and arguments; a name without '/' is looked for in PATH
+  bool pin = true;                        ///< give each rank its own cores, where there are enough
+  bool prefix = true;                     ///< "[rank] " before each line; false leaves every byte as it is
+  bool nested = false;                    ///< also inside a rank of another run
+  int master_port = 0;                    ///< for programs that read MASTER_PORT; 0: one that is free
+  /// What survivors of a failure have to report it themselves before they get SIGTERM.
+  std::chrono::milliseconds report_grace{1500};
+  std::chrono::milliseconds terminate_grace{300};  ///< from that SIGTERM to SIGKILL
+  /// What ranks have to end after a signal to the launcher, before SIGKILL.
+  std::chrono::milliseconds stop_grace{2000};
+  /// What processes that a rank leaves behind have to end by themselves (such as tee), after the last rank.
+  std::chrono::milliseconds leftover_grace{500};
+};
+
+/// Runs the job to its end; complaints and the summary of a failure go to stderr. Returns the exit code: 0;
+/// that of the rank that failed first (128 + signal where a signal killed it, 1 where it left early with 0);
+/// 128 + signal if the launcher was told to stop; 2 for options that cannot work, 126 or 127 for a program
+/// that cannot run; 1 if the system refused something. REQUIRES: one thread, and no other children. Takes
+/// over SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP and SIGCONT (but for those that are
+/// ignored already), and makes this process the reaper of orphaned descendants.
+int run(const RunOptions& options);
+
+}  // namespace lockstep::launch

@@ -1,0 +1,126 @@
+#include "lockstep/launch/spawn.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/unique_fd.h"
+
+namespace lockstep::launch {
+namespace {
+
+// Everything that the child needs, made before the fork: after it only system calls are allowed.
+struct Prepared {
+  explicit Prepared(const SpawnOptions& spawn_options);
+  Prepared(const Prepared&) = delete;
+  Prepared& operator=(const Prepared&) = delete;
+  ~Prepared() {
+    if (cores != nullptr) CPU_FREE(cores);
+  }
+
+  const SpawnOptions& options;
+  std::vector<char*> arguments;
+  std::vector<char*> environment;
+  cpu_set_t* cores = nullptr;
+  std::size_t cores_bytes = 0;
+  pid_t parent;
+};
+
+std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+Prepared::Prepared(const SpawnOptions& spawn_options)
+    : options(spawn_options),
+      arguments(pointers_to(spawn_options.arguments)),
+      environment(pointers_to(spawn_options.environment)),
+      parent(::getpid()) {
+  if (options.cores.empty()) return;
+  const auto size =
+      static_cast<std::size_t>(*std::max_element(options.cores.begin(), options.cores.end()) + 1);
+  cores = CPU_ALLOC(size);
+  cores_bytes = CPU_ALLOC_SIZE(size);
+  if (cores == nullptr) throw_system("making room for a set of cores", ENOMEM);
+  CPU_ZERO_S(cores_bytes, cores);
+  for (const int core : options.cores) CPU_SET_S(static_cast<std::size_t>(core), cores_bytes, cores);
+}
+
+void close_all_but_standard_on_exec() {
+  if (::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
+  const long most = std::min(::sysconf(_SC_OPEN_MAX), 65536L);  // a kernel before 5.11
+  for (int fd = 3; fd < most; ++fd) (void)::fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+// A descriptor that is to become 0, 1 or 2 must not be overwritten before its turn.
+bool set_standard_descriptors(const std::array<int, 3>& standard) {
+  std::array<int, 3> high{};
+  for (std::size_t i = 0; i < 3; ++i) {
+    high[i] = ::fcntl(standard[i], F_DUPFD_CLOEXEC, 3);
+    if (high[i] < 0) return false;
+  }
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (::dup2(high[i], static_cast<int>(i)) < 0) return false;
+  }
+  return true;
+}
+
+// Returns only if something failed, with errno set.
+void become(const Prepared& prepared) {
+  const SpawnOptions& options = prepared.options;
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return;
+  if (::getppid() != prepared.parent) ::_exit(127);  // it died before the line above
+  if (::setpgid(0, 0) != 0) return;
+  // Fails only where the cores were taken from us meanwhile: run anywhere then.
+  if (prepared.cores != nullptr) (void)::sched_setaffinity(0, prepared.cores_bytes, prepared.cores);
+  if (!set_standard_descriptors(options.standard)) return;
+  close_all_but_standard_on_exec();
+  for (const int fd : options.inherited) {
+    if (::fcntl(fd, F_SETFD, 0) != 0) return;
+  }
+  (void)::signal(SIGPIPE, SIG_DFL);
+  if (::sigprocmask(SIG_SETMASK, &options.signal_mask, nullptr) != 0) return;
+  ::execve(options.path.c_str(), prepared.arguments.data(), prepared.environment.data());
+}
+
+[[noreturn]] void throw_unstarted(const std::string& path, int error_number) {
+  const char* hint = error_number == ENOEXEC ? " (a script needs a first line such as #!/bin/sh)" : "";
+  throw_system("cannot start " + path + hint, error_number);
+}
+
+}  // namespace
+
+pid_t spawn(const SpawnOptions& options) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw_system("making a pipe");
+  UniqueFd failure(ends[0]);
+  UniqueFd failure_end(ends[1]);
+  const Prepared prepared(options);
+  const pid_t pid = ::fork();
+  if (pid < 0) throw_system("cannot start another process");
+  if (pid == 0) {
+    become(prepared);
+    const int error_number = errno;
+    (void)!::write(failure_end.get(), &error_number, sizeof(error_number));
+    ::_exit(127);
+  }
+  failure_end.reset();
+  int error_number = 0;
+  ssize_t got = 0;
+  do {
+    got = ::read(failure.get(), &error_number, sizeof(error_number));  // ends when exec closes the other end
+  } while (got < 0 && errno == EINTR);
+  if (got == 0) return pid;
+  (void)::waitpid(pid, nullptr, 0);
+  throw_unstarted(options.path, got == sizeof(error_number) ? error_number : EIO);
+}
+
+}  // namespace lockstep::launch

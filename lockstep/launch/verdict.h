@@ -1,0 +1,48 @@
+// One rank fails, and a second later all ranks have failed, most of them because of the first. Which one it
+// was, the user has to be told, and the exit code is that one's.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/memory/control_page.h"
+
+namespace lockstep::launch {
+
+/// How a rank ended.
+struct Ending {
+  int rank = 0;
+  pid_t pid = 0;
+  int wait_status = 0;                       ///< as waitpid(2) gives it
+  int moment = 0;                            ///< those that the launcher found at once have the same
+  bool by_launcher = false;                  ///< after the launcher had told it to
+  std::vector<std::string> last_lines = {};  ///< of its stderr
+
+  bool failed() const { return wait_status != 0; }
+};
+
+struct Verdict {
+  int exit_code = 0;
+  std::string summary = {};  ///< lines for stderr; empty if there is nothing to explain
+};
+
+/// "killed by signal 9 (SIGKILL)", "exit code 3".
+std::string describe(int wait_status);
+/// "rank 1 (pid 4242) was killed by signal 9 (SIGKILL)", "rank 0 (pid 4241) ended with exit code 3".
+std::string describe(const Ending& ending);
+std::string signal_name(int signal);
+
+/// The one that failed first of its own accord, or nullptr. Of those found at the same moment a signal's
+/// victim comes before one that ended by itself.
+const Ending* earliest_failure(std::span<const Ending> endings);
+
+/// Who is to blame: the culprit of the first cause if it ended of its own accord (with 0: it left while
+/// others needed it), else the earliest failure. `stopped_by` is the signal that told the launcher to stop
+/// before anything failed, or 0.
+Verdict judge(std::span<const Ending> endings, const std::optional<FirstCause::Cause>& cause, int stopped_by);
+
+}  // namespace lockstep::launch

@@ -1,0 +1,7 @@
+// Lockstep's core: ranks, groups and collectives. Training with libtorch is in <lockstep/train.h>.
+#pragma once
+
+#include <lockstep/base/error.h>
+#include <lockstep/group/collectives.h>
+#include <lockstep/group/group.h>
+#include <lockstep/group/init.h>

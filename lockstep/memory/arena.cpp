@@ -1,0 +1,93 @@
+#include "lockstep/memory/arena.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t alignment = 64;
+constexpr std::size_t growth_bytes = std::size_t{2} << 20;
+
+std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+
+}  // namespace
+
+Arena::Arena(std::shared_ptr<HostRegion> region, int local_rank)
+    : region_(std::move(region)),
+      local_rank_(local_rank),
+      base_(region_->arena(local_rank)),
+      capacity_(region_->arena_bytes()) {
+  free_.emplace(0, capacity_);
+}
+
+Arena::Block Arena::allocate(std::size_t bytes) {
+  const std::size_t wanted = round_up(std::max<std::size_t>(bytes, 1), alignment);
+  const std::lock_guard lock(mutex_);
+  const auto fits = [&](const auto& piece) { return piece.second >= wanted; };
+  const auto found = std::find_if(free_.begin(), free_.end(), fits);
+  if (bytes > capacity_ || found == free_.end()) {
+    throw_invalid_argument("the arena of " + std::to_string(capacity_) + " bytes a rank has no room for " +
+                           std::to_string(bytes) + " more; set LOCKSTEP_ARENA_BYTES to a larger size");
+  }
+  const auto [offset, available] = *found;
+  const std::size_t end = offset + wanted;
+  if (end > reserved_) {
+    const std::size_t target = std::min(round_up(end, growth_bytes), capacity_);
+    region_->reserve_arena(local_rank_, reserved_, target - reserved_);
+    reserved_ = target;
+  }
+  free_.erase(found);
+  if (available > wanted) free_.emplace(end, available - wanted);
+  return Block(shared_from_this(), {base_ + offset, bytes});
+}
+
+std::optional<std::size_t> Arena::offset_of(std::span<const std::byte> bytes) const {
+  const std::less<> before;  // a total order also for pointers into different objects
+  if (before(bytes.data(), base_) || before(base_ + capacity_, bytes.data() + bytes.size()))
+    return std::nullopt;
+  return static_cast<std::size_t>(bytes.data() - base_);
+}
+
+void Arena::quarantine() {
+  const std::lock_guard lock(mutex_);
+  quarantined_ = true;
+}
+
+void Arena::release(std::span<std::byte> bytes) {
+  const std::lock_guard lock(mutex_);
+  if (quarantined_) return;
+  std::size_t begin = static_cast<std::size_t>(bytes.data() - base_);
+  std::size_t count = round_up(std::max<std::size_t>(bytes.size(), 1), alignment);
+  auto next = free_.lower_bound(begin);
+  if (next != free_.end() && next->first == begin + count) {
+    count += next->second;
+    next = free_.erase(next);
+  }
+  if (next != free_.begin()) {
+    const auto previous = std::prev(next);
+    if (previous->first + previous->second == begin) {
+      begin = previous->first;
+      count += previous->second;
+      free_.erase(previous);
+    }
+  }
+  free_.emplace(begin, count);
+}
+
+Arena::Block::Block(Block&& other) noexcept
+    : arena_(std::move(other.arena_)), bytes_(std::exchange(other.bytes_, {})) {}
+
+Arena::Block& Arena::Block::operator=(Block&& other) noexcept {
+  std::swap(arena_, other.arena_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Arena::Block::~Block() {
+  if (arena_) arena_->release(bytes_);
+}
+
+}  // namespace lockstep

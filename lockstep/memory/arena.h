@@ -1,0 +1,65 @@
+// A rank's arena: memory that every rank of the host can reach, so that a collective reads each input and
+// writes each output where it lies. Where a buffer is travels with each call, so ranks allocate and free on
+// their own: no allocation is collective.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+
+#include "lockstep/memory/host_region.h"
+
+namespace lockstep {
+
+/// First fit over the rank's part of the region. Thread safe. Blocks are aligned to 64 bytes.
+class Arena : public std::enable_shared_from_this<Arena> {
+ public:
+  Arena(std::shared_ptr<HostRegion> region, int local_rank);
+
+  /// The memory lives as long as the block, whatever becomes of the group.
+  class Block {
+   public:
+    Block() = default;
+    Block(Block&& other) noexcept;
+    Block& operator=(Block&& other) noexcept;
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
+    ~Block();
+    std::span<std::byte> bytes() const { return bytes_; }
+
+   private:
+    friend class Arena;
+    Block(std::shared_ptr<Arena> arena, std::span<std::byte> bytes)
+        : arena_(std::move(arena)), bytes_(bytes) {}
+    std::shared_ptr<Arena> arena_;
+    std::span<std::byte> bytes_;
+  };
+
+  /// Zeroed when it comes fresh from the system, whatever was there before otherwise.
+  /// Throws invalid_argument when the arena's address space is used up (how large it is and how to enlarge
+  /// it), system when the machine has no memory for it.
+  Block allocate(std::size_t bytes);
+
+  /// Where `bytes` lie in this arena; nullopt unless they do as a whole.
+  std::optional<std::size_t> offset_of(std::span<const std::byte> bytes) const;
+
+  /// From now on nothing freed is used again: a peer that was stopped may still write there.
+  void quarantine();
+
+ private:
+  void release(std::span<std::byte> bytes);
+
+  std::shared_ptr<HostRegion> region_;
+  int local_rank_;
+  std::byte* base_;
+  std::size_t capacity_;
+  std::mutex mutex_;
+  std::map<std::size_t, std::size_t> free_;  // offset -> bytes, never adjacent
+  std::size_t reserved_ = 0;                 // bytes from the start that have memory
+  bool quarantined_ = false;
+};
+
+}  // namespace lockstep

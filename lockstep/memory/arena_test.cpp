@@ -1,0 +1,134 @@
+#include "lockstep/memory/arena.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::size_t capacity = std::size_t{1} << 20;
+
+std::shared_ptr<Arena> make_arena() { return std::make_shared<Arena>(HostRegion::create(2, capacity), 1); }
+
+TEST(Arena, BlocksAreAlignedDistinctAndKnown) {
+  const auto arena = make_arena();
+  const auto first = arena->allocate(100);
+  const auto second = arena->allocate(1);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first.bytes().data()) % 64, 0U);
+  EXPECT_EQ(arena->offset_of(first.bytes()), 0U);
+  EXPECT_EQ(arena->offset_of(second.bytes()), 128U);
+  std::byte elsewhere{};
+  EXPECT_EQ(arena->offset_of({&elsewhere, 1}), std::nullopt);
+  EXPECT_EQ(arena->offset_of({first.bytes().data(), capacity + 1}), std::nullopt);
+}
+
+TEST(Arena, UsesFreedMemoryAgainAndJoinsNeighbours) {
+  const auto arena = make_arena();
+  auto first = arena->allocate(capacity / 4);
+  auto second = arena->allocate(capacity / 4);
+  auto third = arena->allocate(capacity / 2);
+  EXPECT_THROW(arena->allocate(1), Error);
+  second = {};
+  first = {};
+  EXPECT_EQ(arena->offset_of(arena->allocate(capacity / 2).bytes()), 0U);
+  third = {};
+  EXPECT_EQ(arena->allocate(capacity).bytes().size(), capacity);
+}
+
+TEST(Arena, FullSaysHowLargeItIsAndHowToEnlargeIt) {
+  const auto arena = make_arena();
+  try {
+    arena->allocate(capacity + 1);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(
+        error.what(),
+        HasSubstr(
+            "the arena of 1048576 bytes a rank has no room for 1048577 more; set LOCKSTEP_ARENA_BYTES"));
+  }
+}
+
+TEST(Arena, MemoryOutlivesTheArenasOwner) {
+  auto arena = make_arena();
+  const auto block = arena->allocate(64);
+  arena.reset();
+  std::memset(block.bytes().data(), 1, 64);
+}
+
+TEST(Arena, QuarantinedMemoryIsNeverUsedAgain) {
+  const auto arena = make_arena();
+  const auto before = arena->offset_of(arena->allocate(64).bytes());
+  {
+    const auto block = arena->allocate(64);
+    EXPECT_EQ(arena->offset_of(block.bytes()), before);
+    arena->quarantine();
+  }
+  EXPECT_NE(arena->offset_of(arena->allocate(64).bytes()), before);
+}
+
+TEST(Arena, SurvivesThousandsOfRandomCallsFromSeveralThreads) {
+  const auto arena = make_arena();
+  std::vector<std::thread> threads;
+  for (unsigned seed = 0; seed < 3; ++seed) {
+    threads.emplace_back([&, seed] {
+      std::mt19937 random(seed);
+      std::vector<Arena::Block> blocks(20);
+      for (int round = 0; round < 3000; ++round) {
+        auto& block = blocks[random() % blocks.size()];
+        block = {};
+        block = arena->allocate(random() % 3000);
+        std::memset(block.bytes().data(), static_cast<int>(seed), block.bytes().size());
+        for (const auto& other : blocks) {
+          for (const std::byte byte : other.bytes()) ASSERT_EQ(byte, static_cast<std::byte>(seed));
+        }
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(arena->allocate(capacity).bytes().size(), capacity) << "all pieces were joined again";
+}
+
+TEST(HostRegion, RefusesAFileThatIsNone) {
+  EXPECT_THROW(HostRegion::attach(make_memfd("short", 100), 2), Error);
+  EXPECT_THROW(HostRegion::attach(make_memfd("zeros", 1 << 20), 2), Error);
+  const auto region = HostRegion::create(2, 4096);
+  EXPECT_THROW(HostRegion::attach(UniqueFd(::dup(region->fd())), 3), Error);
+  EXPECT_EQ(HostRegion::attach(UniqueFd(::dup(region->fd())), 2)->arena_bytes(), 4096U);
+}
+
+TEST(FirstCause, IsDecidedOnceAndReadByAll) {
+  const auto page = ControlPage::in_process(4);
+  std::vector<std::thread> threads;
+  std::atomic<int> winners = 0;
+  for (int rank = 0; rank < 4; ++rank) {
+    threads.emplace_back([&, rank] {
+      winners +=
+          page.first_cause().set({ErrorCode::peer_lost, rank, rank, "rank " + std::to_string(rank)}) ? 1 : 0;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(winners, 1);
+  const auto cause = page.first_cause().get();
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->text, "rank " + std::to_string(cause->culprit));
+  EXPECT_EQ(cause->code, ErrorCode::peer_lost);
+}
+
+TEST(ControlPage, RefusesAnotherVersionAndAnotherNumberOfRanks) {
+  EXPECT_THROW(ControlPage::attach(make_memfd("zeros", 1 << 20), 0), Error);
+  const auto page = ControlPage::create(3);
+  EXPECT_THROW(ControlPage::attach(UniqueFd(::dup(page.fd())), 2), Error);
+  EXPECT_EQ(ControlPage::attach(UniqueFd(::dup(page.fd())), 0).local_ranks(), 3);
+}
+
+}  // namespace
+}  // namespace lockstep

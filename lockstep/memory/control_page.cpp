@@ -1,0 +1,104 @@
+#include "lockstep/memory/control_page.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace lockstep {
+namespace {
+
+constexpr std::uint64_t magic = 0x31656761506b634cULL;  // "LckPage1": change it when the layout changes
+
+struct Header {
+  std::uint64_t magic;
+  std::uint32_t local_ranks;
+  FirstCause first_cause;
+  alignas(64) Doorbell doorbell;
+};
+
+constexpr std::size_t page_bytes = 4096;
+
+constexpr std::size_t round_up(std::size_t bytes) {
+  return (bytes + page_bytes - 1) / page_bytes * page_bytes;
+}
+
+std::size_t status_offset() { return round_up(sizeof(Header)); }
+std::size_t record_offset(int ranks) {
+  return round_up(status_offset() + static_cast<std::size_t>(ranks) * sizeof(RankStatus));
+}
+std::size_t record_stride() { return round_up(sizeof(trace::RecordRing)); }
+std::size_t total_bytes(int ranks) {
+  return record_offset(ranks) + static_cast<std::size_t>(ranks) * record_stride();
+}
+
+Header& header(const Mapping& mapping) { return *reinterpret_cast<Header*>(mapping.data()); }
+
+void initialise(const Mapping& mapping, int ranks) {
+  header(mapping).magic = magic;
+  header(mapping).local_ranks = static_cast<std::uint32_t>(ranks);
+}
+
+}  // namespace
+
+bool FirstCause::set(const Cause& cause) {
+  std::uint32_t expected = empty;
+  if (!state_.compare_exchange_strong(expected, writing, std::memory_order_acq_rel)) return false;
+  code_ = static_cast<std::uint32_t>(cause.code);
+  culprit_ = cause.culprit;
+  reporter_ = cause.reporter;
+  text_bytes_ = static_cast<std::uint32_t>(std::min(cause.text.size(), text_capacity));
+  std::memcpy(text_, cause.text.data(), text_bytes_);
+  state_.store(written, std::memory_order_release);
+  return true;
+}
+
+std::optional<FirstCause::Cause> FirstCause::get() const {
+  if (!is_set()) return std::nullopt;
+  const std::size_t length = std::min<std::size_t>(text_bytes_, text_capacity);
+  return Cause{static_cast<ErrorCode>(code_), culprit_, reporter_, std::string(text_, length)};
+}
+
+ControlPage ControlPage::create(int local_ranks) {
+  UniqueFd fd = make_memfd("lockstep-control", total_bytes(local_ranks));
+  Mapping mapping = Mapping::of_file(fd.get(), total_bytes(local_ranks));
+  initialise(mapping, local_ranks);
+  return {std::move(fd), std::move(mapping)};
+}
+
+ControlPage ControlPage::attach(UniqueFd fd, int local_ranks) {
+  Mapping mapping = Mapping::of_file(fd.get(), sizeof(Header));
+  const int found = static_cast<int>(header(mapping).local_ranks);
+  const bool fits = found >= 1 && found <= (1 << 16) && mapping.size() >= total_bytes(found);
+  if (header(mapping).magic != magic || !fits) {
+    throw Error(ErrorCode::corrupt_data,
+                "the control page handed down by the launcher is not of this version of Lockstep; use the "
+                "`lockstep run` that was built with this program's library");
+  }
+  if (local_ranks != 0 && found != local_ranks) {
+    throw Error(ErrorCode::corrupt_data, "the launcher's control page is for " + std::to_string(found) +
+                                             " local ranks, but " + std::to_string(local_ranks) +
+                                             " run on this host");
+  }
+  return {std::move(fd), std::move(mapping)};
+}
+
+ControlPage ControlPage::in_process(int local_ranks) {
+  Mapping mapping = Mapping::anonymous(total_bytes(local_ranks));
+  initialise(mapping, local_ranks);
+  return {UniqueFd(), std::move(mapping)};
+}
+
+int ControlPage::local_ranks() const { return static_cast<int>(header(mapping_).local_ranks); }
+FirstCause& ControlPage::first_cause() const { return header(mapping_).first_cause; }
+Doorbell& ControlPage::doorbell() const { return header(mapping_).doorbell; }
+
+RankStatus& ControlPage::status(int local_rank) const {
+  return reinterpret_cast<RankStatus*>(mapping_.data() + status_offset())[local_rank];
+}
+
+trace::RecordRing& ControlPage::record(int local_rank) const {
+  const std::size_t offset =
+      record_offset(local_ranks()) + static_cast<std::size_t>(local_rank) * record_stride();
+  return *reinterpret_cast<trace::RecordRing*>(mapping_.data() + offset);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,78 @@
+// What all ranks of a job on one host share, and what is left of them when they are killed: why the job
+// failed first, who waits for whom, the doorbell, and the record. The launcher makes it and hands its
+// descriptor down; without a launcher the first rank of the host does. Being a memfd it leaves no file
+// behind.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/mapping.h"
+#include "lockstep/base/wait.h"
+#include "lockstep/trace/recorder.h"
+
+namespace lockstep {
+
+/// The first failure, decided once: whoever sets it first is right, all others repeat it. In shared memory,
+/// zeroed at the start.
+class FirstCause {
+ public:
+  struct Cause {
+    ErrorCode code = ErrorCode::aborted;
+    int culprit = -1;   ///< world rank that is to blame; -1 where it is not one alone
+    int reporter = -1;  ///< world rank that found out; -1: the launcher
+    std::string text;   ///< one sentence, without the operation in which the reporter noticed
+  };
+
+  /// True if this was the first; false leaves the earlier one.
+  bool set(const Cause& cause);
+  /// Cheap enough for every look of a wait.
+  bool is_set() const { return state_.load(std::memory_order_acquire) == written; }
+  std::optional<Cause> get() const;
+
+ private:
+  static constexpr std::uint32_t empty = 0, writing = 1, written = 2;
+  static constexpr std::size_t text_capacity = 2000;
+  std::atomic<std::uint32_t> state_;
+  std::uint32_t code_;
+  std::int32_t culprit_;
+  std::int32_t reporter_;
+  std::uint32_t text_bytes_;
+  char text_[text_capacity];
+};
+
+/// What a rank says of itself. In shared memory, zeroed at the start.
+struct alignas(64) RankStatus {
+  std::atomic<std::int32_t> pid;            ///< 0 until init() has attached
+  std::atomic<std::uint32_t> said_goodbye;  ///< 1: left in an orderly way
+  std::atomic<std::int32_t> awaits;         ///< world rank that a long wait is for, plus one; 0: not waiting
+};
+
+class ControlPage {
+ public:
+  /// For `local_ranks` ranks of one host. Throws Error{system}.
+  static ControlPage create(int local_ranks);
+  /// Throws corrupt_data if the descriptor is no control page of this version, or one for other than
+  /// `local_ranks` ranks (any number where that is 0).
+  static ControlPage attach(UniqueFd fd, int local_ranks);
+  /// For ranks that are threads of this process.
+  static ControlPage in_process(int local_ranks);
+
+  int fd() const { return fd_.get(); }
+  int local_ranks() const;
+  FirstCause& first_cause() const;
+  Doorbell& doorbell() const;
+  RankStatus& status(int local_rank) const;
+  trace::RecordRing& record(int local_rank) const;
+
+ private:
+  ControlPage(UniqueFd fd, Mapping mapping) : fd_(std::move(fd)), mapping_(std::move(mapping)) {}
+  UniqueFd fd_;
+  Mapping mapping_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,117 @@
+#include "lockstep/memory/host_region.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::uint64_t magic = 0x316f69676552634cULL;  // "LcRegio1": change it when the layout changes
+constexpr std::size_t page_bytes = 4096;
+
+struct Header {
+  std::uint64_t magic;
+  std::uint32_t local_ranks;
+  std::uint64_t arena_bytes;
+  FirstCause first_cause;
+};
+
+constexpr std::size_t round_up(std::size_t bytes) {
+  return (bytes + page_bytes - 1) / page_bytes * page_bytes;
+}
+
+struct Layout {
+  std::size_t progress, cells, slots, rings, arenas, total;
+};
+
+Layout layout_of(int local_ranks, std::size_t arena_bytes) {
+  const auto ranks = static_cast<std::size_t>(local_ranks);
+  Layout layout{};
+  layout.progress = round_up(sizeof(Header));
+  layout.cells = round_up(layout.progress + ranks * sizeof(RankProgress));
+  layout.slots = round_up(layout.cells + lane_count * ranks * sizeof(Cell));
+  layout.rings = round_up(layout.slots + lane_count * ranks * slot_bytes);
+  layout.arenas = layout.rings + static_cast<std::size_t>(purpose_count) * ranks * ranks * ring_bytes;
+  layout.total = layout.arenas + ranks * arena_bytes;
+  return layout;
+}
+
+Header& header(const Mapping& mapping) { return *reinterpret_cast<Header*>(mapping.data()); }
+
+void initialise(const Mapping& mapping, int local_ranks, std::size_t arena_bytes) {
+  header(mapping).magic = magic;
+  header(mapping).local_ranks = static_cast<std::uint32_t>(local_ranks);
+  header(mapping).arena_bytes = arena_bytes;
+}
+
+}  // namespace
+
+HostRegion::HostRegion(UniqueFd fd, Mapping mapping) : fd_(std::move(fd)), mapping_(std::move(mapping)) {
+  const Layout layout = layout_of(local_ranks(), arena_bytes());
+  cells_ = layout.cells;
+  slots_ = layout.slots;
+  rings_ = layout.rings;
+  arenas_ = layout.arenas;
+}
+
+std::shared_ptr<HostRegion> HostRegion::create(int local_ranks, std::size_t arena_bytes) {
+  arena_bytes = round_up(arena_bytes);
+  const std::size_t total = layout_of(local_ranks, arena_bytes).total;
+  UniqueFd fd = make_memfd("lockstep-group", total);
+  Mapping mapping = Mapping::of_file(fd.get(), total);
+  initialise(mapping, local_ranks, arena_bytes);
+  return std::shared_ptr<HostRegion>(new HostRegion(std::move(fd), std::move(mapping)));
+}
+
+std::shared_ptr<HostRegion> HostRegion::attach(UniqueFd fd, int local_ranks) {
+  Mapping mapping = Mapping::of_file(fd.get(), sizeof(Header));
+  const Header& found = header(mapping);
+  if (found.magic != magic || found.local_ranks != static_cast<std::uint32_t>(local_ranks) ||
+      found.arena_bytes > mapping.size() ||
+      mapping.size() < layout_of(local_ranks, found.arena_bytes).total) {
+    throw Error(ErrorCode::corrupt_data,
+                "the shared memory that this host's first rank offers is not a group of " +
+                    std::to_string(local_ranks) + " ranks; all ranks must use the same version of Lockstep");
+  }
+  return std::shared_ptr<HostRegion>(new HostRegion(std::move(fd), std::move(mapping)));
+}
+
+std::shared_ptr<HostRegion> HostRegion::in_process(int local_ranks, std::size_t arena_bytes) {
+  arena_bytes = round_up(arena_bytes);
+  Mapping mapping = Mapping::anonymous(layout_of(local_ranks, arena_bytes).total);
+  initialise(mapping, local_ranks, arena_bytes);
+  return std::shared_ptr<HostRegion>(new HostRegion(UniqueFd(), std::move(mapping)));
+}
+
+int HostRegion::local_ranks() const { return static_cast<int>(header(mapping_).local_ranks); }
+std::size_t HostRegion::arena_bytes() const { return header(mapping_).arena_bytes; }
+FirstCause& HostRegion::first_cause() const { return header(mapping_).first_cause; }
+
+RankProgress& HostRegion::progress(int local_rank) const {
+  return reinterpret_cast<RankProgress*>(mapping_.data() + round_up(sizeof(Header)))[local_rank];
+}
+
+Cell& HostRegion::cell(std::uint64_t work, int local_rank) const {
+  const std::size_t row = (work % lane_count) * static_cast<std::size_t>(local_ranks());
+  return reinterpret_cast<Cell*>(mapping_.data() + cells_)[row + static_cast<std::size_t>(local_rank)];
+}
+
+std::byte* HostRegion::slot(std::uint64_t work, int local_rank) const {
+  const std::size_t row = (work % lane_count) * static_cast<std::size_t>(local_ranks());
+  return mapping_.data() + slots_ + (row + static_cast<std::size_t>(local_rank)) * slot_bytes;
+}
+
+std::byte* HostRegion::ring(Purpose purpose, int from, int to) const {
+  const auto ranks = static_cast<std::size_t>(local_ranks());
+  const std::size_t plane = static_cast<std::size_t>(purpose) * ranks * ranks;
+  return mapping_.data() + rings_ +
+         (plane + static_cast<std::size_t>(from) * ranks + static_cast<std::size_t>(to)) * ring_bytes;
+}
+
+std::byte* HostRegion::arena(int local_rank) const {
+  return mapping_.data() + arenas_ + static_cast<std::size_t>(local_rank) * arena_bytes();
+}
+
+void HostRegion::reserve_arena(int local_rank, std::size_t offset, std::size_t bytes) const {
+  if (fd_)
+    reserve_pages(fd_.get(), arenas_ + static_cast<std::size_t>(local_rank) * arena_bytes() + offset, bytes);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,77 @@
+// The memory that one group's ranks on one host share: arrival cells, small slots, message rings and the
+// arenas. It is one mapping, sparse, whose pages appear when first touched; its first rank makes it, the
+// others map it.
+//
+//   header | progress of each rank | cells [lane][rank] | slots [lane][rank] | rings [purpose][from][to] |
+//   arena of rank 0 | arena of rank 1 | ...
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "lockstep/base/mapping.h"
+#include "lockstep/base/signature.h"
+#include "lockstep/memory/control_page.h"
+
+namespace lockstep {
+
+/// Works of one group that may be under way at once; work number s uses lane s % lane_count.
+inline constexpr std::uint64_t lane_count = 64;
+/// Capacity of a slot.
+inline constexpr std::size_t slot_bytes = 4096;
+/// Payload that travels in the arrival cell itself, in the same cache line as the arrival.
+inline constexpr std::size_t inline_slot_bytes = 32;
+/// Capacity of one message ring, with its two counters.
+inline constexpr std::size_t ring_bytes = 256 * 1024;
+
+/// One rank's arrival at one work. The word is written last: work number * 256 + stage.
+struct alignas(64) Cell {
+  std::atomic<std::uint64_t> word;
+  Signature signature;
+  std::byte payload[inline_slot_bytes];
+};
+static_assert(sizeof(Cell) == 64);
+
+/// How far a rank is. All works with a smaller number than `completed` are complete there.
+struct alignas(64) RankProgress {
+  std::atomic<std::uint64_t> completed;
+};
+
+enum class Purpose : std::uint8_t { collective = 0, point_to_point = 1 };
+inline constexpr int purpose_count = 2;
+
+class HostRegion {
+ public:
+  /// Makes the region as a memfd for `local_ranks` ranks with `arena_bytes` of address space each.
+  static std::shared_ptr<HostRegion> create(int local_ranks, std::size_t arena_bytes);
+  /// Maps a region made by another process. corrupt_data if it is none, or not for so many ranks.
+  static std::shared_ptr<HostRegion> attach(UniqueFd fd, int local_ranks);
+  /// For ranks that are threads of this process.
+  static std::shared_ptr<HostRegion> in_process(int local_ranks, std::size_t arena_bytes);
+
+  int local_ranks() const;
+  std::size_t arena_bytes() const;
+  /// -1 in process.
+  int fd() const { return fd_.get(); }
+
+  /// Why this group failed first.
+  FirstCause& first_cause() const;
+  RankProgress& progress(int local_rank) const;
+  Cell& cell(std::uint64_t work, int local_rank) const;
+  std::byte* slot(std::uint64_t work, int local_rank) const;
+  std::byte* ring(Purpose purpose, int from, int to) const;
+  std::byte* arena(int local_rank) const;
+  /// Gives arena pages real memory. Throws Error{system}.
+  void reserve_arena(int local_rank, std::size_t offset, std::size_t bytes) const;
+
+ private:
+  HostRegion(UniqueFd fd, Mapping mapping);
+
+  UniqueFd fd_;
+  Mapping mapping_;
+  std::size_t cells_ = 0, slots_ = 0, rings_ = 0, arenas_ = 0;  // offsets
+};
+
+}  // namespace lockstep

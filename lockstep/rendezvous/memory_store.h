@@ -1,0 +1,39 @@
+// A store inside one process: for ranks that are threads, for a world of one, and the table behind
+// StoreServer.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+
+#include "lockstep/rendezvous/store.h"
+
+namespace lockstep {
+
+class MemoryStore : public Store {
+ public:
+  explicit MemoryStore(StoreLimits limits = {}) : limits_(limits) {}
+
+  void set(const std::string& key, std::string value) override;
+  std::string get(const std::string& key, Deadline deadline) override;
+  std::optional<std::string> try_get(const std::string& key) override;
+  std::int64_t add(const std::string& key, std::int64_t amount) override;
+  std::string compare_set(const std::string& key, const std::string& expected,
+                          const std::string& desired) override;
+  void wait(std::span<const std::string> keys, Deadline deadline) override;
+  bool erase(const std::string& key) override;
+
+  /// Whether there is a value now, without copying it.
+  bool contains(const std::string& key);
+
+ private:
+  void put(const std::string& key, std::string value);  // with mutex_ held
+
+  const StoreLimits limits_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;  // guarded by mutex_
+  std::size_t total_bytes_ = 0;                // guarded by mutex_
+};
+
+}  // namespace lockstep

@@ -1,0 +1,226 @@
+#include "lockstep/rendezvous/tcp_store.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/rendezvous/store_wire.h"
+
+namespace lockstep {
+namespace {
+
+using store_wire::Operation;
+using store_wire::Status;
+
+constexpr std::size_t most_idle = 8;  // connections kept for later calls
+constexpr auto pause_between_proofs = std::chrono::milliseconds(10);
+
+struct Reply {
+  Status status = Status::done;
+  std::string body = {};
+};
+
+Reply receive_reply(Socket& socket, Deadline deadline) {
+  store_wire::HeaderBytes bytes{};
+  socket.receive_all(bytes, deadline);
+  const store_wire::Header header = store_wire::decode_header(bytes);
+  if (header.kind > static_cast<std::uint8_t>(Status::refused) ||
+      header.body_bytes > store_wire::longest_reply) {
+    throw Error(ErrorCode::corrupt_data, socket.peer() + ": not a store's reply");
+  }
+  Reply reply{.status = static_cast<Status>(header.kind), .body = std::string(header.body_bytes, '\0')};
+  socket.receive_all(std::as_writable_bytes(std::span(reply.body)), deadline);
+  return reply;
+}
+
+std::size_t index_in(const Reply& reply, std::size_t keys) {
+  const auto index = static_cast<std::uint64_t>(store_wire::decode_number(reply.body));
+  if (index >= keys) throw Error(ErrorCode::corrupt_data, "store message: a key that nobody asked for");
+  return index;
+}
+
+}  // namespace
+
+// One request with all its replies. Its connection goes back when the last reply came; after any failure it
+// is in an unknown state, and ends with the call.
+class TcpStore::Call {
+ public:
+  Call(TcpStore& store, const char* name, std::string what, Deadline deadline)
+      : store_(store), what_(std::string("store ") + name + " of " + std::move(what)), deadline_(deadline) {}
+
+  Reply run(Operation operation, std::initializer_list<std::string_view> fields) {
+    send(operation, std::span(fields.begin(), fields.size()));
+    return next();
+  }
+
+  void send(Operation operation, std::span<const std::string_view> fields) {
+    const std::string request = store_wire::encode_request(operation, fields);
+    translated([&] {
+      socket_ = store_.borrow(deadline_);
+      socket_.send_all(std::as_bytes(std::span(request)), deadline_);
+    });
+  }
+
+  Reply next() {
+    Reply reply;
+    translated([&] { reply = receive_reply(socket_, deadline_); });
+    if (reply.status == Status::done || reply.status == Status::missing) store_.give_back(std::move(socket_));
+    if (reply.status == Status::refused) {
+      store_.give_back(std::move(socket_));
+      throw_invalid_argument(reply.body);
+    }
+    return reply;
+  }
+
+ private:
+  template <typename Action>
+  void translated(Action action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      const std::string where = what_ + ": the store at " + store_.endpoint_.to_string();
+      if (error.code() == ErrorCode::peer_lost) {
+        throw Error(ErrorCode::peer_lost, where + " is gone (its host, rank 0, ended?)");
+      }
+      if (error.code() == ErrorCode::timeout) {
+        throw Error(ErrorCode::timeout,
+                    where +
+                        " did not answer before the deadline (its host, rank 0, is stopped or "
+                        "overloaded?)");
+      }
+      throw;
+    }
+  }
+
+  TcpStore& store_;
+  const std::string what_;
+  const Deadline deadline_;
+  Socket socket_;
+};
+
+TcpStore::TcpStore(Endpoint endpoint, Deadline deadline, TcpStoreOptions options)
+    : endpoint_(std::move(endpoint)), options_(std::move(options)), process_(::getpid()) {
+  require_usable(options_.trust, endpoint_.kind);
+  give_back(connect(true, deadline));
+}
+
+TcpStore::~TcpStore() = default;
+
+// A server with more newcomers than it has room for may close a connection in the middle of the proof; it is
+// there, so another try is worth it. One that is gone refuses the next try.
+Socket TcpStore::connect(bool wait_for_server, Deadline deadline) const {
+  for (;;) {
+    Socket socket =
+        wait_for_server ? Socket::connect(endpoint_, deadline) : Socket::connect_once(endpoint_, deadline);
+    try {
+      prove_as_client(socket, options_.trust, deadline);
+      return socket;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::peer_lost) throw;
+      if (deadline.expired()) throw Error(ErrorCode::timeout, error.what());
+    }
+    std::this_thread::sleep_for(
+        std::min<std::chrono::nanoseconds>(pause_between_proofs, deadline.remaining()));
+  }
+}
+
+Socket TcpStore::borrow(Deadline deadline) {
+  if (::getpid() != process_) {
+    throw Error(ErrorCode::unsupported, "the store's connections belong to process " +
+                                            std::to_string(process_) +
+                                            "; a forked child cannot use them: exec, or connect anew");
+  }
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!idle_.empty()) {
+      Socket socket = std::move(idle_.back());
+      idle_.pop_back();
+      return socket;
+    }
+  }
+  return connect(false, deadline);
+}
+
+void TcpStore::give_back(Socket socket) {
+  const std::scoped_lock lock(mutex_);
+  if (idle_.size() < most_idle) idle_.push_back(std::move(socket));
+}
+
+void TcpStore::set(const std::string& key, std::string value) {
+  detail::require_key(key, store_wire::limits);
+  detail::require_value(key, value.size(), store_wire::limits);
+  Call(*this, "set", detail::quoted(key), usual_deadline()).run(Operation::set, {key, value});
+}
+
+std::string TcpStore::get(const std::string& key, Deadline deadline) {
+  detail::require_key(key, store_wire::limits);
+  Call call(*this, "get", detail::quoted(key), deadline);
+  Reply reply = call.run(Operation::get, {key});
+  if (reply.status != Status::parked) return std::move(reply.body);
+  try {
+    return call.next().body;
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::timeout) detail::throw_missing(std::span(&key, 1));
+    throw;
+  }
+}
+
+std::optional<std::string> TcpStore::try_get(const std::string& key) {
+  detail::require_key(key, store_wire::limits);
+  Reply reply = Call(*this, "try_get", detail::quoted(key), usual_deadline()).run(Operation::try_get, {key});
+  if (reply.status == Status::missing) return std::nullopt;
+  return std::move(reply.body);
+}
+
+std::int64_t TcpStore::add(const std::string& key, std::int64_t amount) {
+  detail::require_key(key, store_wire::limits);
+  Call call(*this, "add", detail::quoted(key), usual_deadline());
+  return store_wire::decode_number(call.run(Operation::add, {key, store_wire::encode_number(amount)}).body);
+}
+
+std::string TcpStore::compare_set(const std::string& key, const std::string& expected,
+                                  const std::string& desired) {
+  detail::require_key(key, store_wire::limits);
+  detail::require_value(key, std::max(expected.size(), desired.size()), store_wire::limits);
+  Call call(*this, "compare_set", detail::quoted(key), usual_deadline());
+  return call.run(Operation::compare_set, {key, expected, desired}).body;
+}
+
+void TcpStore::wait(std::span<const std::string> keys, Deadline deadline) {
+  std::size_t bytes = 0;
+  for (const std::string& key : keys) {
+    detail::require_key(key, store_wire::limits);
+    bytes += 4 + key.size();
+  }
+  if (bytes > store_wire::keys_bytes)
+    throw_invalid_argument("store wait: more than 16 MiB of keys; wait for fewer at once");
+  const std::vector<std::string_view> fields(keys.begin(), keys.end());
+  std::vector<bool> seen(keys.size(), false);
+  bool parked = false;
+  Call call(*this, "wait", std::to_string(keys.size()) + " keys", deadline);
+  call.send(Operation::wait, fields);
+  try {
+    for (Reply reply = call.next(); reply.status != Status::done; reply = call.next()) {
+      if (reply.status == Status::present) seen[index_in(reply, keys.size())] = true;
+      if (reply.status == Status::parked) parked = true;
+    }
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::timeout || !parked) throw;
+    std::vector<std::string> missing;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (!seen[i]) missing.push_back(keys[i]);
+    }
+    detail::throw_missing(missing);
+  }
+}
+
+bool TcpStore::erase(const std::string& key) {
+  detail::require_key(key, store_wire::limits);
+  return Call(*this, "erase", detail::quoted(key), usual_deadline()).run(Operation::erase, {key}).status ==
+         Status::done;
+}
+
+}  // namespace lockstep

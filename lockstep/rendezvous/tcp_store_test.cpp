@@ -1,0 +1,218 @@
+// What a client promises when the server is not the one it hoped for: gone, stopped, wrong, or not there yet.
+#include "lockstep/rendezvous/tcp_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/rendezvous/store_server.h"
+#include "lockstep/rendezvous/store_wire.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+Deadline soon() { return Deadline::after(std::chrono::seconds(20)); }
+Deadline now() { return Deadline::after(std::chrono::milliseconds(50)); }
+
+Error error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error;
+  }
+  return {ErrorCode::system, "no error"};
+}
+
+const Endpoint any_port = Endpoint::tcp("127.0.0.1", 0);
+
+struct Job {
+  Trust trust{.secret = Secret::random()};
+  std::unique_ptr<StoreServer> server =
+      std::make_unique<StoreServer>(Listener::bind(any_port), StoreServerOptions{.trust = trust});
+  Endpoint endpoint = server->endpoint();
+
+  std::unique_ptr<TcpStore> join() const {
+    return std::make_unique<TcpStore>(endpoint, soon(), TcpStoreOptions{.trust = trust});
+  }
+  void await_waiting(int clients) const {
+    for (const Deadline limit = soon(); server->waiting() != clients; std::this_thread::yield()) {
+      if (limit.expired()) FAIL() << server->waiting() << " clients wait";
+    }
+  }
+};
+
+void expect_gone(const Error& error, const Endpoint& endpoint) {
+  EXPECT_EQ(error.code(), ErrorCode::peer_lost);
+  EXPECT_THAT(error.what(),
+              HasSubstr("the store at " + endpoint.to_string() + " is gone (its host, rank 0, ended?)"));
+}
+
+TEST(TcpStore, LosesItsServerInTheMiddleOfAWait) {
+  Job job;
+  const auto store = job.join();
+  const std::vector<std::string> keys = {"a", "b"};
+  std::vector<std::jthread> waiters;
+  waiters.emplace_back(
+      [&] { expect_gone(error_of([&] { (void)store->get("k", Deadline::never()); }), job.endpoint); });
+  waiters.emplace_back(
+      [&] { expect_gone(error_of([&] { store->wait(keys, Deadline::never()); }), job.endpoint); });
+  job.await_waiting(2);
+  job.server.reset();
+  waiters.clear();
+  expect_gone(error_of([&] { store->set("k", "v"); }), job.endpoint);
+  expect_gone(error_of([&] { (void)store->get("k", Deadline::never()); }), job.endpoint);
+  expect_gone(error_of([&] { store->wait(keys, Deadline::never()); }), job.endpoint);
+}
+
+TEST(TcpStore, WaitsForAServerThatComesLater) {
+  const Trust trust{.secret = Secret::random()};
+  const Endpoint later = Listener::bind(any_port).endpoint();
+  std::optional<TcpStore> store;
+  std::thread client([&] { store.emplace(later, soon(), TcpStoreOptions{.trust = trust}); });
+  const StoreServer server(Listener::bind(later), {.trust = trust});
+  client.join();
+  EXPECT_EQ(store->add("n", 1), 1);
+}
+
+TEST(TcpStore, NamesTheServerThatNeverCame) {
+  const Endpoint nobody = Listener::bind(any_port).endpoint();
+  const Error error = error_of([&] { TcpStore(nobody, now(), {.trust = {.secret = Secret::random()}}); });
+  EXPECT_EQ(error.code(), ErrorCode::timeout);
+  EXPECT_THAT(error.what(), HasSubstr(nobody.to_string()));
+}
+
+TEST(TcpStore, WithAnotherSecretIsTurnedAway) {
+  const Job job;
+  for (const Trust& trust : {Trust{.secret = Secret::random()}, Trust{.tcp_without_secret = true}}) {
+    const Error error = error_of([&] { TcpStore(job.endpoint, soon(), {.trust = trust}); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error.what(), HasSubstr("wrong secret"));
+  }
+  EXPECT_EQ(job.join()->add("n", 1), 1);
+}
+
+TEST(TcpStore, WithoutASecretIsRefusedOverTcp) {
+  const Job job;
+  const Error client = error_of([&] { TcpStore(job.endpoint, soon()); });
+  const Error server = error_of([] { StoreServer(Listener::bind(any_port)); });
+  for (const Error& error : {client, server}) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error.what(), HasSubstr("LOCKSTEP_SECRET_FILE"));
+  }
+}
+
+// A server that proves itself and then says nothing, as one does that was stopped.
+class StoppedServer {
+ public:
+  explicit StoppedServer(Trust trust)
+      : trust_(std::move(trust)), thread_([this] {
+          for (int i = 0; i < expected_clients; ++i) {
+            clients_.push_back(listener_.accept(soon()));
+            prove_as_server(clients_.back(), trust_, soon());
+          }
+        }) {}
+
+  static constexpr int expected_clients = 3;
+  const Endpoint& endpoint() const { return listener_.endpoint(); }
+
+ private:
+  Trust trust_;
+  Listener listener_ = Listener::bind(any_port);
+  std::vector<Socket> clients_;
+  std::jthread thread_;
+};
+
+TEST(TcpStore, ReturnsAtItsDeadlineFromAStoppedServer) {
+  const Trust trust{.secret = Secret::random()};
+  StoppedServer server(trust);
+  TcpStore store(server.endpoint(), soon(),
+                 {.trust = trust, .operation_timeout = std::chrono::milliseconds(50)});
+  const std::vector<std::string> keys = {"k"};
+  for (const std::function<void()>& call :
+       std::vector<std::function<void()>>{[&] { store.add("k", 1); }, [&] { (void)store.get("k", now()); },
+                                          [&] { store.wait(keys, now()); }}) {
+    const Error error = error_of(call);
+    EXPECT_EQ(error.code(), ErrorCode::timeout);
+    EXPECT_THAT(error.what(), HasSubstr("the store at " + server.endpoint().to_string() + " did not answer"));
+  }
+}
+
+TEST(TcpStore, ReturnsAtItsDeadlineFromAServerThatDoesNotAccept) {
+  const Listener stopped = Listener::bind(any_port);
+  const Error error =
+      error_of([&] { TcpStore(stopped.endpoint(), now(), {.trust = {.secret = Secret::random()}}); });
+  EXPECT_EQ(error.code(), ErrorCode::timeout);
+  EXPECT_THAT(error.what(), HasSubstr(stopped.endpoint().to_string()));
+}
+
+TEST(TcpStore, BelievesNoLengthOfAGarbledReply) {
+  const Trust trust{.secret = Secret::random()};
+  for (const char* reply : {"\x01\x00\x00\x00\xff\xff\xff\xff", "\x02\x00\x00\x00\x00\x00\x00\x00",
+                            "\x01\x09\x00\x00\x00\x00\x00\x00", "\x01\x00\x01\x00\x00\x00\x00\x00"}) {
+    Listener listener = Listener::bind(any_port);
+    std::jthread server([&] {
+      Socket client = listener.accept(soon());
+      prove_as_server(client, trust, soon());
+      client.send_all(std::as_bytes(std::span(reply, 8)), soon());
+    });
+    TcpStore store(listener.endpoint(), soon(), {.trust = trust});
+    EXPECT_EQ(error_of([&] { store.add("k", 1); }).code(), ErrorCode::corrupt_data);
+  }
+}
+
+TEST(TcpStore, ForgetsAWaitThatTimedOut) {
+  const Job job;
+  const auto store = job.join();
+  EXPECT_EQ(error_of([&] { (void)store->get("k", now()); }).code(), ErrorCode::timeout);
+  job.await_waiting(0);
+  store->set("k", "v");
+  EXPECT_EQ(store->get("k", soon()), "v");
+}
+
+TEST(TcpStore, SleepsThroughACompareSetThatFailed) {
+  const Job job;
+  const auto store = job.join();
+  std::string seen;
+  std::jthread waiter([&] { seen = store->get("k", soon()); });
+  job.await_waiting(1);
+  EXPECT_EQ(store->compare_set("k", "x", "wrong"), "");
+  EXPECT_EQ(store->compare_set("k", "", "right"), "right");
+  waiter.join();
+  EXPECT_EQ(seen, "right");
+}
+
+// Something else than a store listens there, and closes what it does not understand.
+TEST(TcpStore, GivesUpOnAServerThatClosesDuringTheProof) {
+  Listener listener = Listener::bind(any_port);
+  std::atomic<bool> done = false;
+  std::jthread closer([&] {
+    while (!done) (void)listener.try_accept();
+  });
+  const Error error =
+      error_of([&] { TcpStore(listener.endpoint(), now(), {.trust = {.secret = Secret::random()}}); });
+  done = true;
+  EXPECT_EQ(error.code(), ErrorCode::timeout);
+  EXPECT_THAT(error.what(), HasSubstr("something else"));
+}
+
+TEST(TcpStore, UsesOneConnectionForOneThread) {
+  const Job job;
+  const auto store = job.join();
+  for (int i = 0; i < 20; ++i) {
+    store->set("k", "v");
+    EXPECT_EQ(store->get("k", soon()), "v");
+    EXPECT_EQ(error_of([&] { store->add("k", 1); }).code(), ErrorCode::invalid_argument);
+  }
+  EXPECT_EQ(job.server->clients(), 1);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,103 @@
+// A collective is a schedule: for each rank a list of steps, data and not control flow. Because it is data
+// the same list is executed (execute/), proven (verify.h) and drawn; no collective has a path of its own.
+//
+// Vocabulary
+//   place      a position in one rank's memory: space, rank, element offset
+//   send       start sending elements to a peer; the source stays untouched until waited for
+//   receive    start receiving; the destination stays untouched until waited for. The messages between two
+//              ranks are matched in order; both sides name the same count
+//   wait       an earlier send or receive of this rank is complete
+//   copy       one source to one destination
+//   reduce     p sources, element by element in the order given, into one or several destinations
+//   arrive     this rank has reached a stage; all it did before is visible to whoever awaits the stage
+//   await      every rank has arrived at a stage
+// Arrive, await and other ranks' places exist inside one host only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/schedule/call.h"
+
+namespace lockstep {
+
+enum class Space : std::uint8_t {
+  input,    ///< what the user passed in, never written (all_gather, send)
+  output,   ///< what the user gets; all_reduce and broadcast work in place, here
+  scratch,  ///< this rank's own temporary memory, of Schedule::scratch_elements
+  slot,     ///< this rank's small cell in shared memory (see one_shot.cpp); readable by all ranks of the host
+};
+inline constexpr int space_count = 4;
+
+struct Place {
+  Space space = Space::output;
+  int rank = 0;
+  std::size_t offset = 0;
+  friend bool operator==(const Place&, const Place&) = default;
+};
+
+enum class StepKind : std::uint8_t { send, receive, wait, copy, reduce, arrive, await };
+
+struct Step {
+  StepKind kind = StepKind::copy;
+  bool last_reduction = false;  ///< reduce: the result is complete; an average is scaled here
+  std::uint16_t source_count = 0;
+  std::uint16_t destination_count = 0;
+  std::uint32_t first_place = 0;  ///< in the schedule's places: sources, then destinations
+  /// send, receive: the peer's rank. wait: index of the step waited for. arrive, await: the stage, from 1.
+  std::uint32_t target = 0;
+  std::size_t elements = 0;
+  friend bool operator==(const Step&, const Step&) = default;
+};
+
+class Schedule {
+ public:
+  using StepIndex = std::uint32_t;
+
+  StepIndex send(int peer, Place source, std::size_t elements);
+  StepIndex receive(int peer, Place destination, std::size_t elements);
+  void wait(StepIndex started);
+  void copy(Place source, Place destination, std::size_t elements);
+  void reduce(std::span<const Place> sources, std::span<const Place> destinations, std::size_t elements,
+              bool last_reduction);
+  /// Arrives at the next stage and awaits all ranks there.
+  void wait_for_all();
+  /// Temporary memory; returns where it begins.
+  Place scratch(int rank, std::size_t elements);
+
+  const std::vector<Step>& steps() const { return steps_; }
+  std::span<const Place> sources(const Step& step) const {
+    return std::span(places_).subspan(step.first_place, step.source_count);
+  }
+  std::span<const Place> destinations(const Step& step) const {
+    return std::span(places_).subspan(step.first_place + step.source_count, step.destination_count);
+  }
+  std::size_t scratch_elements() const { return scratch_elements_; }
+  /// Whether any step talks to a peer by message; such works of one group run one after another.
+  bool uses_channels() const { return uses_channels_; }
+
+  /// For tests that break schedules on purpose.
+  std::vector<Step>& mutable_steps() { return steps_; }
+  std::vector<Place>& mutable_places() { return places_; }
+
+ private:
+  StepIndex add(Step step, std::span<const Place> sources, std::span<const Place> destinations);
+
+  std::vector<Step> steps_;
+  std::vector<Place> places_;
+  std::size_t scratch_elements_ = 0;
+  std::uint32_t stages_ = 0;
+  bool uses_channels_ = false;
+};
+
+/// One line a step, e.g. "reduce output[0]+0, output[1]+0 -> output[0]+0 x 32 (last)".
+std::string to_string(const Schedule& schedule);
+std::string to_string(const Place& place);
+
+/// An algorithm: pure, the same answer for the same Call, always.
+using Algorithm = Schedule (*)(const Call& call);
+
+}  // namespace lockstep

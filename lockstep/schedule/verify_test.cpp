@@ -1,0 +1,237 @@
+// Every algorithm is proven for every size; schedules that were broken on purpose are refused, each for its
+// reason.
+#include "lockstep/schedule/verify.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "lockstep/schedule/algorithms.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Proof {
+  const char* name;
+  Algorithm algorithm;
+  Operation operation;
+  BufferClass buffers;
+};
+
+std::ostream& operator<<(std::ostream& out, const Proof& proof) { return out << proof.name; }
+
+constexpr auto in_arena = BufferClass::arena;
+constexpr auto in_private = BufferClass::private_memory;
+
+class EveryAlgorithm : public ::testing::TestWithParam<Proof> {
+ protected:
+  void expect_proven(Call call) {
+    call.operation = GetParam().operation;
+    call.buffers = GetParam().buffers;
+    const bool rooted = call.operation == Operation::broadcast || call.operation == Operation::send;
+    for (call.root = 0; call.root < (rooted ? call.ranks : 1); ++call.root) {
+      call.destination = (call.root + 1) % call.ranks;
+      if (call.operation == Operation::send && call.ranks == 1) continue;
+      const Verdict verdict = verify(GetParam().algorithm, call);
+      ASSERT_TRUE(verdict) << call << ": " << verdict.reason;
+    }
+  }
+};
+
+TEST_P(EveryAlgorithm, IsProvenFor1To17RanksAnd0To100Elements) {
+  for (int ranks = 1; ranks <= 17; ++ranks) {
+    for (std::size_t elements = 0; elements <= 100; ++elements) {
+      expect_proven({.elements = elements, .ranks = ranks, .segment_elements = 1000});
+    }
+  }
+}
+
+TEST_P(EveryAlgorithm, IsProvenAroundEverySegmentLimit) {
+  for (const int ranks : {1, 2, 3, 4, 5, 8, 17}) {
+    const auto p = static_cast<std::size_t>(ranks);
+    for (const std::size_t segment : {1UL, 3UL, 8UL}) {
+      for (const std::size_t limit : {segment, 2 * segment, p * segment, 2 * p * segment, 3 * p * segment}) {
+        for (std::size_t elements = limit - 1; elements <= limit + 1; ++elements) {
+          expect_proven({.elements = elements, .ranks = ranks, .segment_elements = segment});
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Schedules, EveryAlgorithm,
+    ::testing::Values(Proof{"one_shot_all_reduce", one_shot_all_reduce, Operation::all_reduce, in_private},
+                      Proof{"one_shot_broadcast", one_shot_broadcast, Operation::broadcast, in_private},
+                      Proof{"one_shot_all_gather", one_shot_all_gather, Operation::all_gather, in_private},
+                      Proof{"arena_push_all_reduce", arena_push_all_reduce, Operation::all_reduce, in_arena},
+                      Proof{"arena_broadcast", arena_broadcast, Operation::broadcast, in_arena},
+                      Proof{"arena_push_all_gather", arena_push_all_gather, Operation::all_gather, in_arena},
+                      Proof{"ring_all_reduce", ring_all_reduce, Operation::all_reduce, in_private},
+                      Proof{"ring_all_gather", ring_all_gather, Operation::all_gather, in_private},
+                      Proof{"tree_all_reduce", tree_all_reduce, Operation::all_reduce, in_private},
+                      Proof{"tree_broadcast", tree_broadcast, Operation::broadcast, in_private},
+                      Proof{"point_to_point", point_to_point, Operation::send, in_private}),
+    [](const auto& instance) { return std::string(instance.param.name); });
+
+// Schedules for all ranks, to be broken.
+struct Broken {
+  Call call;
+  std::vector<Schedule> ranks;
+
+  Broken(Algorithm algorithm, Call made_for) : call(made_for) {
+    for (call.rank = 0; call.rank < call.ranks; ++call.rank) ranks.push_back(algorithm(call));
+  }
+  std::vector<Step>& steps(int rank) { return ranks[static_cast<std::size_t>(rank)].mutable_steps(); }
+  std::size_t find(int rank, StepKind kind) {
+    const auto& list = steps(rank);
+    return static_cast<std::size_t>(
+        std::find_if(list.begin(), list.end(), [&](const Step& step) { return step.kind == kind; }) -
+        list.begin());
+  }
+  std::string refusal() {
+    const Verdict verdict = verify(ranks, call);
+    EXPECT_FALSE(verdict);
+    return verdict.reason;
+  }
+};
+
+const Call four_in_arena{.elements = 16, .ranks = 4, .buffers = in_arena};
+const Call four_private{.elements = 16, .ranks = 4};
+
+TEST(Verify, RefusesArenaPushWithoutItsLastWait) {
+  Broken broken(arena_push_all_reduce, four_in_arena);
+  for (int rank = 0; rank < 4; ++rank) broken.steps(rank).resize(broken.steps(rank).size() - 2);
+  EXPECT_THAT(broken.refusal(), HasSubstr("rank 0 may read output[3]+0..4 before rank 3 wrote it"));
+}
+
+TEST(Verify, RefusesArenaPushWithoutItsFirstWait) {
+  Broken broken(arena_push_all_reduce, four_in_arena);
+  for (int rank = 0; rank < 4; ++rank) {
+    auto& steps = broken.steps(rank);
+    steps.erase(steps.begin(), steps.begin() + 2);
+    for (Step& step : steps) step.target = step.target == 2 ? 1 : step.target;
+  }
+  EXPECT_THAT(broken.refusal(), HasSubstr("before rank 1 wrote it"));
+}
+
+TEST(Verify, RefusesAReductionThatOneRankDropped) {
+  Broken broken(arena_push_all_reduce, four_in_arena);
+  auto& steps = broken.steps(2);
+  steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(broken.find(2, StepKind::reduce)));
+  EXPECT_THAT(broken.refusal(), HasSubstr("contribution is missing"));
+}
+
+TEST(Verify, RefusesADoubledContribution) {
+  Broken broken(one_shot_all_reduce, four_private);
+  auto& schedule = broken.ranks[1];
+  const Step& reduce = broken.steps(1)[broken.find(1, StepKind::reduce)];
+  schedule.mutable_places()[reduce.first_place + 2] = schedule.mutable_places()[reduce.first_place + 3];
+  EXPECT_THAT(broken.refusal(), HasSubstr("a contribution counts twice"));
+}
+
+TEST(Verify, RefusesAnotherOrderOfSummation) {
+  Broken broken(one_shot_all_reduce, four_private);
+  auto& schedule = broken.ranks[1];
+  const Step& reduce = broken.steps(1)[broken.find(1, StepKind::reduce)];
+  std::swap(schedule.mutable_places()[reduce.first_place], schedule.mutable_places()[reduce.first_place + 3]);
+  EXPECT_THAT(broken.refusal(), HasSubstr("not in the order of rank 0's"));
+}
+
+TEST(Verify, RefusesAnAverageThatIsNotScaled) {
+  Broken broken(ring_all_reduce, four_private);
+  for (Step& step : broken.steps(3)) step.last_reduction = false;
+  EXPECT_THAT(broken.refusal(), HasSubstr("an average would not be scaled"));
+}
+
+TEST(Verify, RefusesADroppedSend) {
+  Broken broken(tree_broadcast, {.operation = Operation::broadcast, .elements = 16, .ranks = 4});
+  auto& steps = broken.steps(2);
+  const auto dropped = broken.find(2, StepKind::send);
+  steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(dropped));  // and the wait for it
+  std::erase_if(steps,
+                [&](const Step& step) { return step.kind == StepKind::wait && step.target == dropped; });
+  EXPECT_THAT(broken.refusal(), HasSubstr("deadlock: rank 3, step 1 waits to receive from rank 2"));
+}
+
+Schedule crossed_sends(const Call& call) {
+  Schedule steps;
+  const int peer = 1 - call.rank;
+  steps.wait(steps.send(peer, {Space::input, call.rank, 0}, call.elements));
+  steps.wait(steps.receive(peer, {Space::output, call.rank, 0}, call.elements));
+  return steps;
+}
+
+TEST(Verify, RefusesCrossedSendsThatWaitForEachOther) {
+  Broken broken(crossed_sends, {.operation = Operation::all_gather, .elements = 4, .ranks = 2});
+  EXPECT_THAT(broken.refusal(),
+              HasSubstr("deadlock: rank 0, step 1 waits to send to rank 1; rank 1, step 1 waits"));
+}
+
+TEST(Verify, RefusesTwoUnorderedWrites) {
+  Broken broken(arena_push_all_gather,
+                {.operation = Operation::all_gather, .elements = 4, .ranks = 4, .buffers = in_arena});
+  auto& schedule = broken.ranks[1];
+  const Step& copy = broken.steps(1)[broken.find(1, StepKind::copy)];
+  schedule.mutable_places()[copy.first_place + 1].offset = 0;  // where rank 0 writes
+  EXPECT_THAT(broken.refusal(), HasSubstr("rank 1 may write output[0]+0..4 before rank 0 wrote it"));
+}
+
+TEST(Verify, RefusesWritingABufferThatIsStillBeingSent) {
+  Broken broken(ring_all_reduce, four_private);
+  auto& steps = broken.steps(0);
+  const auto send = broken.find(0, StepKind::send);
+  const auto is_its_wait = [&](const Step& step) {
+    return step.kind == StepKind::wait && step.target == send;
+  };
+  const auto wait = std::find_if(steps.begin(), steps.end(), is_its_wait);
+  const Step late = *wait;
+  steps.push_back(late);
+  *wait = late.target == 0 ? steps[broken.find(0, StepKind::wait)] : late;  // another wait instead: harmless
+  EXPECT_THAT(broken.refusal(), HasSubstr("rank 0 may write output[0]+0..4 before rank 0 has read it"));
+}
+
+TEST(Verify, RefusesASendThatIsNeverWaitedFor) {
+  Broken broken(point_to_point, {.operation = Operation::send, .elements = 4, .ranks = 2, .destination = 1});
+  broken.steps(0).pop_back();
+  EXPECT_THAT(broken.refusal(), HasSubstr("rank 0, step 0 is never waited for"));
+}
+
+TEST(Verify, RefusesCountsThatDiffer) {
+  Broken broken(point_to_point, {.operation = Operation::send, .elements = 4, .ranks = 2, .destination = 1});
+  broken.steps(0)[0].elements = 3;
+  EXPECT_THAT(broken.refusal(), HasSubstr("sends 3 elements, rank 1, step 0 expects 4"));
+}
+
+TEST(Verify, RefusesASecondMessageWithoutAReceiver) {
+  Broken broken(point_to_point, {.operation = Operation::send, .elements = 4, .ranks = 2, .destination = 1});
+  broken.ranks[0].wait(broken.ranks[0].send(1, {Space::input, 0, 0}, 4));
+  EXPECT_THAT(broken.refusal(), HasSubstr("deadlock: rank 0, step 3 waits to send to rank 1"));
+}
+
+TEST(Verify, RefusesLeavingTheBuffer) {
+  Broken broken(arena_push_all_reduce, four_in_arena);
+  broken.steps(3)[broken.find(3, StepKind::reduce)].elements += 1;
+  EXPECT_THAT(broken.refusal(), HasSubstr("leaves its memory"));
+}
+
+TEST(Verify, RefusesOthersPrivateMemory) {
+  Call call = four_in_arena;
+  call.buffers = in_private;
+  EXPECT_THAT(verify(arena_push_all_reduce, call).reason, HasSubstr("which is not shared"));
+}
+
+TEST(Verify, RefusesReadingScratchBeforeAnythingIsThere) {
+  Broken broken(ring_all_reduce, four_private);
+  auto& schedule = broken.ranks[0];
+  const Place fresh = schedule.scratch(0, 4);
+  const Step& reduce = broken.steps(0)[broken.find(0, StepKind::reduce)];
+  schedule.mutable_places()[reduce.first_place] = fresh;
+  EXPECT_THAT(broken.refusal(), HasSubstr("before anything is there"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+// What the record holds: one fixed-size event for each collective and for each training step. Events lie in
+// shared memory, so they survive the process that wrote them; formats are made of them elsewhere (view/).
+#pragma once
+
+#include <cstdint>
+
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/operation.h"
+#include "lockstep/base/reduce_op.h"
+
+namespace lockstep::trace {
+
+enum class EventKind : std::uint8_t { none = 0, collective = 1, training_step = 2 };
+
+/// Times are nanoseconds of CLOCK_MONOTONIC: comparable between processes of one host.
+struct CollectiveEvent {
+  std::uint64_t sequence;  ///< the group's count of collectives
+  std::uint64_t elements;  ///< per rank
+  std::uint64_t begin_ns;  ///< submitted on this rank
+  std::uint64_t
+      arrived_ns;        ///< this rank knew that all others had arrived; equals end_ns where none is awaited
+  std::uint64_t end_ns;  ///< complete on this rank
+  std::uint32_t group;   ///< a number derived from the group's name, the same on all ranks
+  Operation operation;
+  Dtype dtype;
+  ReduceOp reduce_op;
+  std::uint8_t failed;  ///< 1: ended by an error
+  char algorithm[16];   ///< as in docs/algorithms.md, padded with zeros
+};
+
+struct TrainingStepEvent {
+  std::uint64_t step;              ///< backward passes with communication, from 0
+  std::uint64_t begin_ns;          ///< the forward that began it
+  std::uint64_t last_gradient_ns;  ///< the last gradient of this rank was ready
+  std::uint64_t end_ns;            ///< all buckets complete; backward returns
+  std::uint64_t exposed_work_ns;   ///< in our hooks and the last wait: copying and reducing
+  std::uint64_t exposed_wait_ns;   ///< in our hooks and the last wait: waiting for others
+  std::uint32_t buckets;
+  std::uint32_t buckets_complete_at_last_gradient;
+  std::uint64_t gradient_bytes;
+};
+
+struct Event {
+  EventKind kind = EventKind::none;
+  union {
+    CollectiveEvent collective;
+    TrainingStepEvent training_step;
+  };
+  Event() : collective{} {}
+};
+
+}  // namespace lockstep::trace

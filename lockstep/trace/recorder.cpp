@@ -1,0 +1,54 @@
+#include "lockstep/trace/recorder.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+namespace lockstep::trace {
+
+std::uint64_t now_ns() {
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
+                                    std::chrono::nanoseconds(1));
+}
+
+void Recorder::record(const CollectiveEvent& event) {
+  Event whole;
+  whole.kind = EventKind::collective;
+  whole.collective = event;
+  write(whole);
+}
+
+void Recorder::record(const TrainingStepEvent& event) {
+  Event whole;
+  whole.kind = EventKind::training_step;
+  whole.training_step = event;
+  write(whole);
+}
+
+void Recorder::write(const Event& event) {
+  if (ring_ == nullptr) return;
+  const std::uint64_t number = ring_->written.fetch_add(1, std::memory_order_relaxed);
+  RecordRing::Cell& cell = ring_->cells[number % ring_capacity];
+  cell.stamp.store(0, std::memory_order_release);
+  cell.event = event;
+  cell.stamp.store(number + 1, std::memory_order_release);
+}
+
+std::uint64_t Recorder::position() const {
+  return ring_ == nullptr ? 0 : ring_->written.load(std::memory_order_acquire);
+}
+
+std::vector<Event> Recorder::since(std::uint64_t position) const {
+  std::vector<Event> events;
+  const std::uint64_t end = this->position();
+  const std::uint64_t oldest = end > ring_capacity ? end - ring_capacity : 0;
+  for (std::uint64_t number = std::max(position, oldest); number < end; ++number) {
+    const RecordRing::Cell& cell = ring_->cells[number % ring_capacity];
+    if (cell.stamp.load(std::memory_order_acquire) != number + 1) continue;
+    const Event event = cell.event;
+    if (cell.stamp.load(std::memory_order_acquire) == number + 1) events.push_back(event);
+  }
+  return events;
+}
+
+}  // namespace lockstep::trace

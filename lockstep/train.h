@@ -1,0 +1,9 @@
+// Training with libtorch on the ranks of a group. The core, without libtorch, is <lockstep/lockstep.h>.
+#pragma once
+
+#include <lockstep/train/checkpoint.h>
+#include <lockstep/train/data_parallel.h>
+#include <lockstep/train/dataset.h>
+#include <lockstep/train/metrics.h>
+#include <lockstep/train/sampler.h>
+#include <lockstep/train/tensor_collectives.h>

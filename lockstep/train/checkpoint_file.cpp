@@ -1,0 +1,140 @@
+#include "lockstep/train/checkpoint_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/checkpoint_format.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* temporary_mark = ".tmp-";
+
+std::string unique_suffix() {
+  std::array<char, 16> hex{};
+  std::snprintf(hex.data(), hex.size(), "%08x", std::random_device()());
+  return temporary_mark + std::to_string(::getpid()) + "-" + hex.data();
+}
+
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+}
+
+/// A process that cleans up may find the file between its making and its locking, and remove it.
+bool is_still_linked(int fd) {
+  struct stat status {};
+  return ::fstat(fd, &status) == 0 && status.st_nlink > 0;
+}
+
+bool is_temporary_of(const std::string& name, const std::string& checkpoint) {
+  const std::string start = checkpoint + temporary_mark;
+  return name.size() > start.size() && name.starts_with(start) &&
+         name.find_first_not_of("0123456789abcdef-", start.size()) == std::string::npos;
+}
+
+void remove_if_left_behind(const std::filesystem::path& file) {
+  const UniqueFd fd(::open(file.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat status {};
+  if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return;
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(file.c_str());
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(std::filesystem::path path) : path_(std::move(path)) {
+  std::error_code ignored;
+  if (path_.empty() || !path_.has_filename()) throw_invalid_argument("a checkpoint needs a file name, found \"" + path_.string() + "\"");
+  if (!std::filesystem::is_directory(folder_of(path_), ignored)) {
+    throw Error(ErrorCode::system, "cannot write checkpoint " + path_.string() + ": there is no folder " +
+                                       folder_of(path_).string() + "; make it first");
+  }
+  if (std::filesystem::is_directory(path_, ignored)) {
+    throw Error(ErrorCode::system, "cannot write checkpoint " + path_.string() + ": it is a folder; name a file in it");
+  }
+  while (!fd_) {
+    temporary_ = path_.string() + unique_suffix();
+    fd_.reset(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (!fd_ && errno == EEXIST) continue;
+    if (!fd_) fail("open");
+    if (::flock(fd_.get(), LOCK_EX) != 0) fail("lock");
+    if (!is_still_linked(fd_.get())) fd_.reset();
+  }
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  if (fd_) ::unlink(temporary_.c_str());
+}
+
+void CheckpointWriter::fail(const char* what) const {
+  const int error_number = errno;
+  throw_system("cannot " + std::string(what) + " checkpoint " + path_.string() + " (as " +
+                   temporary_.filename().string() + ")",
+               error_number);
+}
+
+void CheckpointWriter::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const auto written = ::write(fd_.get(), bytes.data(), std::min(bytes.size(), std::size_t{1} << 30));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail("write");
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+    size_ += static_cast<std::uint64_t>(written);
+  }
+}
+
+void CheckpointWriter::commit() {
+  if (::fsync(fd_.get()) != 0) fail("sync");
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("rename");
+  fd_.reset();
+  const UniqueFd folder(::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // A file system that cannot sync folders says EINVAL.
+  if (!folder || (::fsync(folder.get()) != 0 && errno != EINVAL)) fail("sync the folder of");
+}
+
+CheckpointReader::CheckpointReader(const std::filesystem::path& path) : path_(path) {
+  fd_.reset(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));  // non-blocking: a FIFO must not be waited for
+  if (!fd_) throw_system("cannot open checkpoint " + path.string());
+  struct stat status {};
+  if (::fstat(fd_.get(), &status) != 0) throw_system("cannot read checkpoint " + path.string());
+  if (!S_ISREG(status.st_mode)) throw_invalid_argument("checkpoint " + path.string() + " is no regular file");
+  size_ = static_cast<std::uint64_t>(status.st_size);
+}
+
+void CheckpointReader::read(std::uint64_t offset, std::span<std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const auto count = ::pread(fd_.get(), bytes.data(), std::min(bytes.size(), std::size_t{1} << 30),
+                               static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw_system("cannot read checkpoint " + path_.string());
+    if (count == 0) {
+      throw_corrupt_checkpoint(path_.string(), offset, std::to_string(bytes.size()) + " bytes more",
+                               "the end of the file");
+    }
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+    offset += static_cast<std::uint64_t>(count);
+  }
+}
+
+void remove_leftovers(const std::filesystem::path& path) noexcept {
+  try {
+    const std::string checkpoint = path.filename().string();
+    for (const auto& item : std::filesystem::directory_iterator(folder_of(path))) {
+      if (is_temporary_of(item.path().filename().string(), checkpoint)) remove_if_left_behind(item.path());
+    }
+  } catch (const std::exception&) {
+    return;  // no such folder, or one that may not be listed
+  }
+}
+
+}  // namespace lockstep

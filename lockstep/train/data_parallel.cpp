@@ -1,0 +1,49 @@
+#include "lockstep/train/data_parallel.h"
+
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/replicas.h"
+#include "lockstep/train/tensor_bytes.h"
+
+namespace lockstep {
+namespace {
+
+void require_averageable(const NamedTensor& item) {
+  require_host_array(item.tensor, item.label());
+  if (!item.is_parameter || !item.tensor.requires_grad()) return;
+  if (item.tensor.is_floating_point() && reducible_dtype(item.tensor.scalar_type())) return;
+  throw Error(ErrorCode::unsupported, item.label() + " is " + describe(item.tensor) +
+                                          "; only gradients of type f16, bf16, f32 and f64 have an average here");
+}
+
+/// Each parameter once: one that is registered under two names has one gradient.
+std::vector<NamedTensor> distinct_parameters(const std::vector<NamedTensor>& tensors, bool trainable) {
+  std::set<const void*> seen;
+  std::vector<NamedTensor> distinct;
+  for (const auto& item : tensors) {
+    if (!item.is_parameter || item.tensor.requires_grad() != trainable) continue;
+    if (seen.insert(item.tensor.unsafeGetTensorImpl()).second) distinct.push_back(item);
+  }
+  return distinct;
+}
+
+}  // namespace
+
+std::shared_ptr<GradientHooks> synchronise(const torch::nn::Module& module, const Group& group,
+                                           const DataParallelOptions& options, const DataParallelSeams& seams) {
+  const auto tensors = tensors_of(module);
+  auto facts = facts_of(tensors);
+  facts.push_back({"option first_bucket_bytes", std::to_string(options.first_bucket_bytes)});
+  facts.push_back({"option bucket_cap_bytes", std::to_string(options.bucket_cap_bytes)});
+  require_same_facts(group, facts, "Build the same model, with the same options, on every rank");
+  for (const auto& item : tensors) require_averageable(item);
+  if (group.size() == 1) return nullptr;
+  if (seams.broadcast) broadcast_tensors(group, tensors);
+  const BucketLimits limits{.first_bytes = options.first_bucket_bytes, .cap_bytes = options.bucket_cap_bytes};
+  auto reducer = std::make_unique<Reducer>(group, distinct_parameters(tensors, true), limits, seams.reduce);
+  return GradientHooks::attach(std::move(reducer), {.frozen = distinct_parameters(tensors, false),
+                                                    .copy_over_gradients = seams.copy_over_gradients});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,89 @@
+#include "lockstep/train/optimizer_state.h"
+
+#include <cxxabi.h>
+
+#include <cstdlib>
+#include <memory>
+#include <sstream>
+#include <typeinfo>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+torch::serialize::InputArchive open_archive(const std::string& state) {
+  torch::serialize::InputArchive archive;
+  archive.load_from(state.data(), state.size());
+  return archive;
+}
+
+std::size_t read_size(torch::serialize::InputArchive& archive, const char* key) {
+  torch::Tensor size;
+  archive.read(key, size);
+  return static_cast<std::size_t>(size.item<std::int64_t>());
+}
+
+/// Number of parameters in each group.
+std::vector<std::size_t> group_sizes(const std::string& state) {
+  auto archive = open_archive(state);
+  torch::serialize::InputArchive groups;
+  archive.read("param_groups", groups);
+  std::vector<std::size_t> sizes;
+  const std::size_t count = read_size(groups, "param_groups/size");
+  for (std::size_t i = 0; i < count; ++i) {
+    torch::serialize::InputArchive group;
+    groups.read("param_groups/" + std::to_string(i), group);
+    sizes.push_back(read_size(group, "params/size"));
+  }
+  return sizes;
+}
+
+std::string list(const std::vector<std::size_t>& sizes) {
+  std::string text;
+  for (const auto size : sizes) text += (text.empty() ? "" : " + ") + std::to_string(size);
+  return text.empty() ? "no" : text;
+}
+
+}  // namespace
+
+std::string optimizer_kind(const torch::optim::Optimizer& optimizer) {
+  const char* const mangled = typeid(optimizer).name();
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(mangled, nullptr, nullptr, &status),
+                                                         &std::free);
+  const std::string text = name ? name.get() : mangled;
+  const auto colon = text.rfind("::");
+  return colon == std::string::npos ? text : text.substr(colon + 2);
+}
+
+std::string optimizer_state(const torch::optim::Optimizer& optimizer) {
+  torch::serialize::OutputArchive archive;
+  optimizer.save(archive);
+  std::ostringstream out;
+  archive.save_to(out);
+  return std::move(out).str();
+}
+
+void require_fitting_state(const std::string& state, const torch::optim::Optimizer& optimizer,
+                           const std::string& where) {
+  std::vector<std::size_t> saved, here;
+  try {
+    saved = group_sizes(state);
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    throw Error(ErrorCode::corrupt_data, where + ": libtorch cannot read the optimizer's state: " + text.substr(0, text.find('\n')));
+  }
+  for (const auto& group : optimizer.param_groups()) here.push_back(group.params().size());
+  if (saved == here) return;
+  throw_invalid_argument(where + " holds the state of an optimizer of " + list(saved) + " parameters, here it has " +
+                         list(here) + "; make it for the same parameters, in the same groups");
+}
+
+void restore_optimizer(torch::optim::Optimizer& optimizer, const std::string& state) {
+  auto archive = open_archive(state);
+  optimizer.state().clear();  // libtorch leaves what the archive has no state for as it is
+  optimizer.load(archive);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,188 @@
+#include "lockstep/train/replicas.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <string_view>
+
+#include "lockstep/base/error.h"
+#include "lockstep/group/collectives.h"
+#include "lockstep/train/tensor_bytes.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t piece_bytes = std::size_t{4} << 20;
+
+// FNV-1a. Two different texts of one length that share it would go unnoticed here; nobody chooses them to.
+std::uint64_t hash_of(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+std::string pack(std::span<const Fact> facts) {
+  std::string text;
+  for (const auto& fact : facts) text.append(fact.name).append(1, '\0').append(fact.value).append(1, '\0');
+  return text;
+}
+
+std::vector<Fact> unpack(std::string_view text) {
+  std::vector<Fact> facts;
+  const auto next = [&text] {
+    const auto end = text.find('\0');
+    const std::string field(text.substr(0, end));
+    text.remove_prefix(end + 1);
+    return field;
+  };
+  while (!text.empty()) {
+    std::string name = next();
+    facts.push_back({std::move(name), next()});
+  }
+  return facts;
+}
+
+/// One sentence for each difference between what `rank` says and what rank 0 says.
+std::vector<std::string> differences(int rank, const std::vector<Fact>& found, const std::vector<Fact>& expected) {
+  const std::string who = "rank " + std::to_string(rank);
+  std::map<std::string, std::string> left;
+  for (const auto& fact : found) left.emplace(fact.name, fact.value);
+  std::vector<std::string> texts;
+  for (const auto& fact : expected) {
+    const auto same_name = left.extract(fact.name);
+    if (same_name.empty()) {
+      texts.push_back(who + " has no " + fact.name + ", rank 0's is " + fact.value);
+    } else if (same_name.mapped() != fact.value) {
+      texts.push_back(who + "'s " + fact.name + " is " + same_name.mapped() + ", rank 0's is " + fact.value);
+    }
+  }
+  for (const auto& [name, value] : left) {
+    texts.push_back(who + "'s " + name + " is " + value + ", rank 0 has none");
+  }
+  if (!texts.empty()) return texts;
+  const auto [here, there] = std::ranges::mismatch(found, expected, {}, &Fact::name, &Fact::name);
+  if (here == found.end() || there == expected.end()) return {who + " names something twice that rank 0 does not"};
+  return {who + " has " + here->name + " where rank 0 has " + there->name + ", in another order"};
+}
+
+[[noreturn]] void throw_difference(int rank, std::vector<std::string> texts, const std::string& remedy) {
+  constexpr std::size_t shown = 3;
+  std::string message = texts.front();
+  for (std::size_t i = 1; i < std::min(texts.size(), shown); ++i) message += "; " + texts[i];
+  if (texts.size() > shown) message += "; and " + std::to_string(texts.size() - shown) + " more differences";
+  throw Error(ErrorCode::mismatch, message + ". " + remedy, rank);
+}
+
+/// Everybody's text, cut or filled up to `bytes`.
+std::vector<std::string> gather(const Group& group, std::string text, std::size_t bytes) {
+  const auto ranks = static_cast<std::size_t>(group.size());
+  text.resize(bytes, '\0');
+  std::string all(bytes * ranks, '\0');
+  all_gather(group, text, all).wait();
+  std::vector<std::string> texts;
+  for (std::size_t rank = 0; rank < ranks; ++rank) texts.push_back(all.substr(rank * bytes, bytes));
+  return texts;
+}
+
+}  // namespace
+
+std::vector<NamedTensor> tensors_of(const torch::nn::Module& module) {
+  std::vector<NamedTensor> tensors;
+  for (const auto& item : module.named_parameters()) {
+    if (item.value().defined()) tensors.push_back({item.key(), item.value(), true});
+  }
+  for (const auto& item : module.named_buffers()) {
+    if (item.value().defined()) tensors.push_back({item.key(), item.value(), false});
+  }
+  return tensors;
+}
+
+std::vector<Fact> facts_of(std::span<const NamedTensor> tensors) {
+  std::vector<Fact> facts;
+  for (const auto& item : tensors) {
+    const bool frozen = item.is_parameter && !item.tensor.requires_grad();
+    facts.push_back({item.label(), describe(item.tensor) + (frozen ? " (frozen)" : "")});
+  }
+  return facts;
+}
+
+void require_same_facts(const Group& group, std::span<const Fact> facts, const std::string& remedy) {
+  if (group.size() == 1) return;
+  const std::string mine = pack(facts);
+  const std::array<std::uint64_t, 2> digest = {mine.size(), hash_of(mine)};
+  std::vector<std::uint64_t> digests(digest.size() * static_cast<std::size_t>(group.size()));
+  all_gather(group, digest, digests).wait();
+  std::size_t longest = 0;
+  bool same = true;
+  for (std::size_t i = 0; i < digests.size(); i += 2) {
+    longest = std::max(longest, static_cast<std::size_t>(digests[i]));
+    same = same && digests[i] == digests[0] && digests[i + 1] == digests[1];
+  }
+  if (same) return;
+  auto texts = gather(group, mine, longest);
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) texts[rank].resize(digests[2 * rank]);
+  const auto expected = unpack(texts[0]);
+  for (std::size_t rank = 1; rank < texts.size(); ++rank) {
+    if (texts[rank] == texts[0]) continue;
+    throw_difference(group.world_rank(static_cast<int>(rank)),
+                     differences(static_cast<int>(rank), unpack(texts[rank]), expected), remedy);
+  }
+}
+
+void broadcast_spans(const Group& group, std::span<const std::span<std::byte>> spans) {
+  if (group.size() == 1) return;
+  std::size_t total = 0;
+  for (const auto& span : spans) total += span.size();
+  if (total == 0) return;
+  const auto piece = group.allocate<std::byte>(std::min(total, piece_bytes));
+  std::vector<std::span<std::byte>> parts;  // of `spans`, lying in the piece one after the other
+  std::size_t filled = 0;
+  const auto flush = [&] {
+    broadcast(group, piece.span().first(filled), 0).wait();
+    const std::byte* from = piece.data();
+    for (const auto& part : parts) {
+      if (group.rank() != 0) std::memcpy(part.data(), from, part.size());
+      from += part.size();
+    }
+    parts.clear();
+    filled = 0;
+  };
+  for (auto span : spans) {
+    while (!span.empty()) {
+      const auto part = span.first(std::min(span.size(), piece.size() - filled));
+      if (group.rank() == 0) std::memcpy(piece.data() + filled, part.data(), part.size());
+      parts.push_back(part);
+      filled += part.size();
+      span = span.subspan(part.size());
+      if (filled == piece.size()) flush();
+    }
+  }
+  if (filled > 0) flush();
+}
+
+void broadcast_tensors(const Group& group, std::span<const NamedTensor> tensors) {
+  if (group.size() == 1) return;
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> contiguous;
+  std::vector<std::span<std::byte>> spans;
+  for (const auto& item : tensors) {
+    contiguous.push_back(item.tensor.detach().contiguous());
+    spans.push_back(writable_bytes(contiguous.back(), item.label()));
+  }
+  broadcast_spans(group, spans);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].tensor.is_contiguous()) tensors[i].tensor.detach().copy_(contiguous[i]);
+  }
+}
+
+std::string broadcast_text(const Group& group, std::string text) {
+  std::array<std::uint64_t, 1> bytes = {text.size()};
+  broadcast(group, bytes, 0).wait();
+  text.resize(bytes[0]);
+  const std::array spans = {std::as_writable_bytes(std::span(text))};
+  broadcast_spans(group, spans);
+  return text;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+// Which samples are this rank's in this epoch, in the form that torch::data::make_data_loader takes. The arithmetic,
+// and what it promises, is in lockstep/data/sampling.h.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "lockstep/group/group.h"
+
+namespace lockstep {
+
+struct DistributedSamplerOptions {
+  bool shuffle = true;     ///< false: the set's own order
+  std::uint64_t seed = 0;  ///< the same on every rank
+  bool drop_last = false;  ///< leave samples out, rather than repeat some, where ranks do not divide them
+};
+
+/// Copies share one state: a data loader works on a copy, and set_epoch() must reach it. So one sampler is for one
+/// data loader.
+/// Thread safety: none; a data loader calls it from one thread.
+class DistributedSampler : public torch::data::samplers::Sampler<> {
+ public:
+  /// Not collective. Throws Error{invalid_argument} if there are no samples, or drop_last would leave none.
+  DistributedSampler(std::size_t samples, const Group& group, const DistributedSamplerOptions& options = {});
+
+  /// The order that the next begin() of the data loader starts. Call it before each epoch, alike on all ranks, or
+  /// every epoch has the order of epoch 0.
+  void set_epoch(std::uint64_t epoch);
+  std::uint64_t epoch() const;
+
+  /// Samples of this rank in an epoch, the same on all ranks.
+  std::size_t size() const;
+  /// Of which this epoch has given out so many.
+  std::size_t index() const;
+
+  /// Starts the epoch from its first sample; with a set of another size if `samples` is given.
+  void reset(std::optional<std::size_t> samples = std::nullopt) override;
+  /// The next indices, at most `batch_size`; nullopt when the epoch is over.
+  std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
+
+  /// Where the sampler is: samples, seed, epoch, position. Rank and ranks are not saved. load() goes on from there;
+  /// throws Error{corrupt_data} if what it reads makes no sense.
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,72 @@
+#include "lockstep/train/tensor_bytes.h"
+
+#include <sstream>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+std::optional<Dtype> reducible_dtype(torch::ScalarType type) {
+  switch (type) {
+    case torch::kInt32: return Dtype::i32;
+    case torch::kInt64: return Dtype::i64;
+    case torch::kFloat16: return Dtype::f16;
+    case torch::kBFloat16: return Dtype::bf16;
+    case torch::kFloat32: return Dtype::f32;
+    case torch::kFloat64: return Dtype::f64;
+    default: return std::nullopt;
+  }
+}
+
+std::string type_name(torch::ScalarType type) {
+  if (const auto dtype = reducible_dtype(type)) return std::string(to_string(*dtype));
+  switch (type) {
+    case torch::kUInt8: return "u8";
+    case torch::kInt8: return "i8";
+    case torch::kInt16: return "i16";
+    case torch::kBool: return "bool";
+    default: return c10::toString(type);
+  }
+}
+
+std::string shape_text(torch::IntArrayRef shape) {
+  std::string text = "[";
+  for (const auto size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
+}
+
+std::string describe(const torch::Tensor& tensor) {
+  std::ostringstream text;
+  text << type_name(tensor.scalar_type()) << " " << shape_text(tensor.sizes());
+  if (!tensor.device().is_cpu()) text << " on " << tensor.device();
+  if (tensor.layout() != torch::kStrided) text << " (" << tensor.layout() << ")";
+  return text.str();
+}
+
+void require_host_array(const torch::Tensor& tensor, const std::string& what) {
+  if (!tensor.device().is_cpu()) {
+    throw Error(ErrorCode::unsupported,
+                what + " is " + describe(tensor) + "; this build of Lockstep was made without CUDA and moves only " +
+                    "tensors in main memory: use .to(torch::kCPU), or a build with CUDA");
+  }
+  require_dense(tensor, what);
+}
+
+void require_dense(const torch::Tensor& tensor, const std::string& what) {
+  if (tensor.layout() == torch::kStrided) return;
+  throw Error(ErrorCode::unsupported,
+              what + " is " + describe(tensor) + "; only dense tensors can be moved: use .to_dense()");
+}
+
+std::span<std::byte> writable_bytes(const torch::Tensor& tensor, const std::string& what) {
+  if (!tensor.defined()) throw_invalid_argument(what + " is an undefined tensor");
+  require_host_array(tensor, what);
+  if (!tensor.is_contiguous()) {
+    throw_invalid_argument(what + " is " + describe(tensor) +
+                           " and not contiguous; pass tensor.contiguous() and copy the result back");
+  }
+  if (!tensor.is_inference()) torch::autograd::impl::bump_version(tensor);
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+}  // namespace lockstep

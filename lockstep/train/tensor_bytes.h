@@ -1,0 +1,39 @@
+// A tensor seen as what the core moves: bytes with a type. The core knows no tensors, and a tensor can be many
+// things that have no bytes here (on a GPU, sparse, with holes); what cannot be moved is refused by name.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "lockstep/base/dtype.h"
+
+namespace lockstep {
+
+/// The type under which collectives reduce elements of `type`; nullopt if they cannot.
+std::optional<Dtype> reducible_dtype(torch::ScalarType type);
+
+/// As in messages: "f32", "i64", "bool"; libtorch's own name for a type that has no such.
+std::string type_name(torch::ScalarType type);
+
+/// As in messages: "[10, 64]".
+std::string shape_text(torch::IntArrayRef shape);
+
+/// As in messages: "f32 [10, 64]"; with " on cuda:0" where it is not in this machine's main memory, with " (Sparse)"
+/// where it is no plain array.
+std::string describe(const torch::Tensor& tensor);
+
+/// Throws Error{unsupported} unless `tensor` is a plain array in main memory. The message begins with `what`.
+void require_host_array(const torch::Tensor& tensor, const std::string& what);
+
+/// Throws Error{unsupported} unless `tensor` is a plain array, wherever it is.
+void require_dense(const torch::Tensor& tensor, const std::string& what);
+
+/// The elements of a contiguous tensor in main memory, to be written to; tells autograd that they change.
+/// Throws Error: unsupported (see require_host_array), invalid_argument if it is not contiguous.
+std::span<std::byte> writable_bytes(const torch::Tensor& tensor, const std::string& what);
+
+}  // namespace lockstep

@@ -1,0 +1,23 @@
+#include "lockstep/train/tensor_collectives.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/group/collectives.h"
+#include "lockstep/train/tensor_bytes.h"
+
+namespace lockstep {
+
+Work all_reduce(const Group& group, const torch::Tensor& tensor, ReduceOp op) {
+  const auto bytes = writable_bytes(tensor, "all_reduce's tensor");
+  const auto dtype = reducible_dtype(tensor.scalar_type());
+  if (!dtype) {
+    throw Error(ErrorCode::unsupported, "all_reduce's tensor is " + describe(tensor) +
+                                            "; f16, bf16, f32, f64, i32 and i64 can be reduced: convert it with .to()");
+  }
+  return all_reduce_bytes(group, bytes, *dtype, op);
+}
+
+Work broadcast(const Group& group, const torch::Tensor& tensor, int root) {
+  return broadcast_bytes(group, writable_bytes(tensor, "broadcast's tensor"), root);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+// A channel carries bytes between two ranks, in order, in both directions, and never blocks. It knows no
+// messages and no schedules; execute/ makes both of it.
+#pragma once
+
+#include <poll.h>
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/memory/control_page.h"
+#include "lockstep/memory/host_region.h"
+
+namespace lockstep {
+
+class Channel {
+ public:
+  virtual ~Channel() = default;
+
+  /// How many bytes went out; 0: none could. Throws Error{peer_lost} when the peer is gone.
+  virtual std::size_t try_write(std::span<const std::byte> bytes) = 0;
+  /// How many bytes came in; 0: nothing is there now. Throws Error{peer_lost} when the peer is gone and all
+  /// that it had sent was read.
+  virtual std::size_t try_read(std::span<std::byte> bytes) = 0;
+};
+
+/// What became of a peer.
+struct PeerNews {
+  enum class Kind { died, left, failed } kind = Kind::died;
+  int rank = -1;            ///< the peer, in the group's numbering
+  FirstCause::Cause cause;  ///< failed: what the peer says was the first cause
+};
+
+/// How one rank of a group reaches all others. Ranks are the group's. One thread at a time (the progress
+/// lock).
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  /// Connects when first used. Throws Error{peer_lost, timeout, system}.
+  virtual Channel& channel(int peer, Purpose purpose) = 0;
+  /// Peers that are not well, each time anew. Costs system calls: for the slow part of waits.
+  virtual std::vector<PeerNews> look() = 0;
+  /// Tells the peers why this rank fails.
+  virtual void tell_failure(const FirstCause::Cause& cause) = 0;
+  /// Tells the peers that this rank waits for `rank` (none: -1); a slow wait calls it now and then.
+  virtual void tell_waiting(int rank) = 0;
+  /// The rank for which `rank` itself waits, as far as it said so.
+  virtual std::optional<int> awaited_by(int rank) = 0;
+  /// Says that this rank leaves in an orderly way.
+  virtual void say_goodbye() = 0;
+  /// Descriptors that become readable or writable when progress is possible; empty where a doorbell is rung.
+  virtual std::vector<pollfd> wait_descriptors() = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,85 @@
+#include "lockstep/transport/ring_transport.h"
+
+namespace lockstep {
+
+class RingTransport::RingChannel final : public Channel {
+ public:
+  RingChannel(std::byte* outgoing, std::byte* incoming, Doorbell& doorbell)
+      : outgoing_(outgoing, ring_bytes), incoming_(incoming, ring_bytes), doorbell_(doorbell) {}
+
+  std::size_t try_write(std::span<const std::byte> bytes) override { return rung(outgoing_.write(bytes)); }
+  std::size_t try_read(std::span<std::byte> bytes) override { return rung(incoming_.read(bytes)); }
+
+ private:
+  std::size_t rung(std::size_t count) {
+    if (count > 0) doorbell_.ring();
+    return count;
+  }
+  ByteRing outgoing_;
+  ByteRing incoming_;
+  Doorbell& doorbell_;
+};
+
+RingTransport::RingTransport(RingTransportOptions options) : options_(std::move(options)) {}
+RingTransport::~RingTransport() = default;
+
+RankStatus& RingTransport::status(int rank) const {
+  return options_.page->status(options_.status_of[static_cast<std::size_t>(rank)]);
+}
+
+Channel& RingTransport::channel(int peer, Purpose purpose) {
+  auto& made = channels_[{peer, purpose}];
+  if (!made) {
+    const int mine = options_.local_of[static_cast<std::size_t>(options_.rank)];
+    const int other = options_.local_of[static_cast<std::size_t>(peer)];
+    made =
+        std::make_unique<RingChannel>(options_.region->ring(purpose, mine, other),
+                                      options_.region->ring(purpose, other, mine), options_.page->doorbell());
+  }
+  return *made;
+}
+
+std::vector<PeerNews> RingTransport::look() {
+  std::vector<PeerNews> news;
+  if (auto cause = options_.region->first_cause().get()) {
+    news.push_back({PeerNews::Kind::failed, cause->reporter, std::move(*cause)});
+    return news;
+  }
+  for (int rank = 0; rank < static_cast<int>(options_.local_of.size()); ++rank) {
+    if (rank == options_.rank || !is_local(rank)) continue;
+    if (status(rank).said_goodbye.load(std::memory_order_acquire) != 0) {
+      news.push_back({PeerNews::Kind::left, rank, {}});
+    } else if (!options_.is_alive(options_.local_of[static_cast<std::size_t>(rank)])) {
+      news.push_back({PeerNews::Kind::died, rank, {}});
+    }
+  }
+  return news;
+}
+
+void RingTransport::tell_failure(const FirstCause::Cause& cause) {
+  options_.region->first_cause().set(cause);
+  options_.page->first_cause().set(cause);
+  options_.page->doorbell().ring();
+}
+
+void RingTransport::tell_waiting(int rank) {
+  const int world = rank < 0 ? -1 : options_.world_of[static_cast<std::size_t>(rank)];
+  status(options_.rank).awaits.store(world + 1, std::memory_order_release);
+}
+
+std::optional<int> RingTransport::awaited_by(int rank) {
+  if (!is_local(rank)) return std::nullopt;
+  const int world = status(rank).awaits.load(std::memory_order_acquire) - 1;
+  if (world < 0) return std::nullopt;
+  for (std::size_t other = 0; other < options_.world_of.size(); ++other) {
+    if (options_.world_of[other] == world) return static_cast<int>(other);
+  }
+  return std::nullopt;
+}
+
+void RingTransport::say_goodbye() {
+  status(options_.rank).said_goodbye.store(1, std::memory_order_release);
+  options_.page->doorbell().ring();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+// What a rank says first on a connection, once both sides have proven themselves: who it is, whom it takes
+// the other side for, and what the connection is for. On the wire as it stands here (docs/wire_formats.md).
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <string_view>
+
+#include "lockstep/memory/host_region.h"
+
+namespace lockstep::tcp {
+
+static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
+
+enum class Line : std::uint32_t { collective = 0, point_to_point = 1, notices = 2 };
+
+constexpr Line line_of(Purpose purpose) { return static_cast<Line>(purpose); }
+constexpr bool is_data(Line line) { return line == Line::collective || line == Line::point_to_point; }
+
+struct Hello {
+  static constexpr std::uint32_t expected_magic = 0x3168'6b4cU;  // "Lkh1"
+  std::uint32_t magic = expected_magic;
+  Line line = Line::notices;
+  std::int32_t from = -1;  ///< ranks are the group's
+  std::int32_t to = -1;
+  std::uint64_t group = 0;
+};
+static_assert(sizeof(Hello) == 24);
+
+constexpr std::uint64_t number_of_group(std::string_view name) {  // FNV-1a
+  std::uint64_t hash = 14695981039346656037ULL;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  return hash;
+}
+
+}  // namespace lockstep::tcp

@@ -1,0 +1,150 @@
+#include "lockstep/transport/tcp/peer.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace lockstep::tcp {
+namespace {
+
+// What it sent may still be on its way: there is neither anything to read nor the end.
+bool may_still_receive(const Socket& socket) {
+  std::byte byte{};
+  return ::recv(socket.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EINTR);
+}
+
+}  // namespace
+
+void Peer::admit(Door::Arrival arrival) {
+  if (arrival.line == Line::notices) {
+    notices_.emplace_back(std::move(arrival.socket), arrival.words_told);
+  } else if (Path& data = path(static_cast<Purpose>(arrival.line)); !data.in) {
+    data.in = std::move(arrival.socket);
+  }
+}
+
+std::size_t Peer::write(Purpose purpose, std::span<const std::byte> bytes) {
+  Path& data = path(purpose);
+  if (!data.out) continue_dial(data, purpose);
+  if (data.out && !data.out_ended && !bytes.empty()) {
+    try {
+      if (const auto sent = data.out.try_send(bytes)) return *sent;
+    } catch (const Error&) {
+      data.out_ended = true;
+    }
+  }
+  data.out_blocked = true;
+  return 0;
+}
+
+std::size_t Peer::read(Purpose purpose, std::span<std::byte> bytes) {
+  Path& data = path(purpose);
+  if (data.in && !data.in_ended && !bytes.empty()) {
+    try {
+      const auto received = data.in.try_receive(bytes);
+      if (received && *received > 0) return *received;
+      data.in_ended = received.has_value();
+    } catch (const Error&) {
+      data.in_ended = true;
+    }
+  }
+  (void)has_notices();  // who waits for a rank has to learn of its end
+  data.in_awaited = true;
+  return 0;
+}
+
+// Notices come first: whoever has data of a rank can also hear what became of it.
+void Peer::continue_dial(Path& data, Purpose purpose) {
+  if (data.out_ended || !has_notices()) return;
+  if (!data.dial) data.dial = make_dial_(line_of(purpose));
+  if (!data.dial->is_over()) return;
+  const auto dial = std::move(data.dial);
+  if (auto socket = dial->take()) {
+    data.out = std::move(*socket);
+  } else {
+    data.out_ended = true;
+  }
+}
+
+bool Peer::has_notices() {
+  if (!notices_.empty()) return true;
+  if (!notices_dial_ && !refused_ && !error_) notices_dial_ = make_dial_(Line::notices);
+  continue_notices_dial();
+  if (error_) throw Error(*error_);
+  return !notices_.empty();
+}
+
+void Peer::continue_notices_dial() {
+  if (!notices_dial_ || !notices_dial_->is_over()) return;
+  const auto dial = std::move(notices_dial_);
+  try {
+    if (auto socket = dial->take()) {
+      notices_.emplace_back(std::move(*socket), dial->words_told());
+    } else {
+      refused_ = true;
+    }
+  } catch (const Error& error) {
+    error_ = error;
+  }
+}
+
+void Peer::listen() {
+  continue_notices_dial();
+  for (NoticeStream& stream : notices_) {
+    for (Notice& notice : stream.read()) {
+      if (notice.kind == Notice::Kind::failure && !failure_) failure_ = std::move(notice.cause);
+      if (notice.kind == Notice::Kind::goodbye) left_ = true;
+      if (notice.kind == Notice::Kind::waiting) awaited_ = notice.awaited;
+    }
+  }
+}
+
+void Peer::tell(const std::string& words, int awaited) {
+  if (notices_dial_ && !words.empty() && !notices_dial_->set_last_words(words)) continue_notices_dial();
+  for (NoticeStream& stream : notices_) stream.tell(words, awaited);
+}
+
+bool Peer::is_gone() const {
+  if (left_) return true;
+  if (notices_.empty()) return refused_;
+  const auto has_ended = [](const NoticeStream& stream) { return stream.has_ended(); };
+  return !notices_dial_ && std::all_of(notices_.begin(), notices_.end(), has_ended);
+}
+
+std::optional<PeerNews> Peer::news(bool may_arrive) {
+  if (failure_) return PeerNews{PeerNews::Kind::failed, rank_, *failure_};
+  if (!is_gone() || may_arrive) return std::nullopt;
+  for (const Path& data : paths_) {
+    if (data.in && !data.in_ended && may_still_receive(data.in)) return std::nullopt;
+  }
+  return PeerNews{left_ ? PeerNews::Kind::left : PeerNews::Kind::died, rank_, {}};
+}
+
+void Peer::end_writing() {
+  for (Path& data : paths_) {
+    if (data.out) (void)::shutdown(data.out.fd(), SHUT_WR);
+  }
+}
+
+bool Peer::is_delivered() const {
+  return std::all_of(notices_.begin(), notices_.end(),
+                     [](const NoticeStream& stream) { return stream.is_delivered(); });
+}
+
+void Peer::add_wait_descriptors(std::vector<pollfd>& descriptors) {
+  for (const NoticeStream& stream : notices_) {
+    if (!stream.has_ended()) descriptors.push_back(stream.wait_descriptor());
+  }
+  for (Path& data : paths_) {
+    if (data.in && !data.in_ended && data.in_awaited) {
+      descriptors.push_back({.fd = data.in.fd(), .events = POLLIN, .revents = 0});
+    }
+    if (data.out && !data.out_ended && data.out_blocked) {
+      descriptors.push_back({.fd = data.out.fd(), .events = POLLOUT, .revents = 0});
+    }
+    data.in_awaited = data.out_blocked = false;
+  }
+}
+
+}  // namespace lockstep::tcp

@@ -1,0 +1,73 @@
+// Another rank as this one sees it: the connections to it and from it, what it said, and what became of it.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/transport/channel.h"
+#include "lockstep/transport/tcp/dial.h"
+#include "lockstep/transport/tcp/door.h"
+#include "lockstep/transport/tcp/notice.h"
+
+namespace lockstep::tcp {
+
+class Peer {
+ public:
+  using MakeDial = std::function<std::unique_ptr<Dial>(Line)>;
+
+  Peer(int rank, MakeDial make_dial) : rank_(rank), make_dial_(std::move(make_dial)) {}
+
+  /// A connection that it made.
+  void admit(Door::Arrival arrival);
+
+  /// As Channel's. The peer's end is no exception: it shows in news().
+  std::size_t write(Purpose purpose, std::span<const std::byte> bytes);
+  std::size_t read(Purpose purpose, std::span<std::byte> bytes);
+
+  /// Takes in what it told.
+  void listen();
+  /// Brings it up to date: see NoticeStream.
+  void tell(const std::string& words, int awaited);
+  /// What became of it, if something did, once all that it sent has arrived. `may_arrive`: connections that
+  /// it made may still be on their way. REQUIRES: listen() before.
+  std::optional<PeerNews> news(bool may_arrive);
+  std::optional<int> awaited() const { return awaited_ < 0 ? std::nullopt : std::optional(awaited_); }
+
+  /// No more data will be written.
+  void end_writing();
+  /// All notices have reached its host, or never will.
+  bool is_delivered() const;
+  /// For what the reads and writes since the last call could not do, and for notices.
+  void add_wait_descriptors(std::vector<pollfd>& descriptors);
+
+ private:
+  struct Path {  // of the data for one purpose
+    Socket out, in;
+    std::unique_ptr<Dial> dial;
+    bool out_ended = false, in_ended = false;
+    bool out_blocked = false, in_awaited = false;  // since add_wait_descriptors()
+  };
+  Path& path(Purpose purpose) { return paths_[static_cast<std::size_t>(purpose)]; }
+  bool has_notices();
+  void continue_notices_dial();
+  void continue_dial(Path& path, Purpose purpose);
+  bool is_gone() const;
+
+  const int rank_;
+  const MakeDial make_dial_;
+  std::array<Path, purpose_count> paths_;
+  std::vector<NoticeStream> notices_;  // two when both sides dialled at the same time
+  std::unique_ptr<Dial> notices_dial_;
+  bool refused_ = false;        // nobody listens where it did
+  std::optional<Error> error_;  // why it cannot be reached, for other reasons
+  std::optional<FirstCause::Cause> failure_;
+  bool left_ = false;
+  int awaited_ = -1;
+};
+
+}  // namespace lockstep::tcp

@@ -1,0 +1,112 @@
+// Ranks that are objects of one process, connected by real sockets. For tests.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/error.h"
+#include "lockstep/transport/tcp/tcp_transport.h"
+
+namespace lockstep::tcp {
+
+inline Deadline soon() { return Deadline::after(std::chrono::seconds(20)); }
+
+/// Tries until it is so; false after a time that no test needs.
+template <class Condition>
+bool eventually(Condition condition) {
+  for (const Deadline deadline = soon(); !deadline.expired();) {
+    if (condition()) return true;
+    ::poll(nullptr, 0, 1);
+  }
+  return false;
+}
+
+inline std::vector<std::byte> noise(std::size_t bytes, unsigned seed) {
+  std::vector<std::byte> made(bytes);
+  std::minstd_rand next(seed + 1);
+  for (std::byte& byte : made) byte = static_cast<std::byte>(next() >> 8);
+  return made;
+}
+
+template <class Action>
+Error error_of(Action action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error;
+  }
+  return {ErrorCode::invalid_argument, "no error"};
+}
+
+/// World rank = group rank + 10, so that nobody mixes them up.
+class Ranks {
+ public:
+  explicit Ranks(int count, std::chrono::nanoseconds connect_timeout = std::chrono::seconds(20)) {
+    for (int rank = 0; rank < count; ++rank) world_of.push_back(rank + 10);
+    for (int rank = 0; rank < count; ++rank) {
+      all.push_back(make(rank, trust, "world", connect_timeout));
+      addresses.push_back(all.back()->endpoint().to_string());
+    }
+    for (auto& transport : all) transport->set_addresses(addresses);
+  }
+  std::unique_ptr<TcpTransport> make(
+      int rank, Trust with, std::string group = "world",
+      std::chrono::nanoseconds connect_timeout = std::chrono::seconds(20)) const {
+    return std::make_unique<TcpTransport>(TcpTransportOptions{.rank = rank,
+                                                              .world_of = world_of,
+                                                              .group = std::move(group),
+                                                              .listen_address = "127.0.0.1",
+                                                              .trust = std::move(with),
+                                                              .connect_timeout = connect_timeout});
+  }
+  TcpTransport& operator[](int rank) { return *all[static_cast<std::size_t>(rank)]; }
+  Channel& from_to(int from, int to, Purpose purpose = Purpose::collective) {
+    return (*this)[from].channel(to, purpose);
+  }
+  /// Ends without a word, as a killed process does.
+  void kill(int rank) { all[static_cast<std::size_t>(rank)].reset(); }
+  void leave(int rank) {
+    (*this)[rank].say_goodbye();
+    kill(rank);
+  }
+  /// `rank`'s first news.
+  PeerNews news_of(int rank) {
+    std::vector<PeerNews> news;
+    EXPECT_TRUE(eventually([&] { return !(news = (*this)[rank].look()).empty(); }));
+    return news.empty() ? PeerNews{} : news.front();
+  }
+  /// All that `from` still has to write arrives at `to`.
+  void move(int from, int to, std::span<const std::byte> sent, Purpose purpose = Purpose::collective) {
+    std::size_t written = 0;
+    std::vector<std::byte> received(sent.size());
+    std::size_t read = 0;
+    EXPECT_TRUE(eventually([&] {
+      while (written < sent.size()) {
+        const std::size_t count = from_to(from, to, purpose).try_write(sent.subspan(written));
+        if (count == 0) break;
+        written += count;
+      }
+      while (read < sent.size()) {
+        const std::size_t count = from_to(to, from, purpose).try_read(std::span(received).subspan(read));
+        if (count == 0) break;
+        read += count;
+      }
+      return read == sent.size();
+    }));
+    EXPECT_TRUE(std::equal(sent.begin(), sent.end(), received.begin()));
+  }
+
+  Trust trust{.secret = Secret::random()};
+  std::vector<int> world_of;
+  std::vector<std::string> addresses;
+  std::vector<std::unique_ptr<TcpTransport>> all;
+};
+
+}  // namespace lockstep::tcp

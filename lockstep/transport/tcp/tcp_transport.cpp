@@ -1,0 +1,155 @@
+#include "lockstep/transport/tcp/tcp_transport.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/transport/tcp/bell.h"
+#include "lockstep/transport/tcp/peer.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Who waits for less than this does not tell: most waits are over by then, and a notice costs each peer a
+// look.
+constexpr auto quiet_wait = std::chrono::milliseconds(20);
+// How long a leaving rank stays for the others' hosts to acknowledge its goodbye; most often that is no time
+// at all.
+constexpr auto longest_goodbye = std::chrono::milliseconds(20);
+
+}  // namespace
+
+class TcpTransport::TcpChannel final : public Channel {
+ public:
+  TcpChannel(TcpTransport& transport, tcp::Peer& peer, Purpose purpose)
+      : transport_(transport), peer_(peer), purpose_(purpose) {}
+
+  std::size_t try_write(std::span<const std::byte> bytes) override {
+    transport_.admit_arrivals();
+    return peer_.write(purpose_, bytes);
+  }
+  std::size_t try_read(std::span<std::byte> bytes) override {
+    transport_.admit_arrivals();
+    return peer_.read(purpose_, bytes);
+  }
+
+ private:
+  TcpTransport& transport_;
+  tcp::Peer& peer_;
+  const Purpose purpose_;
+};
+
+TcpTransport::TcpTransport(TcpTransportOptions options)
+    : options_(std::move(options)), bell_(std::make_unique<tcp::Bell>()) {
+  door_ = std::make_unique<tcp::Door>(tcp::DoorOptions{.address = options_.listen_address,
+                                                       .trust = options_.trust,
+                                                       .rank = options_.rank,
+                                                       .ranks = static_cast<int>(options_.world_of.size()),
+                                                       .group = tcp::number_of_group(options_.group)},
+                                      *bell_);
+}
+
+TcpTransport::~TcpTransport() {
+  if (!door_->is_here()) return;
+  for (auto& [rank, peer] : peers_) peer->listen();  // closing on unread bytes would reset what we told
+}
+
+const Endpoint& TcpTransport::endpoint() const { return door_->endpoint(); }
+
+void TcpTransport::set_addresses(std::vector<std::string> addresses) { addresses_ = std::move(addresses); }
+
+Channel& TcpTransport::channel(int peer, Purpose purpose) {
+  const auto index = static_cast<std::size_t>(peer);
+  if (index >= addresses_.size() || addresses_[index].empty()) {
+    throw_invalid_argument("rank " + std::to_string(peer) + " of group \"" + options_.group +
+                           "\" has no address");
+  }
+  auto& made = channels_[{peer, purpose}];
+  if (!made) made = std::make_unique<TcpChannel>(*this, this->peer(peer), purpose);
+  return *made;
+}
+
+tcp::Peer& TcpTransport::peer(int rank) {
+  auto& made = peers_[rank];
+  if (!made)
+    made = std::make_unique<tcp::Peer>(rank, [this, rank](tcp::Line line) { return dial(rank, line); });
+  return *made;
+}
+
+std::unique_ptr<tcp::Dial> TcpTransport::dial(int rank, tcp::Line line) {
+  const auto index = static_cast<std::size_t>(rank);
+  return std::make_unique<tcp::Dial>(tcp::Dial::Call{.endpoint = Endpoint::parse(addresses_[index]),
+                                                     .hello = {.line = line,
+                                                               .from = options_.rank,
+                                                               .to = rank,
+                                                               .group = tcp::number_of_group(options_.group)},
+                                                     .world_rank = options_.world_of[index],
+                                                     .trust = options_.trust,
+                                                     .deadline = Deadline::after(options_.connect_timeout)},
+                                     *bell_);
+}
+
+void TcpTransport::admit_arrivals() {
+  if (!bell_->take()) return;
+  for (auto& arrival : door_->take()) peer(arrival.rank).admit(std::move(arrival));
+}
+
+std::vector<PeerNews> TcpTransport::look() {
+  for (auto& [rank, peer] : peers_) peer->listen();
+  const bool may_arrive = door_->has_arriving();  // in this order: what arrived before their end is admitted
+  admit_arrivals();
+  tell_peers();
+  std::vector<PeerNews> all;
+  for (auto& [rank, peer] : peers_) {
+    auto news = peer->news(may_arrive);
+    if (!news) continue;
+    // A cause comes before its consequences.
+    all.insert(news->kind == PeerNews::Kind::failed ? all.begin() : all.end(), std::move(*news));
+  }
+  return all;
+}
+
+void TcpTransport::tell_failure(const FirstCause::Cause& cause) {
+  say(tcp::encode({.kind = tcp::Notice::Kind::failure, .cause = cause}));
+}
+
+void TcpTransport::tell_waiting(int rank) {
+  if (rank != awaited_) awaited_since_ = Clock::now();
+  awaited_ = rank;
+  const bool is_due = rank < 0 || Clock::now() - awaited_since_ >= quiet_wait;
+  if (!is_due || rank == awaited_told_) return;
+  awaited_told_ = rank;
+  tell_peers();
+}
+
+std::optional<int> TcpTransport::awaited_by(int rank) {
+  const auto found = peers_.find(rank);
+  return found == peers_.end() ? std::nullopt : found->second->awaited();
+}
+
+void TcpTransport::say_goodbye() {
+  say(tcp::encode({.kind = tcp::Notice::Kind::goodbye}));
+  for (auto& [rank, peer] : peers_) peer->end_writing();
+  const Deadline deadline = Deadline::after(longest_goodbye);
+  for (auto& [rank, peer] : peers_) {
+    while (!peer->is_delivered() && !deadline.expired()) (void)::poll(nullptr, 0, 1);
+  }
+}
+
+void TcpTransport::say(const std::string& last_words) {
+  last_words_ += last_words;
+  door_->set_last_words(last_words_);
+  admit_arrivals();
+  tell_peers();
+}
+
+void TcpTransport::tell_peers() {
+  for (auto& [rank, peer] : peers_) peer->tell(last_words_, awaited_told_);
+}
+
+std::vector<pollfd> TcpTransport::wait_descriptors() {
+  std::vector<pollfd> descriptors{bell_->wait_descriptor()};
+  for (auto& [rank, peer] : peers_) peer->add_wait_descriptors(descriptors);
+  return descriptors;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,89 @@
+// The transport of ranks on different hosts. Whoever sends connects, when it first sends; data goes one way
+// on its connection. Notices (why a rank failed, for whom it waits, that it leaves) go both ways on a
+// connection of their own, made before any other with that rank, so that they never wait behind data:
+//
+//   rank 0 <-notices-> rank 1       made by whichever first sends to the other, or waits for it; two where
+//   both did rank 0 == data ==> rank 1       made by rank 0, one for each purpose rank 0 <== data == rank 1
+//   made by rank 1
+//
+// A rank's end is the end of its notices: with a failure or a goodbye before it, or else a death. It is news
+// once all data that was sent before has arrived. Every connection begins with a proof of the job's secret
+// and a hello of fixed size (docs/wire_formats.md); all are made and accepted by threads of the transport's
+// own, so that no call here ever waits for another rank.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/secret.h"
+#include "lockstep/base/socket.h"
+#include "lockstep/transport/channel.h"
+
+namespace lockstep {
+
+namespace tcp {
+class Bell;
+class Dial;
+class Door;
+class Peer;
+enum class Line : std::uint32_t;
+}  // namespace tcp
+
+struct TcpTransportOptions {
+  int rank = 0;                ///< in the group
+  std::vector<int> world_of;   ///< group rank -> world rank
+  std::string group;           ///< name; strangers to the group are refused
+  std::string listen_address;  ///< numeric address of the interface to listen on
+  Trust trust;
+  std::chrono::nanoseconds connect_timeout = std::chrono::minutes(1);
+};
+
+/// Channels never throw for the end of a peer: they move nothing more, and look() says what happened, after
+/// all that arrived was read. They throw Error{timeout} (peer() is the world rank) when a rank does not
+/// answer within the connect timeout, invalid_argument when it has another secret, and system.
+class TcpTransport final : public Transport {
+ public:
+  /// Listens at once, on a port of the kernel's choice. Throws Error{invalid_argument, system}.
+  explicit TcpTransport(TcpTransportOptions options);
+  /// Without a goodbye before it, the others see a death.
+  ~TcpTransport() override;
+
+  /// What the other ranks need to connect; they exchange it through the store.
+  const Endpoint& endpoint() const;
+  /// By group rank, as text; empty for ranks that are reached otherwise.
+  void set_addresses(std::vector<std::string> addresses);
+
+  /// REQUIRES: set_addresses() has one for `peer`, else Error{invalid_argument}.
+  Channel& channel(int peer, Purpose purpose) override;
+  std::vector<PeerNews> look() override;
+  void tell_failure(const FirstCause::Cause& cause) override;
+  void tell_waiting(int rank) override;
+  std::optional<int> awaited_by(int rank) override;
+  void say_goodbye() override;
+  /// For what the channels could not do since the last call.
+  std::vector<pollfd> wait_descriptors() override;
+
+ private:
+  class TcpChannel;
+  tcp::Peer& peer(int rank);
+  std::unique_ptr<tcp::Dial> dial(int rank, tcp::Line line);
+  void admit_arrivals();
+  void say(const std::string& last_words);
+  void tell_peers();
+
+  TcpTransportOptions options_;
+  std::vector<std::string> addresses_;
+  std::unique_ptr<tcp::Bell> bell_;
+  std::unique_ptr<tcp::Door> door_;
+  std::map<int, std::unique_ptr<tcp::Peer>> peers_;
+  std::map<std::pair<int, Purpose>, std::unique_ptr<TcpChannel>> channels_;
+  std::string last_words_;  // notices of failure and goodbye, for everybody who is or ever will be connected
+  int awaited_ = -1;        // for whom this rank waits
+  std::chrono::steady_clock::time_point awaited_since_{};
+  int awaited_told_ = -1;
+};
+
+}  // namespace lockstep

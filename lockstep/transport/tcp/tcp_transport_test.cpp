@@ -1,0 +1,213 @@
+#include "lockstep/transport/tcp/tcp_transport.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "lockstep/transport/tcp/tcp_test_ranks.h"
+
+namespace lockstep::tcp {
+namespace {
+
+using testing::HasSubstr;
+
+// One direction of a transfer, in pieces of random size.
+class Pieces {
+ public:
+  Pieces(Channel& channel, std::size_t bytes, unsigned seed)
+      : channel_(channel), data_(noise(bytes, seed)), random_(seed + 77) {}
+
+  bool write() {
+    return step([&](auto piece) { return channel_.try_write(piece); });
+  }
+  bool read() {
+    return step([&](auto piece) {
+      std::vector<std::byte> arrived(piece.size());
+      const std::size_t count = channel_.try_read(arrived);
+      EXPECT_TRUE(
+          std::equal(arrived.begin(), arrived.begin() + static_cast<std::ptrdiff_t>(count), piece.begin()));
+      return count;
+    });
+  }
+  bool is_done() const { return position_ == data_.size(); }
+
+ private:
+  // True if anything moved.
+  template <class Move>
+  bool step(Move move) {
+    if (is_done()) return false;
+    const std::size_t most = std::uniform_int_distribution<std::size_t>(1, 1U << (random_() % 21))(random_);
+    const std::size_t count =
+        move(std::span(data_).subspan(position_, std::min(most, data_.size() - position_)));
+    position_ += count;
+    return count > 0;
+  }
+
+  Channel& channel_;
+  std::vector<std::byte> data_;
+  std::minstd_rand random_;
+  std::size_t position_ = 0;
+};
+
+class Sizes : public testing::TestWithParam<std::size_t> {};
+INSTANTIATE_TEST_SUITE_P(Bytes, Sizes, testing::Values(1, 48, 4096, 65537, 1 << 20, 8 << 20));
+
+TEST_P(Sizes, ArriveInOrderInBothDirectionsAtOnce) {
+  Ranks ranks(2);
+  const std::size_t bytes = GetParam();
+  for (const Purpose purpose : {Purpose::collective, Purpose::point_to_point}) {
+    Pieces out(ranks.from_to(0, 1, purpose), bytes, 1), out_read(ranks.from_to(1, 0, purpose), bytes, 1);
+    Pieces back(ranks.from_to(1, 0, purpose), bytes, 2), back_read(ranks.from_to(0, 1, purpose), bytes, 2);
+    EXPECT_TRUE(eventually([&] {
+      while (out.write() | out_read.read() | back.write() | back_read.read()) {
+      }
+      return out_read.is_done() && back_read.is_done();
+    }));
+    EXPECT_TRUE(out.is_done() && back.is_done());
+  }
+  EXPECT_TRUE(ranks[0].look().empty());
+  EXPECT_TRUE(ranks[1].look().empty());
+}
+
+// What Progress does: no wait is ended by its time limit alone.
+TEST(TcpTransport, WakesWhoWaitsForItsDescriptors) {
+  Ranks ranks(2);
+  std::atomic<int> slept_in_vain = 0;
+  const auto exchange = [&](int me, int other) {
+    Channel& channel = ranks.from_to(me, other);
+    const unsigned seed = static_cast<unsigned>(me);
+    Pieces out(channel, 3 << 20, seed), in(channel, 3 << 20, 1 - seed);
+    while (!out.is_done() || !in.is_done()) {
+      if (out.write() | in.read()) continue;
+      auto descriptors = ranks[me].wait_descriptors();
+      slept_in_vain += ::poll(descriptors.data(), descriptors.size(), 10'000) == 0 ? 1 : 0;
+    }
+  };
+  std::thread other([&] { exchange(1, 0); });
+  exchange(0, 1);
+  other.join();
+  EXPECT_EQ(slept_in_vain, 0);
+}
+
+bool is_awake(TcpTransport& transport) {
+  auto descriptors = transport.wait_descriptors();
+  return ::poll(descriptors.data(), descriptors.size(), 0) > 0;
+}
+
+TEST(TcpTransport, SleepsBesideDataThatNobodyWantsAndBesideTheDead) {
+  Ranks ranks(3);
+  for (const int other : {1, 2}) ranks.move(other, 0, noise(10, 1));
+  std::byte byte{};
+  ASSERT_EQ(ranks.from_to(1, 0).try_write(noise(10, 1)), 10U);
+  EXPECT_TRUE(eventually([&] { return ranks.from_to(0, 1).try_read(std::span(&byte, 1)) == 1; }));
+  (void)ranks[0].wait_descriptors();  // the reads until now are no wishes any more
+  EXPECT_FALSE(is_awake(ranks[0])) << "9 bytes lie there, but nobody asks for them";
+
+  EXPECT_EQ(ranks.from_to(0, 2).try_read(std::span(&byte, 1)), 0U);
+  EXPECT_FALSE(is_awake(ranks[0]));
+  EXPECT_EQ(ranks.from_to(0, 2).try_read(std::span(&byte, 1)), 0U);
+  ranks.kill(2);
+  EXPECT_TRUE(eventually([&] {
+    (void)ranks.from_to(0, 2).try_read(std::span(&byte, 1));
+    return is_awake(ranks[0]);
+  })) << "its end wakes who waits for it";
+  EXPECT_EQ(ranks.news_of(0).rank, 2);
+  EXPECT_EQ(ranks.from_to(0, 2).try_read(std::span(&byte, 1)), 0U);
+  EXPECT_FALSE(is_awake(ranks[0])) << "but only once";
+}
+
+TEST(TcpTransport, ConnectsWhenFirstUsed) {
+  Ranks ranks(2);
+  (void)ranks.from_to(0, 1);
+  (void)ranks[0].look();
+  EXPECT_FALSE(is_awake(ranks[1]));
+  EXPECT_EQ(ranks[1].wait_descriptors().size(), 1U);
+  ranks.move(0, 1, noise(10, 1));
+  EXPECT_GT(ranks[1].wait_descriptors().size(), 1U);
+}
+
+TEST(TcpTransport, WritesNothingToWhoTakesNothingAndDoesNotWait) {
+  Ranks ranks(2);
+  const auto data = noise(64 << 20, 5);
+  std::size_t written = 0;
+  const auto write_all_that_goes = [&] {
+    const std::size_t before = written;
+    while (const std::size_t count = ranks.from_to(0, 1).try_write(std::span(data).subspan(written)))
+      written += count;
+    return written > before;
+  };
+  EXPECT_TRUE(eventually(write_all_that_goes));
+  EXPECT_TRUE(eventually([&] { return !write_all_that_goes(); }));
+  EXPECT_LT(written, data.size());
+  EXPECT_TRUE(ranks[0].look().empty()) << "slow is not dead";
+  std::vector<std::byte> received(written);
+  std::size_t read = 0;
+  EXPECT_TRUE(eventually([&] {
+    while (const std::size_t count = ranks.from_to(1, 0).try_read(std::span(received).subspan(read)))
+      read += count;
+    return read == written;
+  }));
+  EXPECT_TRUE(std::equal(received.begin(), received.end(), data.begin()));
+}
+
+TEST(TcpTransport, DoesNotWaitForWhoNeverAnswersAndThenNamesHim) {
+  Ranks ranks(2, std::chrono::milliseconds(300));
+  const Listener stopped =
+      Listener::bind(Endpoint::tcp("127.0.0.1", 0));  // the kernel connects, nobody answers
+  ranks[0].set_addresses({"", stopped.endpoint().to_string()});
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(ranks.from_to(0, 1).try_write(noise(1, 1)), 0U);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(250));
+  EXPECT_FALSE(is_awake(ranks[0]));
+  Error error = error_of([] {});
+  EXPECT_TRUE(eventually([&] {
+    error = error_of([&] { (void)ranks.from_to(0, 1).try_write(noise(1, 1)); });
+    return error.code() == ErrorCode::timeout;
+  }));
+  EXPECT_EQ(error.peer(), 11);
+  EXPECT_THAT(error.what(), HasSubstr("rank 11 did not answer"));
+  EXPECT_EQ(error_of([&] { (void)ranks.from_to(0, 1).try_read({}); }).code(), ErrorCode::timeout)
+      << "for good";
+}
+
+TEST(TcpTransport, EndsWhileItStillConnects) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Listener stopped = Listener::bind(Endpoint::tcp("127.0.0.1", 0));
+  {
+    Ranks ranks(2);
+    ranks[0].set_addresses({"", stopped.endpoint().to_string()});
+    EXPECT_EQ(ranks.from_to(0, 1).try_write(noise(1, 1)), 0U);
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+}
+
+TEST(TcpTransport, RefusesRanksWithoutAnAddress) {
+  Ranks ranks(2);
+  ranks[0].set_addresses({"", ""});
+  EXPECT_THAT(error_of([&] { (void)ranks.from_to(0, 1); }).what(),
+              HasSubstr("rank 1 of group \"world\" has no address"));
+}
+
+// The child has copies of all descriptors; to take down its copy of the transport must not touch the
+// parent's.
+TEST(TcpTransport, SurvivesTheEndOfAForkedCopy) {
+  Ranks ranks(2);
+  ranks.move(0, 1, noise(100, 1));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ranks.kill(0);
+    ::_exit(0);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  ranks.move(0, 1, noise(100, 2));
+  ranks.move(1, 0, noise(100, 3));
+  EXPECT_TRUE(ranks[0].look().empty());
+  EXPECT_TRUE(ranks[1].look().empty());
+}
+
+}  // namespace
+}  // namespace lockstep::tcp

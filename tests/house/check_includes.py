@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Holds the includes against the floors of docs/architecture.md: a file includes only floors below its own, or its
+own folder. Tests may include siblings of what they test. Prints each include that goes up or sideways; exit 1 if any.
+
+usage: check_includes.py REPOSITORY
+"""
+import pathlib
+import re
+import sys
+
+FLOORS = {
+    "base": 0,
+    "topology": 1, "trace": 1, "kernel": 1, "schedule": 1, "rendezvous": 1,
+    "memory": 2,
+    "transport": 3,
+    "execute": 4,
+    "backend": 5,
+    "group": 6,
+    "engine": 7, "elastic": 7, "data": 7, "launch": 7,
+    "train": 8, "view": 8,
+}
+# Siblings inside one floor that must not know each other either.
+SIBLINGS = {"transport": {"memory", "shm", "tcp"}, "backend": {"native", "mpi", "nccl"}}
+INCLUDE = re.compile(r'^\s*#\s*include\s*["<]lockstep/([^">]+)[">]', re.MULTILINE)
+LIBTORCH = re.compile(r'^\s*#\s*include\s*["<](torch|c10|ATen|caffe2)/', re.MULTILINE)
+
+
+def part(path, index):
+    return path.parts[index] if len(path.parts) > index + 1 else None
+
+
+def problem_with(source, target):
+    """Why `source` may not include `target` (both relative to lockstep/), or None."""
+    if len(source.parts) == 1:  # an umbrella
+        return None
+    if len(target.parts) == 1:
+        return "includes an umbrella"
+    floor, other = source.parts[0], target.parts[0]
+    if floor not in FLOORS or other not in FLOORS:
+        return "is not on a floor of docs/architecture.md"
+    is_test = source.name.endswith("_test.cpp")
+    if floor == other:
+        room, other_room = part(source, 1), part(target, 1)
+        closed = SIBLINGS.get(floor, set())
+        if room in closed and other_room in closed and room != other_room and not is_test:
+            return "goes sideways"
+        return None
+    if FLOORS[other] > FLOORS[floor]:
+        return "goes up"
+    if FLOORS[other] == FLOORS[floor] and not is_test:
+        return "goes sideways"
+    return None
+
+
+def check(repository):
+    root = pathlib.Path(repository) / "lockstep"
+    problems = []
+    count = 0
+    for file in sorted(root.rglob("*")):
+        if file.suffix not in (".h", ".cpp"):
+            continue
+        count += 1
+        source = file.relative_to(root)
+        text = file.read_text()
+        for match in INCLUDE.finditer(text):
+            why = problem_with(source, pathlib.PurePosixPath(match.group(1)))
+            if why:
+                problems.append(f"lockstep/{source}: {match.group(0).strip()} {why}")
+        if source.parts[0] != "train" and source.name != "train.h" and LIBTORCH.search(text):
+            problems.append(f"lockstep/{source}: includes libtorch outside of train/")
+    if count == 0:
+        problems.append(f"no sources under {root}")
+    return problems
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    found = check(sys.argv[1])
+    print("\n".join(found) if found else "every include goes down")
+    sys.exit(1 if found else 0)

@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""The checker must refuse what it is for."""
+import pathlib
+import tempfile
+import unittest
+
+from check_includes import check
+
+
+class Includes(unittest.TestCase):
+    def problems(self, files):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in files.items():
+                path = pathlib.Path(folder) / "lockstep" / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+            return check(folder)
+
+    def test_down_is_allowed(self):
+        self.assertEqual(self.problems({"group/a.cpp": '#include "lockstep/base/error.h"\n'}), [])
+
+    def test_up_is_refused(self):
+        self.assertIn("goes up", self.problems({"base/a.h": '#include "lockstep/group/group.h"\n'})[0])
+
+    def test_sideways_is_refused_but_for_tests(self):
+        line = '#include "lockstep/kernel/reduce.h"\n'
+        self.assertIn("goes sideways", self.problems({"schedule/a.cpp": line})[0])
+        self.assertEqual(self.problems({"schedule/a_test.cpp": line}), [])
+
+    def test_transports_do_not_know_each_other(self):
+        line = '#include "lockstep/transport/tcp/tcp_transport.h"\n'
+        self.assertIn("goes sideways", self.problems({"transport/shm/a.cpp": line})[0])
+
+    def test_libtorch_stays_in_train(self):
+        self.assertIn("libtorch", self.problems({"group/a.cpp": "#include <torch/torch.h>\n"})[0])
+        self.assertEqual(self.problems({"train/a.cpp": "#include <torch/torch.h>\n"}), [])
+
+    def test_unknown_floors_and_empty_trees_are_refused(self):
+        self.assertTrue(self.problems({"attic/a.h": '#include "lockstep/base/error.h"\n'}))
+        self.assertTrue(self.problems({}))
+
+
+if __name__ == "__main__":
+    unittest.main()

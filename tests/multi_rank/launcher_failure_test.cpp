@@ -1,0 +1,145 @@
+// A rank fails: who is named, what the others still can do, and that nobody is left.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "launcher_job.h"
+
+namespace lockstep::launch {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+
+Result run_role(int ranks, const std::string& role) {
+  return run_job(roles(ranks), {.variables = {{"LOCKSTEP_TEST_ROLE", role}}});
+}
+
+TEST(LauncherFailure, AllWellIsZero) { EXPECT_EQ(run_job(shells(3, "exit 0")).exit_code, 0); }
+
+TEST(LauncherFailure, RanksOfAPlainProgramMayEndWhenTheyWant) {
+  const std::string script =
+      "if [ $RANK = 0 ]; then echo $$ > $FOLDER/pid; exit 0; fi; while ! [ -s $FOLDER/pid ]; do :; done;"
+      "while kill -0 $(cat $FOLDER/pid) 2>/dev/null; do :; done; echo last";
+  const Result result = run_job(shells(2, script));
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, "[1] last\n");
+  EXPECT_THAT(result.err, Not(HasSubstr("ended with")));
+}
+
+TEST(LauncherFailure, NamesTheRankThatFailedAndReturnsItsCode) {
+  const std::string script =
+      "exec 9>$FOLDER/life; [ $RANK = 2 ] || exec sleep 1000;"
+      "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo line $i >&2; done; exit 42";
+  JobUnderTest job(shells(4, script));
+  const Result result = job.finish();
+  job.await_nobody_left();
+  EXPECT_EQ(result.exit_code, 42);
+  const std::string summary = result.err.substr(result.err.find("lockstep run: rank 2"));
+  EXPECT_THAT(summary, MatchesRegex("lockstep run: rank 2 \\(pid [0-9]+\\) ended with exit code 42\n"
+                                    "  its last lines on stderr:\n    line 3\n(    line [0-9]+\n){9}"
+                                    "  ranks 0-1,3: ended by the launcher\n"));
+}
+
+TEST(LauncherFailure, NamesTheSignal) {
+  const Result result = run_job(shells(2, "[ $RANK = 1 ] && kill -SEGV $$; exec sleep 1000"));
+  EXPECT_EQ(result.exit_code, 128 + SIGSEGV);
+  EXPECT_THAT(result.err, HasSubstr("was killed by signal 11 (SIGSEGV)\n  it wrote nothing to stderr\n"));
+}
+
+// Rank 1 holds the writing end of a fifo: rank 0 reads the end of it when rank 1 is gone.
+TEST(LauncherFailure, SurvivorsMayReportFirst) {
+  const std::string script =
+      "mkfifo $FOLDER/link 2>/dev/null; if [ $RANK = 1 ]; then exec 8>$FOLDER/link; exit 6; fi;"
+      "trap 'echo told to end >&2' TERM; read x < $FOLDER/link; echo rank 1 is gone >&2; exit 5";
+  RunOptions options = shells(2, script);
+  options.report_grace = std::chrono::seconds(20);
+  const Result result = run_job(options);
+  EXPECT_EQ(result.exit_code, 6);
+  EXPECT_THAT(result.err, HasSubstr("[0] rank 1 is gone\n"));
+  EXPECT_THAT(result.err, Not(HasSubstr("told to end")));
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("lockstep run: rank 1 (pid "), HasSubstr("  rank 0: exit code 5\n")));
+}
+
+TEST(LauncherFailure, ThoseThatDoNotEndAreTold) {
+  const std::string script =
+      "if [ $RANK = 0 ]; then trap 'echo told to end; exit 0' TERM; echo listens > $FOLDER/ready;"
+      "while :; do sleep 1000; done; fi; while ! [ -s $FOLDER/ready ]; do :; done; exit 6";
+  RunOptions options = shells(2, script);
+  options.report_grace = std::chrono::milliseconds(50);
+  options.terminate_grace = std::chrono::seconds(20);
+  const Result result = run_job(options);
+  EXPECT_EQ(result.exit_code, 6);
+  EXPECT_THAT(result.out, HasSubstr("[0] told to end\n"));
+}
+
+TEST(LauncherFailure, ThoseThatDoNotListenAreKilled) {
+  const std::string script =
+      "exec 9>$FOLDER/life; if [ $RANK = 0 ]; then trap '' TERM INT; echo deaf > $FOLDER/deaf; while :; do "
+      "sleep 1000; done; fi;"
+      "while ! [ -s $FOLDER/deaf ]; do :; done; exit 6";
+  RunOptions options = shells(2, script);
+  options.report_grace = std::chrono::milliseconds(50);
+  JobUnderTest job(options);
+  EXPECT_EQ(job.finish().exit_code, 6);
+  job.await_nobody_left();
+}
+
+TEST(LauncherFailure, AStoppedRankIsEndedToo) {
+  const std::string script =
+      "exec 9>$FOLDER/life; [ $RANK = 0 ] && { echo $$ > $FOLDER/pid; exec sleep 1000; };"
+      "while ! [ -s $FOLDER/pid ]; do :; done; kill -STOP $(cat $FOLDER/pid); exit 6";
+  RunOptions options = shells(2, script);
+  options.report_grace = std::chrono::milliseconds(50);
+  JobUnderTest job(options);
+  EXPECT_EQ(job.finish().exit_code, 6);
+  job.await_nobody_left();
+}
+
+TEST(LauncherFailure, ARankThatLeftEarlyIsToBlame) {
+  const Result result = run_role(3, "leaves_early");
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("lockstep run: rank 1 (pid "));
+  EXPECT_THAT(result.err, HasSubstr(") ended with exit code 0 while others still needed it\n"));
+  EXPECT_THAT(result.err, HasSubstr(": rank 1 left early\n"));
+  EXPECT_THAT(result.err, HasSubstr("  ranks 0,2: exit code 7\n"));
+}
+
+TEST(LauncherFailure, LeavingEarlyIsAFailureThoughAllReturnZero) {
+  EXPECT_EQ(run_role(2, "leaves_early_unharmed").exit_code, 1);
+}
+
+TEST(LauncherFailure, TheCulpritIsNamedThoughASurvivorEndsFirst) {
+  const Result result = run_role(2, "blames_before_the_death");
+  EXPECT_EQ(result.exit_code, 128 + SIGKILL);
+  EXPECT_THAT(result.err, HasSubstr("lockstep run: rank 1 (pid "));
+  EXPECT_THAT(result.err, HasSubstr("first cause, found by rank 0: rank 1 broke its connection\n"));
+  EXPECT_THAT(result.err, HasSubstr("  rank 0: exit code 5\n"));
+}
+
+TEST(LauncherFailure, SurvivorsHearOfADeathFromTheLauncher) {
+  RunOptions options = roles(2);
+  options.report_grace = std::chrono::seconds(20);
+  const Result result = run_job(options, {.variables = {{"LOCKSTEP_TEST_ROLE", "hears_from_the_launcher"}}});
+  EXPECT_EQ(result.exit_code, 128 + SIGKILL);
+  EXPECT_THAT(rest_of_line(result.err, "[0] told by -1: "),
+              MatchesRegex("rank 1 \\(pid [0-9]+\\) was killed by signal 9 \\(SIGKILL\\)"));
+}
+
+TEST(LauncherFailure, OneThatSaidGoodbyeHarmsNobody) {
+  const Result result = run_role(2, "fails_after_goodbye");
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, HasSubstr("[0] cause is set: 0\n"));
+}
+
+TEST(LauncherFailure, RanksMeetInTheLaunchersStore) {
+  const Result result = run_role(3, "meets_in_the_store");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(count(result.out, "all have met\n"), 3);
+}
+
+}  // namespace
+}  // namespace lockstep::launch

@@ -1,0 +1,116 @@
+// What the ranks write, and who reads what.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <regex>
+#include <sstream>
+
+#include "launcher_job.h"
+
+namespace lockstep::launch {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(LauncherOutput, KeepsStdoutAndStderrApart) {
+  const Result result = run_job(shells(1, "echo out; echo err >&2"));
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, "[0] out\n");
+  EXPECT_THAT(result.err, HasSubstr("[0] err\n"));
+}
+
+TEST(LauncherOutput, NeverMixesLines) {
+  constexpr int lines = 500;
+  const std::string script = R"(i=0; while [ $i -lt 500 ]; do
+    printf 'out of rank %s, ' $RANK; echo line $i; printf 'err of rank %s, ' $RANK >&2; echo line $i >&2
+    i=$((i + 1)); done)";
+  RunOptions options = shells(4, script);
+  const Result result = run_job(options, {.one_stream = true});
+  EXPECT_EQ(result.exit_code, 0);
+  std::istringstream all(result.out);
+  const std::regex whole(R"(\[(\d)\] (out|err) of rank \1, line \d+)");
+  int seen = 0;
+  for (std::string line; std::getline(all, line);) {
+    if (line.starts_with("lockstep run:")) continue;
+    EXPECT_TRUE(std::regex_match(line, whole)) << line;
+    ++seen;
+  }
+  EXPECT_EQ(seen, 4 * 2 * lines);
+}
+
+TEST(LauncherOutput, LosesNothingOfAHugeLine) {
+  const Result result = run_job(shells(2, "head -c 1000000 /dev/zero | tr '\\0' x"));
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), 'x'), 2'000'000);
+  EXPECT_EQ(result.out.back(), '\n');
+}
+
+TEST(LauncherOutput, WithoutPrefixPassesBytesOnUnchanged) {
+  RunOptions options = shells(1, "head -c 300000 /dev/urandom | tee $FOLDER/sent");
+  options.prefix = false;
+  JobUnderTest job(options);
+  const Result result = job.finish();
+  std::ostringstream sent;
+  sent << std::ifstream(job.folder() / "sent", std::ios::binary).rdbuf();
+  EXPECT_EQ(result.out.size(), 300000U);
+  EXPECT_TRUE(result.out == sent.str());
+}
+
+TEST(LauncherOutput, ShowsALineWhileTheJobStillRuns) {
+  JobUnderTest job(shells(2, "echo early; read x < $FOLDER/life; echo late"));
+  job.await("early", 2);
+  job.send(SIGTERM);
+  EXPECT_THAT(job.finish().out, Not(HasSubstr("late")));
+}
+
+TEST(LauncherOutput, OnlyRankZeroReadsStdin) {
+  const Result result = run_job(shells(3, "sed s/^/read:/; echo end"), {.input = "one\ntwo\n"});
+  EXPECT_EQ(count(result.out, "[0] read:one\n[0] read:two\n"), 1);
+  EXPECT_EQ(count(result.out, "read:"), 2);
+  EXPECT_EQ(count(result.out, "end"), 3);
+}
+
+TEST(LauncherOutput, AReaderThatLeavesEndsTheWriters) {
+  const auto close_reading_end = [] {
+    std::array<int, 2> ends{};
+    if (pipe(ends.data()) != 0 || dup2(ends[1], 1) < 0) _exit(99);
+    close(ends[0]);
+    close(ends[1]);
+  };
+  const Result result = run_job(shells(2, "trap - PIPE; exec yes"), {.in_launcher = close_reading_end});
+  EXPECT_EQ(result.exit_code, 128 + SIGPIPE);
+  EXPECT_THAT(result.err, HasSubstr("was killed by signal 13 (SIGPIPE)"));
+}
+
+TEST(LauncherOutput, AReaderThatIsStuckDoesNotKeepTheJobFromEnding) {
+  const auto nobody_reads = [] {
+    static std::array<int, 2> ends{};
+    if (pipe(ends.data()) != 0 || dup2(ends[1], 1) < 0) _exit(99);
+  };
+  RunOptions options = shells(2, "exec 9>$FOLDER/life; echo ready >&2; exec yes");
+  options.stop_grace = std::chrono::milliseconds(100);
+  JobUnderTest job(options, {.in_launcher = nobody_reads});
+  job.await("ready", 2);
+  job.send(SIGTERM);
+  EXPECT_EQ(job.finish().exit_code, 128 + SIGTERM);
+  job.await_nobody_left();
+}
+
+TEST(LauncherOutput, WorksWithItsOwnStandardDescriptorsClosed) {
+  const auto close_all = [] {
+    for (int fd = 0; fd < 3; ++fd) close(fd);
+  };
+  JobUnderTest job(shells(2, "echo $RANK > $FOLDER/said.$RANK; echo to nobody"), {.in_launcher = close_all});
+  EXPECT_EQ(job.finish().exit_code, 0);
+  EXPECT_TRUE(std::filesystem::exists(job.folder() / "said.1"));
+}
+
+}  // namespace
+}  // namespace lockstep::launch

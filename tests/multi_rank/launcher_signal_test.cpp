@@ -1,0 +1,150 @@
+// Signals to the launcher, also from a terminal.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <pty.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "launcher_job.h"
+
+namespace lockstep::launch {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Each rank says `caught`, then does as `then`; meanwhile its foreground child sleeps.
+RunOptions catching(const std::string& signal, const std::string& then) {
+  RunOptions options = shells(2, "exec 9>$FOLDER/life; trap 'echo caught " + signal + "; " + then + "' " +
+                                     signal + "; echo ready; while :; do sleep 1000; done");
+  options.stop_grace = std::chrono::seconds(25);
+  return options;
+}
+
+TEST(LauncherSignal, StopSignalsReachAllRanks) {
+  for (const auto& [number, name] : {std::pair(SIGINT, "INT"), std::pair(SIGTERM, "TERM"),
+                                     std::pair(SIGHUP, "HUP"), std::pair(SIGQUIT, "QUIT")}) {
+    JobUnderTest job(catching(name, "exit 0"));
+    job.await("ready", 2);
+    job.send(number);
+    const Result result = job.finish();
+    EXPECT_EQ(count(result.out, std::string("caught ") + name + "\n"), 2) << result.out;
+    EXPECT_EQ(result.exit_code, 0);
+    job.await_nobody_left();
+  }
+}
+
+TEST(LauncherSignal, AJobThatWasStoppedReturnsTheSignal) {
+  JobUnderTest job(shells(2, "exec 9>$FOLDER/life; echo ready; exec sleep 1000"));
+  job.await("ready", 2);
+  job.send(SIGTERM);
+  const Result result = job.finish();
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM);
+  EXPECT_THAT(result.err, HasSubstr("lockstep run: ended by SIGTERM\n"));
+  EXPECT_THAT(result.err, Not(HasSubstr("was killed by")));
+  job.await_nobody_left();
+}
+
+TEST(LauncherSignal, UserSignalsGoToTheRanksAndTheJobGoesOn) {
+  const std::string script =
+      "trap 'echo one; n=1$n' USR1; trap 'echo two; n=2$n' USR2; echo ready; while [ ${#n} -lt 2 ]; do :; "
+      "done; echo end";
+  JobUnderTest job(shells(2, script));
+  job.await("ready", 2);
+  job.send(SIGUSR1);
+  job.await("one", 2);
+  job.send(SIGUSR2);
+  job.await("two", 2);
+  const Result result = job.finish();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(count(result.out, "end"), 2);
+}
+
+TEST(LauncherSignal, RanksThatDoNotListenAreKilledAfterTheGrace) {
+  RunOptions options = catching("TERM", ":");
+  options.stop_grace = std::chrono::milliseconds(50);
+  JobUnderTest job(options);
+  job.await("ready", 2);
+  job.send(SIGTERM);
+  EXPECT_EQ(job.finish().exit_code, 128 + SIGTERM);
+  job.await_nobody_left();
+}
+
+TEST(LauncherSignal, ASecondInterruptEndsTheJobAtOnce) {
+  RunOptions options = catching("INT", ":");
+  options.stop_grace = std::chrono::hours(1);
+  JobUnderTest job(options);
+  job.await("ready", 2);
+  job.send(SIGINT);
+  job.await("caught INT", 2);
+  do job.send(SIGINT);  // those within a tenth of a second are one press
+  while (!job.read_for(50));
+  EXPECT_EQ(job.finish().exit_code, 128 + SIGINT);
+  job.await_nobody_left();
+}
+
+TEST(LauncherSignal, OneThatIsIgnoredAtTheStartStaysIgnored) {
+  JobUnderTest job(shells(2, "echo ready; while ! [ -e $FOLDER/go ]; do :; done; echo end"),
+                   {.in_launcher = [] { (void)signal(SIGHUP, SIG_IGN); }});
+  job.await("ready", 2);
+  job.send(SIGHUP);
+  UniqueFd(open((job.folder() / "go").c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+  const Result result = job.finish();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(count(result.out, "end"), 2);
+}
+
+// A launcher in the foreground of a terminal of its own.
+class LauncherTerminal : public ::testing::Test {
+ protected:
+  void start(const RunOptions& options) {
+    int master = -1;
+    int slave = -1;
+    ASSERT_EQ(openpty(&master, &slave, nullptr, nullptr, nullptr), 0);
+    terminal_.reset(master);
+    const auto take_terminal = [slave] {
+      if (setsid() < 0 || ioctl(slave, TIOCSCTTY, 0) != 0 || dup2(slave, 0) < 0) _exit(99);
+      close(slave);
+    };
+    job_ = std::make_unique<JobUnderTest>(options, Surroundings{.in_launcher = take_terminal});
+    close(slave);
+  }
+  void type(const std::string& text) {
+    ASSERT_EQ(write(terminal_.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+  UniqueFd terminal_;
+  std::unique_ptr<JobUnderTest> job_;
+};
+
+TEST_F(LauncherTerminal, RankZeroReadsWhatIsTyped) {
+  start(shells(2,
+               "if [ $RANK = 0 ]; then echo ready; fi; while read line; do echo typed: $line; done; echo end "
+               "of input"));
+  job_->await("ready");
+  type("hello\n");
+  job_->await("[0] typed: hello\n");
+  type("\x04");
+  const Result result = job_->finish();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(count(result.out, "end of input"), 2);
+}
+
+TEST_F(LauncherTerminal, OneInterruptEndsTheJobAndReachesEachRankOnce) {
+  start(catching("INT", "exit 0"));
+  job_->await("ready", 2);
+  type("\x03");
+  const Result result = job_->finish();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(count(result.out, "caught INT"), 2);
+  job_->await_nobody_left();
+}
+
+}  // namespace
+}  // namespace lockstep::launch

@@ -1,0 +1,51 @@
+// The command `lockstep`: finds the subcommand and hands over. Each subcommand has a file of its own.
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "run.h"
+
+namespace {
+
+struct Subcommand {
+  const char* name;
+  const char* purpose;
+  std::function<int(const std::vector<std::string>&)> start;
+};
+
+const std::vector<Subcommand>& subcommands() {
+  static const std::vector<Subcommand> all = {
+      {"run", "start a program on several ranks of this host", run_command},
+  };
+  return all;
+}
+
+std::string help() {
+  std::string text =
+      "Lockstep " LOCKSTEP_VERSION ": distributed training\nUsage: lockstep SUBCOMMAND ...\n\n";
+  for (const Subcommand& subcommand : subcommands()) {
+    text += "  " + std::string(subcommand.name) + "   " + subcommand.purpose + "\n";
+  }
+  return text + "\n`lockstep SUBCOMMAND --help` says more; `lockstep --version` which version this is.\n";
+}
+
+int complain(const std::string& text) {
+  (void)std::fprintf(stderr, "lockstep: %s\nSee `lockstep --help`.\n", text.c_str());
+  return 2;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  const std::vector<std::string> arguments(words + 1, words + count);
+  if (arguments.empty()) return complain("which subcommand?");
+  const std::string& word = arguments.front();
+  if (word == "--help" || word == "-h") return std::fputs(help().c_str(), stdout) < 0 ? 1 : 0;
+  if (word == "--version") return std::puts("lockstep " LOCKSTEP_VERSION) < 0 ? 1 : 0;
+  const auto found = std::find_if(subcommands().begin(), subcommands().end(),
+                                  [&](const Subcommand& subcommand) { return subcommand.name == word; });
+  if (found == subcommands().end()) return complain("there is no subcommand " + word);
+  return found->start({arguments.begin() + 1, arguments.end()});
+}
