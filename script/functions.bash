@@ -1,6 +1,6 @@
 # What the scripts share. Sourced, never run.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-deps=${LOCKSTEP_DEPS:-${XDG_CACHE_HOME:-$HOME/.cache}/lockstep}
+deps=$(realpath -m "${LOCKSTEP_DEPS:-${XDG_CACHE_HOME:-$HOME/.cache}/lockstep}")
 python=/usr/bin/python3 # the distribution's: it has venv and pip once bootstrap is through
 
 say() { echo "$(basename "$0"): $*" >&2; }

@@ -3,7 +3,7 @@
 namespace lockstep {
 
 std::string to_string(const Signature& signature) {
-  const std::string name(to_string(signature.operation));
+  std::string name(to_string(signature.operation));
   const std::string count = std::to_string(signature.elements);
   switch (signature.operation) {
     case Operation::barrier: return name;

@@ -10,9 +10,7 @@
 namespace lockstep {
 
 void Doorbell::ring() {
-  // Sequentially consistent on both sides: either this read-modify-write sees the sleeper, or the sleeper's
-  // last look sees what was published before it.
-  if (sleepers_.fetch_add(0, std::memory_order_seq_cst) == 0) return;
+  if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
   generation_.fetch_add(1, std::memory_order_seq_cst);
   ::syscall(SYS_futex, &generation_, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
 }

@@ -10,10 +10,11 @@
 namespace lockstep {
 
 /// Memory shared by all ranks of a host, zeroed at the start. Every rank that publishes something rings it; a
-/// ring costs one fence and one load while nobody sleeps.
+/// ring costs one load while nobody sleeps.
 class Doorbell {
  public:
-  /// Call after publishing (a store that a waiter looks for). Wakes every sleeper.
+  /// Call after publishing by a sequentially consistent store: either the ring sees the sleeper, or the sleeper's
+  /// last look sees what was published. After a weaker store a sleeper may miss the ring until its nap is over.
   void ring();
 
   /// A sleeper's three steps: `prepare`, look once more at what is waited for, then `sleep` or `cancel`. A

@@ -24,7 +24,7 @@ TEST(Doorbell, LosesNoRingBetweenLookAndSleep) {
   constexpr int rounds = 20'000;
   std::thread publisher([&] {
     for (int round = 1; round <= rounds; ++round) {
-      published.store(round, std::memory_order_release);
+      published.store(round, std::memory_order_seq_cst);
       shared.doorbell().ring();
       while (published.load(std::memory_order_acquire) != -round) std::this_thread::yield();
     }
@@ -33,7 +33,7 @@ TEST(Doorbell, LosesNoRingBetweenLookAndSleep) {
   for (int round = 1; round <= rounds; ++round) {
     while (published.load(std::memory_order_acquire) != round) {
       const auto ticket = shared.doorbell().prepare();
-      if (published.load(std::memory_order_acquire) == round) {
+      if (published.load(std::memory_order_seq_cst) == round) {
         shared.doorbell().cancel();
       } else {
         shared.doorbell().sleep(ticket, 60s);  // a lost ring would make the test that slow

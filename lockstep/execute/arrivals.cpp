@@ -27,12 +27,12 @@ void Arrivals::announce(std::uint64_t work, const Signature& signature) {
 }
 
 void Arrivals::arrive(std::uint64_t work, std::uint32_t stage) {
-  region_->cell(work, rank_).word.store(word_of(work, stage), std::memory_order_release);
+  region_->cell(work, rank_).word.store(word_of(work, stage), std::memory_order_seq_cst);
   doorbell_->ring();
 }
 
 bool Arrivals::has_arrived(std::uint64_t work, std::uint32_t stage, int rank) const {
-  return region_->cell(work, rank).word.load(std::memory_order_acquire) >= word_of(work, stage);
+  return region_->cell(work, rank).word.load(std::memory_order_seq_cst) >= word_of(work, stage);
 }
 
 bool Arrivals::have_all_arrived(std::uint64_t work, std::uint32_t stage) const {
@@ -43,6 +43,7 @@ bool Arrivals::have_all_arrived(std::uint64_t work, std::uint32_t stage) const {
 }
 
 void Arrivals::complete_through(std::uint64_t work) {
+  // Weaker than the doorbell wants: only a rank that is 64 works ahead waits for this, and its nap is short.
   region_->progress(rank_).completed.store(work, std::memory_order_release);
   doorbell_->ring();
 }

@@ -46,18 +46,23 @@ bool Link::advance_sends() {
 
 bool Link::advance_receives() {
   bool moved = false;
-  const auto header = std::as_writable_bytes(std::span(&arriving_, 1));
   while (!receives_.empty()) {
-    while (receive_position_ < header.size() + receives_.front().bytes.size()) {
-      const bool in_header = receive_position_ < header.size();
-      const auto payload = receives_.front().bytes;
-      const auto rest =
-          in_header ? header.subspan(receive_position_) : payload.subspan(receive_position_ - header.size());
-      const std::size_t count = channel_->try_read(rest);
+    const bool in_header = receive_position_ < sizeof(MessageHeader);
+    if (in_header) {
+      const std::size_t before = receive_position_;
+      const bool is_complete = read_header();
+      moved = moved || receive_position_ != before;
+      if (!is_complete) return moved;
+    }
+    // Also a header that was read before anybody expected it.
+    if (receive_position_ == sizeof(MessageHeader) && !is_expected()) return true;
+    const auto payload = receives_.front().bytes;
+    while (receive_position_ < sizeof(MessageHeader) + payload.size()) {
+      const std::size_t count =
+          channel_->try_read(payload.subspan(receive_position_ - sizeof(MessageHeader)));
       if (count == 0) return moved;
       moved = true;
       receive_position_ += count;
-      if (receive_position_ == header.size() && !header_arrived()) return true;
     }
     receives_.pop_front();
     receive_position_ = 0;
@@ -66,18 +71,43 @@ bool Link::advance_receives() {
   return moved;
 }
 
-bool Link::header_arrived() {
-  const MessageHeader& expected = receives_.front().header;
-  if (arriving_.magic != MessageHeader::expected_magic) {
-    throw Error(ErrorCode::corrupt_data,
-                "bytes that are no message arrived; do all ranks run the same version?");
+/// True when the header of a message with data is there.
+bool Link::read_header() {
+  const auto header = std::as_writable_bytes(std::span(&arriving_, 1));
+  while (receive_position_ < header.size()) {
+    const std::size_t count = channel_->try_read(header.subspan(receive_position_));
+    if (count == 0) return false;
+    receive_position_ += count;
+    if (receive_position_ < header.size()) continue;
+    if (arriving_.magic != MessageHeader::expected_magic) {
+      throw Error(ErrorCode::corrupt_data,
+                  "bytes that are no message arrived; do all ranks run the same version?");
+    }
+    if (arriving_.kind == MessageHeader::Kind::data) return true;
+    told_call_ = arriving_;
+    receive_position_ = 0;
   }
+  return true;
+}
+
+bool Link::is_expected() {
+  const MessageHeader& expected = receives_.front().header;
   if (arriving_.sequence == expected.sequence && arriving_.bytes == expected.bytes &&
       arriving_.signature.matches(expected.signature)) {
     return true;
   }
   unexpected_ = Unexpected{arriving_, expected.sequence, expected.signature, expected.bytes};
   return false;
+}
+
+void Link::post_call(std::uint64_t sequence, const Signature& signature) {
+  sends_.push_back({{.kind = MessageHeader::Kind::call, .sequence = sequence, .signature = signature}, {}});
+  ++posted_sends_;
+}
+
+std::optional<MessageHeader> Link::listen() {
+  if (receives_.empty() && !unexpected_ && read_header()) return arriving_;
+  return told_call_;
 }
 
 }  // namespace lockstep

@@ -16,8 +16,12 @@ namespace lockstep {
 /// On the wire before each message's payload (docs/wire_formats.md).
 struct MessageHeader {
   static constexpr std::uint32_t expected_magic = 0x316d6b4cU;  // "Lkm1"
+  enum class Kind : std::uint32_t {
+    data = 0,  ///< a payload follows
+    call = 1,  ///< nothing follows: the sender only says in which call it is
+  };
   std::uint32_t magic = expected_magic;
-  std::uint32_t reserved = 0;
+  Kind kind = Kind::data;
   std::uint64_t sequence = 0;  ///< number of the work in its group (collectives) or on its link (messages)
   std::uint64_t bytes = 0;     ///< of payload
   Signature signature;
@@ -33,6 +37,12 @@ class Link {
   std::uint64_t post_send(std::uint64_t sequence, const Signature& signature,
                           std::span<const std::byte> bytes);
   std::uint64_t post_receive(std::uint64_t sequence, const Signature& signature, std::span<std::byte> bytes);
+
+  /// Tells the other side which call this rank is in.
+  void post_call(std::uint64_t sequence, const Signature& signature);
+  /// The call that the other side is in or was in last, as far as it told or began to send data that nobody
+  /// receives yet. Throws as advance() does.
+  std::optional<MessageHeader> listen();
 
   /// Messages that are complete, counted from the first.
   std::uint64_t sent() const { return sent_; }
@@ -62,7 +72,8 @@ class Link {
   };
   bool advance_sends();
   bool advance_receives();
-  bool header_arrived();
+  bool read_header();
+  bool is_expected();
 
   Channel* channel_;
   std::deque<Message<std::span<const std::byte>>> sends_;
@@ -70,6 +81,7 @@ class Link {
   std::size_t send_position_ = 0;  // in header and payload together
   std::size_t receive_position_ = 0;
   MessageHeader arriving_;
+  std::optional<MessageHeader> told_call_;
   std::uint64_t posted_sends_ = 0, posted_receives_ = 0, sent_ = 0, received_ = 0;
   std::optional<Unexpected> unexpected_;
 };

@@ -34,7 +34,7 @@ std::shared_ptr<const Plan> PlanCache::find(const Signature& signature, BufferCl
   if (!plan) {
     const Call call = call_of(signature, buffers, destination);
     const Choice choice = select(call, element_bytes, where_, tuning_);
-    const auto made = std::make_shared<const Plan>(Plan{choice, choice.algorithm(call)});
+    auto made = std::make_shared<const Plan>(Plan{choice, choice.algorithm(call)});
     if (plans_.size() > capacity) plans_.clear();
     plans_[key] = made;
     recent = {key, made};

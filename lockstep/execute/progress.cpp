@@ -1,6 +1,9 @@
 #include "lockstep/execute/progress.h"
 
 #include <algorithm>
+#include <optional>
+
+#include "lockstep/base/deadline.h"
 
 namespace lockstep {
 namespace {
@@ -55,11 +58,8 @@ void Progress::poll() {
 }
 
 bool Progress::wait(const std::function<bool()>& is_over, std::chrono::nanoseconds at_most) {
-  const auto begin = std::chrono::steady_clock::now();
-  const auto remaining = [&] {
-    return at_most == std::chrono::nanoseconds::max() ? at_most
-                                                      : at_most - (std::chrono::steady_clock::now() - begin);
-  };
+  // Read once the wait is no longer short, so that a short one does not pay for the clock.
+  std::optional<Deadline> deadline;
   Backoff backoff(policy_);
   while (true) {
     bool moved = false;
@@ -71,9 +71,10 @@ bool Progress::wait(const std::function<bool()>& is_over, std::chrono::nanosecon
     if (moved) {
       backoff.restart();
     } else if (backoff.step()) {
-      if (remaining() <= std::chrono::nanoseconds(0)) return false;
+      if (!deadline) deadline = Deadline::after(at_most);
+      if (deadline->expired()) return false;
       look();
-      sleep(std::min<std::chrono::nanoseconds>(policy_.nap, remaining()));
+      sleep(std::min<std::chrono::nanoseconds>(policy_.nap, deadline->remaining()));
     }
   }
 }

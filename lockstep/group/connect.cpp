@@ -7,6 +7,7 @@
 #include "lockstep/backend/native/native_backend.h"
 #include "lockstep/backend/native/split_transport.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/group/impl.h"
 #include "lockstep/rendezvous/prefix_store.h"
 #include "lockstep/transport/ring_transport.h"
@@ -70,6 +71,47 @@ std::unique_ptr<Transport> make_transport(const Group::Impl& impl, const std::sh
   return std::make_unique<SplitTransport>(impl.local_of, std::move(rings), std::move(sockets));
 }
 
+/// Nobody may ask whether another is alive before that one has marked itself as present.
+void await_all(const Group::Impl& impl, Store& store, Deadline deadline) {
+  std::vector<std::string> ready;
+  for (const int world : impl.world_of) ready.push_back("ready/" + std::to_string(world));
+  store.set(ready[static_cast<std::size_t>(impl.rank)], "1");
+  try {
+    store.wait(ready, deadline);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::timeout) throw;
+    for (const int world : impl.world_of) {
+      if (store.try_get("ready/" + std::to_string(world))) continue;
+      throw Error(ErrorCode::timeout,
+                  "rank " + std::to_string(world) + " did not connect to group \"" + impl.name +
+                      "\": see what it is doing, and whether it printed an error",
+                  world);
+    }
+    throw;
+  }
+}
+
+/// The rank that serves the store may leave the job right after this, and must not before the others have
+/// read in it for the last time.
+void close_store(const Group::Impl& impl, Store& store) {
+  const int me = impl.world_of[static_cast<std::size_t>(impl.rank)];
+  const int host = impl.context->store_host;
+  if (std::find(impl.world_of.begin(), impl.world_of.end(), host) == impl.world_of.end()) return;
+  std::vector<std::string> through;
+  for (const int world : impl.world_of) {
+    if (world != host) through.push_back("through/" + std::to_string(world));
+  }
+  try {
+    if (me == host) {
+      store.wait(through, Deadline::after(std::chrono::seconds(10)));
+    } else {
+      store.set("through/" + std::to_string(me), "1");
+    }
+  } catch (const Error& error) {  // one that died meanwhile shows soon enough, and so does the host's end
+    log::debug(error.what());
+  }
+}
+
 }  // namespace
 
 void connect(Group::Impl& impl) {
@@ -108,11 +150,8 @@ void connect(Group::Impl& impl) {
                                       .warn_after = context.options.warn_after});
   if (local_ranks < impl.size()) context.progress->start_thread();
 
-  // Nobody may ask whether another is alive before that one has marked itself as present.
-  std::vector<std::string> ready;
-  for (int rank = 0; rank < impl.size(); ++rank) ready.push_back("ready/" + std::to_string(rank));
-  store.set(ready[static_cast<std::size_t>(impl.rank)], "1");
-  store.wait(ready, deadline);
+  await_all(impl, store, deadline);
+  close_store(impl, store);
 }
 
 }  // namespace lockstep

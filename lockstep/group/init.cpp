@@ -7,14 +7,13 @@
 
 #include <algorithm>
 #include <fstream>
-#include <set>
-#include <sstream>
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/group/identity.h"
 #include "lockstep/group/impl.h"
+#include "lockstep/group/meet.h"
 #include "lockstep/rendezvous/prefix_store.h"
 #include "lockstep/rendezvous/store_server.h"
 #include "lockstep/rendezvous/tcp_store.h"
@@ -44,12 +43,19 @@ class ServedStore final : public PrefixStore {
   std::unique_ptr<StoreServer> server_;
 };
 
+std::unique_ptr<StoreServer> serve_store(const Identity& identity) try {
+  return std::make_unique<StoreServer>(Listener::bind(identity.store),
+                                       StoreServerOptions{.trust = identity.trust});
+} catch (const Error& error) {
+  if (error.code() != ErrorCode::system || identity.store.kind == Endpoint::Kind::tcp) throw;
+  throw Error(ErrorCode::system,
+              "rank 0 cannot open its job's meeting place (" + std::string(error.what()) +
+                  "): is there another rank 0, or another job with this MASTER_PORT, on this host?");
+}
+
 std::shared_ptr<Store> open_store(const Identity& identity, Deadline deadline) {
   std::unique_ptr<StoreServer> server;
-  if (identity.hosts_store) {
-    server = std::make_unique<StoreServer>(Listener::bind(identity.store),
-                                           StoreServerOptions{.trust = identity.trust});
-  }
+  if (identity.hosts_store) server = serve_store(identity);
   try {
     auto client =
         std::make_shared<TcpStore>(identity.store, deadline, TcpStoreOptions{.trust = identity.trust});
@@ -59,53 +65,14 @@ std::shared_ptr<Store> open_store(const Identity& identity, Deadline deadline) {
     throw Error(ErrorCode::timeout,
                 "rank " + std::to_string(identity.rank) + " of " + std::to_string(identity.size) +
                     " found nobody at " + identity.store.to_string() +
-                    ", where rank 0 should be: rank 0 never arrived (" + error.what() + ")",
+                    ", where rank 0 should be: rank 0 never arrived, or was given other settings (this rank "
+                    "has " +
+                    (identity.trust.secret ? "a" : "no") +
+                    " secret; MASTER_ADDR, MASTER_PORT, LOCKSTEP_SECRET_FILE and LOCKSTEP_INSECURE must be "
+                    "the same everywhere): " +
+                    error.what(),
                 0);
   }
-}
-
-std::string key_of(int rank) { return "rank/" + std::to_string(rank); }
-
-/// Leaves this rank's hint and returns everybody's. Finds two processes with one rank, worlds of different
-/// sizes and ranks that never come.
-std::vector<std::string> meet(Store& store, const Identity& identity, Deadline deadline) {
-  const std::string size = std::to_string(identity.size);
-  if (const std::string agreed = store.compare_set("size", "", size); agreed != size) {
-    throw_invalid_argument("this process was told WORLD_SIZE=" + size +
-                           ", another one of its job WORLD_SIZE=" + agreed);
-  }
-  if (store.add("claims/" + std::to_string(identity.rank), 1) > 1) {
-    throw_invalid_argument("two processes of the job at " + identity.store.to_string() +
-                           " have RANK=" + std::to_string(identity.rank) +
-                           "; each needs one of its own, and each job a port of its own");
-  }
-  store.set(key_of(identity.rank), host_hint());
-  std::vector<std::string> hosts;
-  std::string absent;
-  int absent_count = 0;
-  int last_absent = 0;
-  for (int rank = 0; rank < identity.size; ++rank) {
-    try {
-      hosts.push_back(store.get(key_of(rank),
-                                absent.empty() ? deadline : Deadline::after(std::chrono::milliseconds(200))));
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::timeout) throw;
-      absent += (absent.empty() ? "" : ", ") + std::to_string(rank);
-      last_absent = rank;
-      if (++absent_count == 16) absent += ", ...";
-      if (absent_count == 16) break;
-    }
-  }
-  if (!absent.empty()) {
-    throw Error(ErrorCode::timeout,
-                "waited in vain for " + std::string(absent_count == 1 ? "rank " : "ranks ") + absent +
-                    " of " + size + " to arrive at " + identity.store.to_string() +
-                    "; were all of them started, and do they reach that address? (LOCKSTEP_INIT_TIMEOUT sets "
-                    "how long "
-                    "to wait)",
-                absent_count == 1 ? std::optional(last_absent) : std::nullopt);
-  }
-  return hosts;
 }
 
 /// The launcher's page, or one that this host's first rank makes.
@@ -169,11 +136,12 @@ std::shared_ptr<Context> make_context(const Identity& identity, const InitOption
   auto context = std::make_shared<Context>();
   context->trust = identity.trust;
   context->job = identity.job;
+  if (identity.launcher != "lockstep run") context->store_host = 0;
   context->options = options.group.value_or(GroupOptions::from_environment());
   context->arrival_timeout = arrival_timeout;
   context->arena_bytes = env::bytes("LOCKSTEP_ARENA_BYTES").value_or(default_arena_bytes());
   context->store = open_store(identity, deadline);
-  context->hosts = meet(*context->store, identity, deadline);
+  context->hosts = meet(*context->store, identity, host_hint(), deadline);
   context->tuning = agree_on_tuning(*context->store, identity.rank);
 
   std::vector<int> local;
@@ -196,7 +164,7 @@ std::shared_ptr<Context> make_context(const Identity& identity, const InitOption
 
 }  // namespace
 
-Group init(InitOptions options) {
+Group init(const InitOptions& options) {
   const Identity identity = find_identity(options);
   log::set_rank(identity.rank);
   if (identity.size == 1) return Group();

@@ -28,6 +28,6 @@ struct InitOptions {
 /// Joins the job and returns the group of all its ranks, when all have arrived.
 /// Throws Error: invalid_argument (half an environment, a rank outside the world, wrong secret: what was
 /// found and what to set), timeout (which ranks never arrived), system (the port is taken, no memory).
-Group init(InitOptions options = {});
+Group init(const InitOptions& options = {});
 
 }  // namespace lockstep

@@ -29,7 +29,7 @@ std::string address_of_interface(const std::string& name_or_address) {
   for (const int family : {AF_INET, AF_INET6}) {
     for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
       if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != family) continue;
-      const std::string address = numeric(*entry);
+      std::string address = numeric(*entry);
       if (address.empty()) continue;
       if (name_or_address == entry->ifa_name || name_or_address == address) return address;
       known += (known.empty() ? "" : ", ") + std::string(entry->ifa_name) + " (" + address + ")";

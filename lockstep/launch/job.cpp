@@ -142,11 +142,11 @@ void Job::take_order(int signal) {
   if (is_stop(signal)) {
     if (stopped_by_ == 0) stopped_by_ = signal;
     kill_at_ = kill_at_.earlier_of(Deadline::after(plan_.options.stop_grace));
-    if (signal == SIGINT && last_interrupt_ != Clock::time_point{} && now - last_interrupt_ > one_press) {
+    if (signal == SIGINT && first_interrupt_ == Clock::time_point{}) first_interrupt_ = now;
+    if (signal == SIGINT && now - first_interrupt_ > one_press) {
       hurried_ = true;
       kill_at_ = Deadline::at(now);
     }
-    if (signal == SIGINT) last_interrupt_ = now;
   }
   signal_ranks(signal, signal != SIGUSR1 && signal != SIGUSR2);
 }

@@ -82,7 +82,7 @@ class Job {
   bool told_ = false;          // ranks have been told to end by us
   Deadline terminate_at_ = Deadline::never();
   Deadline kill_at_ = Deadline::never();
-  Clock::time_point last_interrupt_{};
+  Clock::time_point first_interrupt_{};
 };
 
 }  // namespace lockstep::launch

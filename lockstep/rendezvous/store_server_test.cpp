@@ -149,7 +149,7 @@ TEST_P(HostileClient, ThatSendsHalfAMessageHoldsNobodyUp) {
 
 TEST_P(HostileClient, ThatDoesNotReadItsRepliesIsNotReadEither) {
   TcpStore good = join();
-  constexpr std::size_t large = 32 << 20;  // more than the kernel takes
+  const std::size_t large = GetParam() ? 12 << 20 : 1 << 20;  // more than the kernel takes
   good.set("large", std::string(large, 'v'));
   Socket deaf = connect_proven();
   deaf.send_all(bytes_of(request(Operation::get, {"large"}) + request(Operation::set, {"next", "v"})),

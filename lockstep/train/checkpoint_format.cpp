@@ -178,9 +178,12 @@ std::vector<std::byte> encode(CheckpointHeader& header) {
     entry.offset = aligned(header.file_bytes);
     header.file_bytes = entry.offset + entry.bytes;
   }
-  auto bytes = write_header(header, header_bytes);
-  const Sha256 checksum = checksum_of_header(bytes);
-  std::ranges::copy(checksum, bytes.begin() + checksum_at);
+  return encode_as_it_is(header);
+}
+
+std::vector<std::byte> encode_as_it_is(const CheckpointHeader& header) {
+  auto bytes = write_header(header, write_header(header, 0).size());
+  std::ranges::copy(checksum_of_header(bytes), bytes.begin() + checksum_at);
   return bytes;
 }
 

@@ -49,6 +49,9 @@ std::size_t element_bytes(std::uint8_t type);
 /// Throws Error{invalid_argument} if a name, a number of dimensions or the whole is too long for the format.
 std::vector<std::byte> encode(CheckpointHeader& header);
 
+/// The header's bytes with the offsets and lengths that it has, whatever they are. encode() does this last.
+std::vector<std::byte> encode_as_it_is(const CheckpointHeader& header);
+
 /// How long the header is, from the file's first bytes (`start`: checkpoint_fixed_bytes of them, or all there are).
 /// `file_bytes` is the file's true size, `file` its name in messages. The result is at most file_bytes and
 /// checkpoint_max_header_bytes. Throws Error: corrupt_data; unsupported, if it is of a later version.

@@ -114,8 +114,10 @@ bool Reducer::lies_in_slot(std::size_t parameter) const {
 
 torch::Tensor Reducer::place(std::size_t parameter, const torch::Tensor& gradient) {
   const std::uint64_t begin = trace::now_ns();
-  slots_[parameter].copy_(gradient);
-  torch::Tensor placed = slots_[parameter].detach();
+  const torch::Tensor& slot = slots_[parameter];
+  if (gradient.layout() != torch::kStrided || gradient.dtype() != slot.dtype() || gradient.sizes() != slot.sizes()) return {};
+  slot.copy_(gradient);
+  torch::Tensor placed = slot.detach();
   step_.exposed_work_ns += trace::now_ns() - begin;
   return placed;
 }

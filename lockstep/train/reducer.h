@@ -46,8 +46,8 @@ class Reducer {
   std::size_t added() const { return added_; }
 
   /// Copies a new gradient into its place in the bucket, and returns that place as a tensor that nobody else holds, so
-  /// that autograd takes it for grad() as it is. Only while grad() is undefined: else the place may hold what the
-  /// gradient is to be added to.
+  /// that autograd takes it for grad() as it is; an undefined one if the gradient cannot lie there (a sparse one).
+  /// Only while grad() is undefined: else the place may hold what the gradient is to be added to.
   torch::Tensor place(std::size_t parameter, const torch::Tensor& gradient);
 
   /// The parameter's grad() will not change any more in this pass. Sends every bucket whose turn it is, and moves on

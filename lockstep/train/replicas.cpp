@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 #include <map>
-#include <string_view>
+#include <sstream>
 
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t piece_bytes = std::size_t{4} << 20;
 
 // FNV-1a. Two different texts of one length that share it would go unnoticed here; nobody chooses them to.
-std::uint64_t hash_of(std::string_view text) {
+std::uint64_t hash_of(const std::string& text) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   return hash;
@@ -28,18 +28,10 @@ std::string pack(std::span<const Fact> facts) {
   return text;
 }
 
-std::vector<Fact> unpack(std::string_view text) {
+std::vector<Fact> unpack(const std::string& text) {
+  std::istringstream in(text);
   std::vector<Fact> facts;
-  const auto next = [&text] {
-    const auto end = text.find('\0');
-    const std::string field(text.substr(0, end));
-    text.remove_prefix(end + 1);
-    return field;
-  };
-  while (!text.empty()) {
-    std::string name = next();
-    facts.push_back({std::move(name), next()});
-  }
+  for (Fact fact; std::getline(in, fact.name, '\0') && std::getline(in, fact.value, '\0');) facts.push_back(fact);
   return facts;
 }
 

@@ -49,9 +49,13 @@ TEST(LauncherCommand, KnowsTheNumberOfRanksUnderManyNames) {
 }
 
 TEST(LauncherCommand, LeavesTheProgramsOptionsToTheProgram) {
-  EXPECT_EQ(lockstep({"run", "-n", "1", "echo", "--help", "-np", "5", "--no-pin", "--", "-x"}).out,
-            "[0] --help -np 5 --no-pin -- -x\n");
-  EXPECT_EQ(lockstep({"run", "-n", "1", "--no-prefix", "--", "echo", "--version"}).out, "--version\n");
+  const std::vector<std::string> print = {"sh", "-c",       "echo $0 $*", "--help", "-np",
+                                          "5",  "--no-pin", "--",         "-x"};
+  std::vector<std::string> words = {"run", "-n", "1"};
+  words.insert(words.end(), print.begin(), print.end());
+  EXPECT_EQ(lockstep(words).out, "[0] --help -np 5 --no-pin -- -x\n");
+  words.insert(words.begin() + 3, {"--no-prefix", "--"});
+  EXPECT_EQ(lockstep(words).out, "--help -np 5 --no-pin -- -x\n");
 }
 
 TEST(LauncherCommand, PassesItsFlagsOn) {

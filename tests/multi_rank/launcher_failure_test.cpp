@@ -13,8 +13,11 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
 
-Result run_role(int ranks, const std::string& role) {
-  return run_job(roles(ranks), {.variables = {{"LOCKSTEP_TEST_ROLE", role}}});
+Result run_role(int ranks, const std::string& role,
+                std::chrono::milliseconds report_grace = std::chrono::seconds(20)) {
+  RunOptions options = roles(ranks);
+  options.report_grace = report_grace;
+  return run_job(options, {.variables = {{"LOCKSTEP_TEST_ROLE", role}}});
 }
 
 TEST(LauncherFailure, AllWellIsZero) { EXPECT_EQ(run_job(shells(3, "exit 0")).exit_code, 0); }
@@ -44,16 +47,20 @@ TEST(LauncherFailure, NamesTheRankThatFailedAndReturnsItsCode) {
 }
 
 TEST(LauncherFailure, NamesTheSignal) {
-  const Result result = run_job(shells(2, "[ $RANK = 1 ] && kill -SEGV $$; exec sleep 1000"));
+  RunOptions options = shells(2, "[ $RANK = 1 ] && kill -SEGV $$; exec sleep 1000");
+  options.report_grace = std::chrono::milliseconds(50);
+  const Result result = run_job(options);
   EXPECT_EQ(result.exit_code, 128 + SIGSEGV);
   EXPECT_THAT(result.err, HasSubstr("was killed by signal 11 (SIGSEGV)\n  it wrote nothing to stderr\n"));
 }
 
-// Rank 1 holds the writing end of a fifo: rank 0 reads the end of it when rank 1 is gone.
+// Rank 1 holds the writing end of a fifo: rank 0 reads its end when rank 1 is gone, and waits until the
+// launcher knows.
 TEST(LauncherFailure, SurvivorsMayReportFirst) {
   const std::string script =
-      "mkfifo $FOLDER/link 2>/dev/null; if [ $RANK = 1 ]; then exec 8>$FOLDER/link; exit 6; fi;"
-      "trap 'echo told to end >&2' TERM; read x < $FOLDER/link; echo rank 1 is gone >&2; exit 5";
+      "mkfifo $FOLDER/link 2>/dev/null; if [ $RANK = 1 ]; then exec 8>$FOLDER/link; echo $$ >&8; exit 6; fi;"
+      "trap 'echo told to end >&2' TERM; read pid < $FOLDER/link; while kill -0 $pid 2>/dev/null; do :; done;"
+      "echo rank 1 is gone >&2; exit 5";
   RunOptions options = shells(2, script);
   options.report_grace = std::chrono::seconds(20);
   const Result result = run_job(options);
@@ -67,7 +74,7 @@ TEST(LauncherFailure, SurvivorsMayReportFirst) {
 TEST(LauncherFailure, ThoseThatDoNotEndAreTold) {
   const std::string script =
       "if [ $RANK = 0 ]; then trap 'echo told to end; exit 0' TERM; echo listens > $FOLDER/ready;"
-      "while :; do sleep 1000; done; fi; while ! [ -s $FOLDER/ready ]; do :; done; exit 6";
+      "while :; do :; done; fi; while ! [ -s $FOLDER/ready ]; do :; done; exit 6";
   RunOptions options = shells(2, script);
   options.report_grace = std::chrono::milliseconds(50);
   options.terminate_grace = std::chrono::seconds(20);
@@ -88,14 +95,19 @@ TEST(LauncherFailure, ThoseThatDoNotListenAreKilled) {
   job.await_nobody_left();
 }
 
-TEST(LauncherFailure, AStoppedRankIsEndedToo) {
+TEST(LauncherFailure, AStoppedRankIsEndedInTheSameWay) {
   const std::string script =
-      "exec 9>$FOLDER/life; [ $RANK = 0 ] && { echo $$ > $FOLDER/pid; exec sleep 1000; };"
-      "while ! [ -s $FOLDER/pid ]; do :; done; kill -STOP $(cat $FOLDER/pid); exit 6";
+      "exec 9>$FOLDER/life; if [ $RANK = 0 ]; then trap 'echo told to end; exit 0' TERM; echo $$ > "
+      "$FOLDER/pid;"
+      "while :; do :; done; fi; while ! [ -s $FOLDER/pid ]; do :; done; kill -STOP $(cat $FOLDER/pid); exit "
+      "6";
   RunOptions options = shells(2, script);
   options.report_grace = std::chrono::milliseconds(50);
+  options.terminate_grace = std::chrono::seconds(20);
   JobUnderTest job(options);
-  EXPECT_EQ(job.finish().exit_code, 6);
+  const Result result = job.finish();
+  EXPECT_EQ(result.exit_code, 6);
+  EXPECT_THAT(result.out, HasSubstr("[0] told to end\n"));
   job.await_nobody_left();
 }
 
@@ -121,16 +133,14 @@ TEST(LauncherFailure, TheCulpritIsNamedThoughASurvivorEndsFirst) {
 }
 
 TEST(LauncherFailure, SurvivorsHearOfADeathFromTheLauncher) {
-  RunOptions options = roles(2);
-  options.report_grace = std::chrono::seconds(20);
-  const Result result = run_job(options, {.variables = {{"LOCKSTEP_TEST_ROLE", "hears_from_the_launcher"}}});
+  const Result result = run_role(2, "hears_from_the_launcher");
   EXPECT_EQ(result.exit_code, 128 + SIGKILL);
   EXPECT_THAT(rest_of_line(result.err, "[0] told by -1: "),
               MatchesRegex("rank 1 \\(pid [0-9]+\\) was killed by signal 9 \\(SIGKILL\\)"));
 }
 
 TEST(LauncherFailure, OneThatSaidGoodbyeHarmsNobody) {
-  const Result result = run_role(2, "fails_after_goodbye");
+  const Result result = run_role(2, "fails_after_goodbye", std::chrono::milliseconds(50));
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_THAT(result.err, HasSubstr("[0] cause is set: 0\n"));
 }

@@ -115,6 +115,7 @@ JobUnderTest::~JobUnderTest() {
 void JobUnderTest::send(int signal) const { EXPECT_EQ(kill(pid_, signal), 0); }
 
 bool JobUnderTest::read_some(Deadline until) {
+  if (!out_ && !err_) return false;
   std::array<pollfd, 2> polled = {{{out_.get(), POLLIN, 0}, {err_.get(), POLLIN, 0}}};  // poll ignores -1
   if (poll(polled.data(), 2, until.poll_milliseconds(std::chrono::hours(1))) < 0) return false;
   if (polled[0].revents != 0) append_some(out_, result_.out);

@@ -38,7 +38,9 @@ TEST(LauncherLeftover, WhatEndsByItselfSoonAfterIsNotDisturbed) {
 }
 
 TEST(LauncherLeftover, NothingSurvivesAFailure) {
-  JobUnderTest job(with_helpers("[ $RANK = 1 ] && exit 3; exec sleep 1000"));
+  RunOptions options = with_helpers("[ $RANK = 1 ] && exit 3; exec sleep 1000");
+  options.report_grace = std::chrono::milliseconds(50);
+  JobUnderTest job(options);
   EXPECT_EQ(job.finish().exit_code, 3);
   job.await_nobody_left();
 }

@@ -80,9 +80,10 @@ int hears_from_the_launcher(const ControlPage& page, int rank) {
   return 8;
 }
 
-// Rank 1 says goodbye and ends with 3; nobody needs it any more.
+// Rank 1 says goodbye and ends with 3, once rank 0 is ready to be told to end; nobody needs rank 1 any more.
 int fails_after_goodbye(const ControlPage& page, int rank) {
   if (rank == 1) {
+    await([&] { return page.status(0).awaits.load() != 0; });
     page.status(1).said_goodbye = 1;
     return 3;
   }
@@ -90,6 +91,7 @@ int fails_after_goodbye(const ControlPage& page, int rank) {
   sigemptyset(&terminate);
   sigaddset(&terminate, SIGTERM);
   sigprocmask(SIG_BLOCK, &terminate, nullptr);
+  page.status(0).awaits = 1;
   siginfo_t info;
   sigwaitinfo(&terminate, &info);
   fprintf(stderr, "cause is set: %d\n", page.first_cause().is_set() ? 1 : 0);

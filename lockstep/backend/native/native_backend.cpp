@@ -45,7 +45,7 @@ const char* remedy(ErrorCode code) {
 }  // namespace
 
 std::shared_ptr<NativeBackend> NativeBackend::make(NativeOptions options) {
-  const std::shared_ptr<NativeBackend> backend(new NativeBackend(std::move(options)));
+  std::shared_ptr<NativeBackend> backend(new NativeBackend(std::move(options)));
   backend->options_.progress->attach(*backend);
   return backend;
 }
@@ -103,6 +103,7 @@ std::unique_ptr<PendingWork> NativeBackend::submit(const Request& request) {
   if (failure_) throw make_error(signature, *counter);
   auto task = take_task();
   task->begin(request, signature, (*counter)++);
+  if (!arrivals_ && !task->is_message()) calls_.note(task->number, signature);
   active_.push_back(task.get());
   advance();
   if (!active_.empty()) options_.progress->wake_thread();
@@ -128,6 +129,7 @@ bool NativeBackend::advance_links() {
     if (!link.is_sending() && !link.is_receiving()) continue;
     moved = link.advance() || moved;
     if (const auto& unexpected = link.unexpected()) {
+      if (key.second == Purpose::collective) throw calls_.explain(key.first, *unexpected);
       throw mismatch(world_rank(rank()), unexpected->expected, unexpected->sequence, world_rank(key.first),
                      unexpected->arrived.signature, unexpected->arrived.sequence);
     }
@@ -156,8 +158,7 @@ bool NativeBackend::advance() {
       }
     }
   } catch (const Error& error) {
-    const bool ours = error.code() == ErrorCode::mismatch;
-    fail({error.code(), ours ? -1 : error.peer().value_or(-1), world_rank(rank()), error.what()});
+    fail(cause_of(error));
     moved = true;
   }
   if (own_work_ns > 0) options_.progress->own_work_ns() += own_work_ns;
@@ -261,6 +262,23 @@ void NativeBackend::look() {
   }
   look_at_peers(missing);
   for (std::size_t index = 0; index < active_.size() && !failure_; ++index) look_at_clock(*active_[index]);
+  look_at_calls();
+}
+
+void NativeBackend::look_at_calls() {
+  const auto is_collective = [](const NativeTask* task) { return !task->is_message(); };
+  const auto waiting = std::find_if(active_.begin(), active_.end(), is_collective);
+  if (arrivals_ || failure_ || waiting == active_.end()) return;
+  try {
+    calls_.look(**waiting, trace::now_ns() - (*waiting)->waiting_since_ns);
+  } catch (const Error& error) {
+    fail(cause_of(error));
+  }
+}
+
+FirstCause::Cause NativeBackend::cause_of(const Error& error) const {
+  const bool ours = error.code() == ErrorCode::mismatch;
+  return {error.code(), ours ? -1 : error.peer().value_or(-1), world_rank(rank()), error.what()};
 }
 
 void NativeBackend::look_at_peers(const std::vector<int>& missing) {

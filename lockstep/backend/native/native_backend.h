@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/backend/backend.h"
+#include "lockstep/backend/native/call_comparison.h"
 #include "lockstep/backend/native/native_task.h"
 #include "lockstep/execute/plan.h"
 #include "lockstep/execute/progress.h"
@@ -51,8 +52,9 @@ class NativeBackend final : public Backend,
   void look() override;
   void add_wait_descriptors(std::vector<pollfd>& descriptors) override;
 
-  // For NativeTask, under the progress lock.
+  // For NativeTask and CallComparison, under the progress lock.
   Link& link(int peer, Purpose purpose);
+  bool has_link(int peer, Purpose purpose) const { return links_.contains({peer, purpose}); }
   Arrivals* arrivals() { return arrivals_ ? &*arrivals_ : nullptr; }
   HostRegion& region() { return *options_.region; }
   PlanCache& plans() { return plans_; }
@@ -76,6 +78,8 @@ class NativeBackend final : public Backend,
   void fail(FirstCause::Cause cause);
   Error make_error(const Signature& signature, std::uint64_t number) const;
   void look_at_peers(const std::vector<int>& missing);
+  void look_at_calls();
+  FirstCause::Cause cause_of(const Error& error) const;
   void look_at_clock(NativeTask& task);
   FirstCause::Cause loss(const PeerNews& news) const;
   std::vector<int> culprits(const std::vector<int>& missing);
@@ -86,6 +90,7 @@ class NativeBackend final : public Backend,
   std::optional<Arrivals> arrivals_;
   PlanCache plans_;
   std::map<std::pair<int, Purpose>, Link> links_;
+  CallComparison calls_{*this};
   std::deque<NativeTask*> active_;  // in the order of submission
   std::vector<std::unique_ptr<NativeTask>> idle_tasks_;
   std::uint64_t next_collective_ = 0;

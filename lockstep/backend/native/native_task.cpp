@@ -13,16 +13,17 @@ Error mismatch(int rank, const Signature& called, std::uint64_t number, int othe
                                         ", " + call(other_rank, other_called, other_number));
 }
 
-void NativeTask::begin(const Request& request, Signature called, std::uint64_t called_number) {
+void NativeTask::begin(const Request& request, const Signature& called, std::uint64_t its_number) {
   request_ = request;
   signature = called;
-  number = called_number;
+  number = its_number;
   state = State::queued;
   plan.reset();
   begin_ns = trace::now_ns();
   arrived_ns = 0;
   waiting_since_ns = 0;
   warned = false;
+  told_to = -1;
   compared_ = false;
 }
 

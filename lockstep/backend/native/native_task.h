@@ -27,7 +27,7 @@ class NativeTask final : public Surroundings {
 
   explicit NativeTask(NativeBackend& backend) : backend_(backend) {}
 
-  void begin(const Request& request, Signature signature, std::uint64_t number);
+  void begin(const Request& request, const Signature& called, std::uint64_t its_number);
   /// Takes what steps it can; true if there were any. `may_use_channels`: no earlier work is in the way.
   /// Throws Error.
   bool advance(bool may_use_channels, std::uint64_t& own_work_ns);
@@ -55,6 +55,7 @@ class NativeTask final : public Surroundings {
   std::uint64_t begin_ns = 0, arrived_ns = 0;
   std::uint64_t waiting_since_ns = 0;  ///< first look after the last progress; 0: none yet
   bool warned = false;
+  int told_to = -1;  ///< the last rank that was told of this call
 
  private:
   bool leave_queue();

@@ -1,10 +1,14 @@
 #include "lockstep/transport/shm/shm_transport.h"
 
 #include <fcntl.h>
+#include <poll.h>
 
+#include <array>
+#include <cerrno>
 #include <cstring>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 
 namespace lockstep {
 namespace {
@@ -16,35 +20,134 @@ struct Hello {
 };
 constexpr std::uint32_t hello_magic = 0x31486b4cU;  // "LkH1"
 
-void give_to(Socket& socket, const Meeting& meeting, std::span<const int> offered,
-             std::vector<bool>& served) {
-  prove_as_server(socket, meeting.trust, meeting.deadline);
-  Hello hello{};
-  socket.receive_all(std::as_writable_bytes(std::span(&hello, 1)), meeting.deadline);
-  const bool fits = hello.magic == hello_magic && hello.local_ranks == meeting.local_ranks &&
-                    hello.local_rank > 0 && hello.local_rank < meeting.local_ranks &&
-                    !served[static_cast<std::size_t>(hello.local_rank)];
-  if (!fits)
-    throw Error(ErrorCode::corrupt_data,
-                "what connected to " + meeting.endpoint.to_string() + " is no rank of this group");
-  for (const int fd : offered) socket.send_fd(fd, std::byte{1}, meeting.deadline);
-  served[static_cast<std::size_t>(hello.local_rank)] = true;
-}
+// Ranks come in any order and at any pace, and so may strangers: nobody is waited for alone.
+constexpr std::size_t room_for_strangers = 64;
+constexpr std::chrono::nanoseconds patience = std::chrono::seconds(5);  // with one that says nothing
 
-void give_to_all(const Meeting& meeting, std::span<const int> offered) {
-  Listener listener = Listener::bind(meeting.endpoint);
-  std::vector<bool> served(static_cast<std::size_t>(meeting.local_ranks));
-  for (int missing = meeting.local_ranks - 1; missing > 0; --missing) {
-    try {
-      Socket socket = listener.accept(meeting.deadline);
-      give_to(socket, meeting, offered, served);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::timeout) throw;
-      throw Error(ErrorCode::timeout,
-                  std::to_string(missing) + " of " + std::to_string(meeting.local_ranks) +
-                      " ranks of this host did not come to share memory: " + error.what());
+struct Guest {
+  Guest(Socket connection, const Trust& trust) : socket(std::move(connection)), proof(socket, trust) {}
+
+  Socket socket;
+  ServerProof proof;
+  bool proven = false;
+  std::array<std::byte, ServerProof::answer_bytes> bytes{};
+  std::size_t received = 0;
+  Deadline::Clock::time_point since = Deadline::Clock::now();
+};
+static_assert(sizeof(Hello) <= ServerProof::answer_bytes);
+
+class Giver {
+ public:
+  Giver(const Meeting& meeting, std::span<const int> offered)
+      : meeting_(meeting),
+        offered_(offered),
+        listener_(Listener::bind(meeting.endpoint)),
+        served_(static_cast<std::size_t>(meeting.local_ranks)),
+        missing_(meeting.local_ranks - 1) {}
+
+  void give_to_all() {
+    while (missing_ > 0) {
+      if (meeting_.deadline.expired()) throw_missing();
+      turn();
     }
   }
+
+ private:
+  void turn();
+  void accept();
+  bool serve(Guest& guest);
+  bool receive(Guest& guest, std::size_t bytes);
+  bool answer(Guest& guest);
+  void give(Guest& guest);
+  [[noreturn]] void throw_missing() const {
+    throw Error(ErrorCode::timeout, std::to_string(missing_) + " of " + std::to_string(meeting_.local_ranks) +
+                                        " ranks of this host did not come to share memory at " +
+                                        meeting_.endpoint.to_string() + " before the deadline");
+  }
+  bool is_full() const { return guests_.size() >= served_.size() + room_for_strangers; }
+  Deadline patience_ends() const {
+    if (guests_.empty()) return Deadline::never();
+    return Deadline::at(guests_.front()->since + (is_full() ? patience / 10 : patience));
+  }
+
+  const Meeting& meeting_;
+  const std::span<const int> offered_;
+  Listener listener_;
+  std::vector<bool> served_;
+  int missing_;
+  std::vector<std::unique_ptr<Guest>> guests_;  // oldest first
+};
+
+void Giver::turn() {
+  std::vector<pollfd> descriptors{{.fd = is_full() ? -1 : listener_.fd(), .events = POLLIN, .revents = 0}};
+  for (const auto& guest : guests_)
+    descriptors.push_back({.fd = guest->socket.fd(), .events = POLLIN, .revents = 0});
+  const Deadline until = meeting_.deadline.earlier_of(patience_ends());
+  const int ready =
+      ::poll(descriptors.data(), descriptors.size(), until.poll_milliseconds(std::chrono::minutes(1)));
+  if (ready < 0 && errno != EINTR) throw_system("poll");
+  for (std::size_t index = guests_.size(); index-- > 0;) {
+    if (descriptors[index + 1].revents == 0 || serve(*guests_[index])) continue;
+    guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(index));
+  }
+  if (patience_ends().expired()) guests_.erase(guests_.begin());
+  if (descriptors[0].revents != 0) accept();
+}
+
+void Giver::accept() {
+  auto socket = listener_.try_accept();
+  if (!socket) return;
+  try {
+    auto guest = std::make_unique<Guest>(std::move(*socket), meeting_.trust);
+    const auto challenge = guest->proof.challenge();
+    if (guest->socket.try_send(challenge) == challenge.size()) guests_.push_back(std::move(guest));
+  } catch (const Error& error) {
+    log::debug("a connection was dropped: " + std::string(error.what()));
+  }
+}
+
+// False: done with, one way or the other.
+bool Giver::serve(Guest& guest) {
+  try {
+    if (!guest.proven) return !receive(guest, ServerProof::answer_bytes) || answer(guest);
+    if (!receive(guest, sizeof(Hello))) return true;
+    give(guest);
+  } catch (const Error& error) {
+    log::debug("a connection was dropped: " + std::string(error.what()));
+  }
+  return false;
+}
+
+bool Giver::receive(Guest& guest, std::size_t bytes) {
+  const auto received = guest.socket.try_receive(std::span(guest.bytes).first(bytes).subspan(guest.received));
+  if (received == 0U)
+    throw Error(ErrorCode::peer_lost, guest.socket.peer() + ": closed before it said who it is");
+  guest.received += received.value_or(0);
+  if (guest.received < bytes) return false;
+  guest.received = 0;
+  return true;
+}
+
+bool Giver::answer(Guest& guest) {
+  guest.proven = guest.proof.check(guest.bytes);
+  const auto reply = guest.proof.reply();
+  return guest.socket.try_send(reply) == reply.size() && guest.proven;
+}
+
+void Giver::give(Guest& guest) {
+  Hello hello{};
+  std::memcpy(&hello, guest.bytes.data(), sizeof(hello));
+  const bool fits = hello.magic == hello_magic && hello.local_ranks == meeting_.local_ranks &&
+                    hello.local_rank > 0 && hello.local_rank < meeting_.local_ranks &&
+                    !served_[static_cast<std::size_t>(hello.local_rank)];
+  if (!fits) {
+    return log::warning(guest.socket.peer() + " is turned away: it is no rank of the group that meets at " +
+                        meeting_.endpoint.to_string());
+  }
+  const Deadline deadline = Deadline::after(patience).earlier_of(meeting_.deadline);
+  for (const int fd : offered_) guest.socket.send_fd(fd, std::byte{1}, deadline);
+  served_[static_cast<std::size_t>(hello.local_rank)] = true;
+  --missing_;
 }
 
 }  // namespace
@@ -52,7 +155,7 @@ void give_to_all(const Meeting& meeting, std::span<const int> offered) {
 std::vector<UniqueFd> hand_over(const Meeting& meeting, std::span<const int> offered, std::size_t count) {
   std::vector<UniqueFd> received;
   if (meeting.local_rank == 0) {
-    if (meeting.local_ranks > 1) give_to_all(meeting, offered);
+    if (meeting.local_ranks > 1) Giver(meeting, offered).give_to_all();
     return received;
   }
   Socket socket = Socket::connect(meeting.endpoint, meeting.deadline);

@@ -24,8 +24,9 @@ struct Meeting {
 
 /// The host's first rank gives its descriptors to all others: that they get through an abstract unix socket
 /// proves that they are on one host. Returns them, in order; empty on the first rank, which keeps its own.
-/// Every connection is proven first (base/secret.h). Throws timeout saying how many ranks of the host never
-/// came, and corrupt_data when something else than a rank of this group connects.
+/// Every connection is proven first (base/secret.h); whatever else than a rank of this group connects is
+/// turned away and holds nobody up. Throws timeout saying how many ranks of the host never came, and
+/// peer_lost when the first rank ended early or turned this one away.
 std::vector<UniqueFd> hand_over(const Meeting& meeting, std::span<const int> offered, std::size_t count);
 
 /// Marks this process as present and tells whether others are. The mark is a lock on one byte of the region's

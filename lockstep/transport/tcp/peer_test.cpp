@@ -95,7 +95,7 @@ TEST(Peer, ThatLeavesIsNoNewsBeforeItsDataHasArrived) {
 }
 
 TEST(Peer, ThatLeavesWithNoticesUnreadStillSaysGoodbye) {
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 5; ++round) {
     Ranks ranks(2);
     wait_connected(ranks, 0, 1);
     ranks[0].tell_failure(cause);  // is in rank 1's receive buffer when it closes

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <algorithm>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <string>
@@ -30,8 +32,11 @@ bool eventually(Condition condition) {
 
 inline std::vector<std::byte> noise(std::size_t bytes, unsigned seed) {
   std::vector<std::byte> made(bytes);
-  std::minstd_rand next(seed + 1);
-  for (std::byte& byte : made) byte = static_cast<std::byte>(next() >> 8);
+  std::uint64_t word = seed;
+  for (std::size_t at = 0; at < bytes; at += sizeof(word)) {
+    word = word * 6364136223846793005ULL + 1442695040888963407ULL;
+    std::memcpy(made.data() + at, &word, std::min(sizeof(word), bytes - at));
+  }
   return made;
 }
 

@@ -1,0 +1,38 @@
+"""Open MPI, as `script/bootstrap --peers openmpi` installs it.
+
+It runs with its defaults (pml ob1, btl sm with cma's single copy, coll han and tuned), because nothing else was better
+for all_reduce on 2 ranks or on 4 over 2 cores, 4 B to 64 MiB, beyond the spread between runs. Tried: pml ucx and cm
+(they refuse to work inside one host without a network), coll ^han, basic alone, coll sm and adapt first (sm: up to 100
+times slower), coll_tuned_allreduce_algorithm 3 (recursive doubling), 4 (ring), 5 (ring in segments of 1 MiB) and 6
+(Rabenseifner), smsc ^cma (8 KiB 1.6 times faster, from 64 KiB on slower, 64 MiB 2.5 times), mpi_yield_when_idle with
+more ranks than cores (what :OVERSUBSCRIBE sets anyway).
+"""
+import os
+import re
+import subprocess
+
+from peers.mpi import program
+
+label = "Open MPI"
+
+
+def version(home):
+    text = subprocess.run([home / "bin/mpirun", "--version"], capture_output=True, text=True, check=True).stdout
+    return re.search(r"[0-9]+(\.[0-9]+)+\S*", text).group(0)
+
+
+def supports(op, dtype):
+    return op == "all_reduce" and dtype in ("f32", "bf16")
+
+
+def build(home, folder):
+    return program.build(home / "bin/mpicxx", folder)
+
+
+def launcher(home, ranks, cores):
+    words = [str(home / "bin/mpirun"), "-np", str(ranks), "--bind-to", "none"]  # the program pins itself
+    if ranks > len(cores):
+        words += ["--map-by", ":OVERSUBSCRIBE"]  # also makes Open MPI's waits yield
+    if os.geteuid() == 0:
+        words.append("--allow-run-as-root")
+    return words, {}

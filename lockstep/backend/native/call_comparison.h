@@ -1,0 +1,39 @@
+// Ranks of one host see in shared memory what the others called. Between hosts a call shows only in the data
+// that it sends, and two ranks that called different things may each wait for data that the other will never
+// send. So a rank that waits long tells the one it waits for what it has called, and each compares that with
+// its own call of the same number.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "lockstep/execute/link.h"
+
+namespace lockstep {
+
+class NativeBackend;
+class NativeTask;
+
+/// Collectives of one group as one of its ranks calls them. Under the progress lock.
+class CallComparison {
+ public:
+  explicit CallComparison(NativeBackend& backend) : backend_(backend) {}
+
+  /// This rank calls `signature` as number `number`, the next one.
+  void note(std::uint64_t number, const Signature& signature);
+  /// The slow part of a wait: tells and compares. Throws mismatch.
+  void look(NativeTask& waiting, std::uint64_t waited_ns);
+  /// Explains a message that was not the one to come next. `peer` sent it; a mismatch.
+  Error explain(int peer, const Link::Unexpected& unexpected) const;
+
+ private:
+  static constexpr std::uint64_t remembered = 256;
+  const Signature* find(std::uint64_t number) const;
+  void compare(int peer, const MessageHeader& call) const;
+
+  NativeBackend& backend_;
+  std::array<Signature, remembered> called_{};  // by number
+  std::uint64_t next_ = 0;
+};
+
+}  // namespace lockstep

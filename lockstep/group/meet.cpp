@@ -1,0 +1,165 @@
+// In the store: "world" what the first rank took for the world's size, "claims/R" how many processes have
+// rank R, "rank/R" the hint of rank R, "outcome" how the meeting ended (set once: hints or an error),
+// "ticket" how many processes came, "heard/T" that number T of them knows of a failure.
+#include "lockstep/group/meet.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* nobody = "-";  // in the place of a hint that will not come any more
+constexpr std::size_t most_named = 16;
+
+std::string key_of(int rank) { return "rank/" + std::to_string(rank); }
+std::string heard_key(std::int64_t ticket) { return "heard/" + std::to_string(ticket); }
+
+std::string to_outcome(const Error& error) {
+  return "failed\n" + std::to_string(static_cast<int>(error.code())) + " " +
+         std::to_string(error.peer().value_or(-1)) + "\n" + error.what();
+}
+
+std::string to_outcome(const std::vector<std::string>& hints) {
+  std::string text = "met\n";
+  for (const std::string& hint : hints) text += hint + "\n";
+  return text;
+}
+
+std::vector<std::string> from_outcome(const std::string& outcome, int size) {
+  std::istringstream lines(outcome);
+  std::string kind;
+  std::getline(lines, kind);
+  if (kind == "failed") {
+    int code = 0;
+    int peer = -1;
+    lines >> code >> peer;
+    lines.get();
+    const std::string text{std::istreambuf_iterator<char>(lines), {}};
+    throw Error(static_cast<ErrorCode>(code), text, peer < 0 ? std::nullopt : std::optional(peer));
+  }
+  std::vector<std::string> hints;
+  for (std::string hint; std::getline(lines, hint);) hints.push_back(hint);
+  if (kind != "met" || hints.size() != static_cast<std::size_t>(size)) {
+    throw Error(ErrorCode::mismatch, "rank 0 runs another version of Lockstep than this rank", 0);
+  }
+  return hints;
+}
+
+class Meeting {
+ public:
+  Meeting(Store& store, const Identity& identity)
+      : store_(store), identity_(identity), ticket_(store.add("ticket", 1)) {}
+
+  void claim_place(const std::string& hint) {
+    const std::string rank = std::to_string(identity_.rank);
+    const std::string mine = std::to_string(identity_.size) + " " + rank;
+    std::istringstream first(store_.compare_set("world", "", mine));
+    int size = 0;
+    int teller = 0;
+    first >> size >> teller;
+    if (size != identity_.size) {
+      throw_invalid_argument("rank " + rank +
+                             " was started with WORLD_SIZE=" + std::to_string(identity_.size) + ", rank " +
+                             std::to_string(teller) + " of the same job at " + where() +
+                             " with WORLD_SIZE=" + std::to_string(size) + "; all ranks need the same");
+    }
+    if (store_.add("claims/" + rank, 1) > 1) {
+      throw_invalid_argument("two processes of the job at " + where() + " have RANK=" + rank +
+                             "; each needs one of its own, and each job a port of its own");
+    }
+    store_.set(key_of(identity_.rank), hint);
+  }
+
+  std::vector<std::string> agree(Deadline deadline) {
+    try {
+      if (identity_.rank != 0) return from_outcome(store_.get("outcome", deadline), identity_.size);
+      store_.wait(all_keys(), deadline);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::timeout) throw;
+      throw_absent(error);
+    }
+    return from_outcome(store_.compare_set("outcome", "", to_outcome(hints())), identity_.size);
+  }
+
+  /// Makes an end of the meeting for everybody, and returns when all that came know why.
+  void call_off(const Error& error) {
+    static_cast<void>(store_.compare_set("outcome", "", to_outcome(error)));
+    for (const std::string& key : all_keys()) static_cast<void>(store_.compare_set(key, "", nobody));
+    store_.set(heard_key(ticket_), "1");
+    if (!identity_.hosts_store) return;
+    std::vector<std::string> others;
+    for (std::int64_t ticket = store_.add("ticket", 0); ticket > 0; --ticket)
+      others.push_back(heard_key(ticket));
+    store_.wait(others, Deadline::after(std::chrono::seconds(2)));
+  }
+
+ private:
+  std::string where() const { return identity_.store.to_string(); }
+
+  std::vector<std::string> all_keys() const {
+    std::vector<std::string> keys;
+    for (int rank = 0; rank < identity_.size; ++rank) keys.push_back(key_of(rank));
+    return keys;
+  }
+
+  std::vector<std::string> hints() {
+    std::vector<std::string> found;
+    for (const std::string& key : all_keys()) found.push_back(store_.try_get(key).value_or(nobody));
+    return found;
+  }
+
+  [[noreturn]] void throw_absent(const Error& late) {
+    const auto found = hints();
+    std::string list;
+    std::size_t count = 0;
+    int last = -1;
+    for (int rank = 0; rank < identity_.size; ++rank) {
+      if (found[static_cast<std::size_t>(rank)] != nobody) continue;
+      if (++count <= most_named) list += (count == 1 ? "" : ", ") + std::to_string(rank);
+      last = rank;
+    }
+    if (count == 0) throw Error(ErrorCode::timeout, "all ranks arrived, but rank 0 does not go on", 0);
+    if (count > most_named) list += ", ...";
+    throw Error(late.code(),
+                std::string("waited in vain for ") + (count == 1 ? "rank " : "ranks ") + list + " of " +
+                    std::to_string(identity_.size) + " to arrive at " + where() +
+                    "; were all of them started, with the same MASTER_ADDR, MASTER_PORT and secret, and do "
+                    "they reach that address? (LOCKSTEP_INIT_TIMEOUT sets how long to wait)",
+                count == 1 ? std::optional(last) : std::nullopt);
+  }
+
+  Store& store_;
+  const Identity& identity_;
+  const std::int64_t ticket_;
+};
+
+}  // namespace
+
+std::vector<std::string> meet(Store& store, const Identity& identity, const std::string& hint,
+                              Deadline deadline) try {
+  Meeting meeting(store, identity);
+  try {
+    meeting.claim_place(hint);
+    return meeting.agree(deadline);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::peer_lost) throw;
+    try {
+      meeting.call_off(error);
+    } catch (const Error&) {  // some will have to find out by themselves
+    }
+    throw;
+  }
+} catch (const Error& error) {
+  if (error.code() != ErrorCode::peer_lost) throw;
+  const bool launched = identity.launcher == "lockstep run";
+  throw Error(ErrorCode::peer_lost,
+              std::string(launched ? "the launcher" : "rank 0") + ", which holds the meeting place " +
+                  identity.store.to_string() + ", ended before all ranks had arrived; look at what it " +
+                  "printed last",
+              launched ? std::nullopt : std::optional(0));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,57 @@
+#include <gtest/gtest.h>
+
+#include "lockstep/train/ranks_test.h"
+#include "lockstep/train/trial_test.h"
+
+namespace lockstep {
+namespace {
+
+using test::Outcome;
+using test::Sabotage;
+using test::Trial;
+
+Outcome worst_of_all_ranks(int ranks, const Trial& trial) {
+  std::vector<Outcome> outcomes(static_cast<std::size_t>(ranks));
+  EXPECT_EQ(test::failures(ranks, [&](const Group& group) {
+    outcomes[static_cast<std::size_t>(group.rank())] = compare_with_one_process(group, trial);
+  }), "");
+  for (const auto& outcome : outcomes) {
+    if (!outcome.passes(trial)) return outcome;
+  }
+  return outcomes.front();
+}
+
+class Equivalence : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Equivalence, testing::Values(1, 2, 3, 4));
+
+TEST_P(Equivalence, HoldsForBothOptimizersTypesAndFormsOfZeroGrad) {
+  for (const bool adam : {false, true}) {
+    for (const auto type : {torch::kFloat64, torch::kFloat32}) {
+      for (const bool set_to_none : {true, false}) {
+        const Trial trial{.adam = adam, .type = type, .set_to_none = set_to_none};
+        const auto outcome = worst_of_all_ranks(GetParam(), trial);
+        EXPECT_TRUE(outcome.passes(trial)) << (adam ? "Adam " : "SGD ") << type << ": " << outcome.text();
+        RecordProperty(std::string(adam ? "adam_" : "sgd_") + c10::toString(type), outcome.text());
+      }
+    }
+  }
+}
+
+class Sabotaged : public testing::TestWithParam<std::tuple<Sabotage, bool, torch::ScalarType>> {};
+INSTANTIATE_TEST_SUITE_P(Trial, Sabotaged,
+                         testing::Combine(testing::Values(Sabotage::sum, Sabotage::no_broadcast, Sabotage::same_shard,
+                                                          Sabotage::one_bucket_left_out, Sabotage::doubled_gradients),
+                                          testing::Bool(), testing::Values(torch::kFloat64, torch::kFloat32)));
+
+TEST_P(Sabotaged, IsNoticed) {
+  const auto [sabotage, adam, type] = GetParam();
+  // Adam divides by the gradient's own size: that all gradients are doubled changes less than f32 can show.
+  const bool scales = sabotage == Sabotage::sum || sabotage == Sabotage::doubled_gradients;
+  if (scales && adam && type == torch::kFloat32) return;
+  const Trial trial{.adam = adam, .type = type, .set_to_none = false, .sabotage = sabotage};
+  const auto outcome = worst_of_all_ranks(2, trial);
+  EXPECT_FALSE(outcome.passes(trial)) << outcome.text();
+}
+
+}  // namespace
+}  // namespace lockstep

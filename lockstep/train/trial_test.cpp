@@ -1,0 +1,124 @@
+#include "lockstep/train/trial_test.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <memory>
+
+#include "lockstep/group/collectives.h"
+#include "lockstep/train/data_parallel.h"
+#include "lockstep/train/tensor_collectives.h"
+
+namespace lockstep::test {
+namespace {
+
+constexpr std::int64_t batch = 24, batches = 5, steps = 100;
+
+torch::nn::Sequential make_net(const Trial& trial, std::uint64_t seed) {
+  using torch::nn::Linear;
+  torch::nn::Sequential net(Linear(8, 32), torch::nn::Tanh(), Linear(32, 32), torch::nn::Tanh(), Linear(32, 3));
+  net->to(trial.type);
+  const torch::NoGradGuard no_grad;
+  const auto random = at::make_generator<at::CPUGeneratorImpl>(seed);
+  for (auto& p : net->parameters()) p.copy_(torch::randn(p.sizes(), random, torch::kFloat64) * 0.2);
+  return net;
+}
+
+struct Data {
+  explicit Data(const Trial& trial) {
+    const auto random = at::make_generator<at::CPUGeneratorImpl>(99);
+    inputs = torch::randn({batches, batch, 8}, random, torch::kFloat64).to(trial.type);
+    const auto teacher = torch::randn({8, 3}, random, torch::kFloat64).to(trial.type);
+    targets = torch::tanh(torch::matmul(inputs, teacher));
+  }
+  torch::Tensor inputs, targets;
+};
+
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const Trial& trial, torch::nn::Sequential& net) {
+  if (trial.adam) return std::make_unique<torch::optim::Adam>(net->parameters(), 0.003);
+  return std::make_unique<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+}
+
+/// 100 steps on part `part` of `parts` of each batch.
+template <class Forward>
+void train(torch::nn::Sequential& net, Forward&& forward, const Trial& trial, std::int64_t part, std::int64_t parts) {
+  const Data data(trial);
+  const auto optimizer = make_optimizer(trial, net);
+  const std::int64_t size = batch / parts;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const auto x = data.inputs[step % batches].narrow(0, part * size, size);
+    const auto y = data.targets[step % batches].narrow(0, part * size, size);
+    optimizer->zero_grad(trial.set_to_none);
+    torch::mse_loss(forward(x), y).backward();
+    optimizer->step();
+  }
+}
+
+double loss_of(torch::nn::Sequential& net, const Trial& trial) {
+  const torch::NoGradGuard no_grad;
+  const Data data(trial);
+  return torch::mse_loss(net->forward(data.inputs), data.targets).item<double>();
+}
+
+torch::Tensor flat(const torch::nn::Sequential& net) {
+  std::vector<torch::Tensor> parts;
+  for (const auto& p : net->parameters()) parts.push_back(p.detach().flatten());
+  return torch::cat(parts);
+}
+
+DataParallelSeams seams_for(Sabotage sabotage) {
+  DataParallelSeams seams;
+  seams.broadcast = sabotage != Sabotage::no_broadcast;
+  seams.copy_over_gradients = sabotage == Sabotage::doubled_gradients;
+  if (sabotage == Sabotage::sum) {
+    seams.reduce = [](const Group& group, const Bucket& bucket, std::size_t) {
+      return all_reduce_bytes(group, bucket.bytes(), bucket.plan().dtype, ReduceOp::sum);
+    };
+  }
+  if (sabotage == Sabotage::one_bucket_left_out) {
+    seams.reduce = [](const Group& group, const Bucket& bucket, std::size_t number) {
+      return number == 1 ? Work() : average_bucket(group, bucket, number);
+    };
+  }
+  return seams;
+}
+
+bool same_on_all_ranks(const Group& group, const torch::Tensor& mine) {
+  const auto all = torch::empty({group.size(), mine.numel()}, mine.options());
+  const std::span in(static_cast<const std::byte*>(mine.const_data_ptr()), mine.nbytes());
+  const std::span out(static_cast<std::byte*>(all.mutable_data_ptr()), all.nbytes());
+  all_gather_bytes(group, in, out).wait();
+  for (std::int64_t rank = 1; rank < group.size(); ++rank) {
+    if (!torch::equal(all[0], all[rank])) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string Outcome::text() const {
+  std::ostringstream out;
+  out << "loss x " << loss_ratio << ", relative error " << relative_error << (identical ? ", " : ", not ")
+      << "the same on all ranks";
+  return out.str();
+}
+
+Outcome compare_with_one_process(const Group& group, const Trial& trial) {
+  auto net = make_net(trial, static_cast<std::uint64_t>(group.rank()));
+  auto alone = make_net(trial, 0);
+  Outcome outcome;
+  const double loss_before = loss_of(alone, trial);
+  {
+    const DataParallelOptions several_buckets{.first_bucket_bytes = 256, .bucket_cap_bytes = 2048};
+    DistributedDataParallel ddp(net, group, several_buckets, seams_for(trial.sabotage));
+    const std::int64_t shard = trial.sabotage == Sabotage::same_shard && group.rank() == 1 ? 0 : group.rank();
+    train(net, ddp, trial, shard, group.size());
+  }
+  train(alone, [&](const torch::Tensor& x) { return alone->forward(x); }, trial, 0, 1);
+  outcome.loss_ratio = loss_of(net, trial) / loss_before;
+  const auto expected = flat(alone).to(torch::kFloat64), found = flat(net).to(torch::kFloat64);
+  outcome.relative_error = ((found - expected).norm() / expected.norm()).item<double>();
+  outcome.identical = same_on_all_ranks(group, flat(net));
+  return outcome;
+}
+
+}  // namespace lockstep::test

@@ -1,0 +1,37 @@
+// The test of tests for data-parallel training: ranks that share a batch must end where one process with the whole
+// batch ends. Used with ranks as threads here, as processes in tests/multi_rank.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <string>
+
+#include "lockstep/group/group.h"
+
+namespace lockstep::test {
+
+enum class Sabotage { none, sum, no_broadcast, same_shard, one_bucket_left_out, doubled_gradients };
+
+struct Trial {
+  bool adam = false;  ///< or else SGD with momentum
+  torch::ScalarType type = torch::kFloat64;
+  bool set_to_none = true;  ///< the form of zero_grad
+  Sabotage sabotage = Sabotage::none;
+};
+
+struct Outcome {
+  double loss_ratio = 0;      ///< after 100 steps, to before
+  double relative_error = 0;  ///< of the parameters, to those of one process
+  bool identical = false;     ///< parameters are the same bits on all ranks
+
+  /// Within what the project promises.
+  bool passes(const Trial& trial) const {
+    return loss_ratio <= 0.5 && relative_error <= (trial.type == torch::kFloat64 ? 1e-9 : 1e-4) && identical;
+  }
+  std::string text() const;
+};
+
+/// Collective: 100 steps on all ranks, and the same on each rank alone for comparison. The group's size divides 24.
+Outcome compare_with_one_process(const Group& group, const Trial& trial);
+
+}  // namespace lockstep::test

@@ -1,0 +1,224 @@
+#include "lockstep/transport/shm/shm_transport.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <thread>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+Deadline soon() { return Deadline::after(std::chrono::seconds(20)); }
+
+template <class Condition>
+bool eventually(Condition condition) {
+  for (const Deadline deadline = soon(); !deadline.expired();) {
+    if (condition()) return true;
+    ::poll(nullptr, 0, 1);
+  }
+  return false;
+}
+
+// For the first rank; its endpoint is one that no other test uses.
+Meeting new_meeting(int local_ranks) {
+  static std::atomic<int> meetings = 0;
+  const std::string name =
+      "lockstep-shm-test-" + std::to_string(::getpid()) + "-" + std::to_string(++meetings);
+  return {
+      .endpoint = Endpoint::unix_abstract(name), .local_ranks = local_ranks, .trust = {}, .deadline = soon()};
+}
+
+Meeting as_rank(Meeting meeting, int local_rank) {
+  meeting.local_rank = local_rank;
+  return meeting;
+}
+
+// A process that is a rank, killed at the latest when the test is over.
+class Child {
+ public:
+  template <class Life>
+  explicit Child(Life life) : pid_(::fork()) {
+    if (pid_ != 0) return;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    try {
+      life();
+      ::_exit(0);
+    } catch (...) {
+      ::_exit(1);
+    }
+  }
+  Child(Child&& other) noexcept : pid_(std::exchange(other.pid_, -1)) {}
+  Child(const Child&) = delete;
+  ~Child() {
+    if (pid_ > 0) kill();
+  }
+  void kill() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+
+ private:
+  pid_t pid_;
+};
+
+TEST(ShmTransport, ProcessesShareOneRegionAndNoticeTheDeadAndOnlyThose) {
+  constexpr int ranks = 4;
+  const Meeting meeting = new_meeting(ranks);
+  std::vector<Child> children;
+  for (int rank = 1; rank < ranks; ++rank) {
+    children.emplace_back([&] {
+      const auto region =
+          HostRegion::attach(std::move(hand_over(as_rank(meeting, rank), {}, 1).front()), ranks);
+      const auto is_alive = watch_presence(region, rank);
+      region->arena(rank)[0] = static_cast<std::byte>(40 + rank);
+      region->progress(rank).completed.store(1);
+      for (;;) ::pause();
+    });
+  }
+  const auto region = HostRegion::create(ranks, 4096);
+  const int fd = region->fd();
+  EXPECT_TRUE(hand_over(meeting, std::span(&fd, 1), 1).empty());
+  const auto is_alive = watch_presence(region, 0);
+  for (int rank = 1; rank < ranks; ++rank) {
+    ASSERT_TRUE(eventually([&] { return region->progress(rank).completed.load() == 1; }));
+    EXPECT_EQ(region->arena(rank)[0], static_cast<std::byte>(40 + rank));
+    EXPECT_TRUE(is_alive(rank));
+  }
+  children[1].kill();
+  EXPECT_TRUE(eventually([&] { return !is_alive(2); }));
+  EXPECT_TRUE(is_alive(1));
+  EXPECT_TRUE(is_alive(3));
+}
+
+TEST(ShmTransport, AFirstRankAloneMeetsNobody) {
+  const int fd = 0;
+  EXPECT_TRUE(hand_over(new_meeting(1), std::span(&fd, 1), 1).empty());
+}
+
+TEST(ShmTransport, SaysHowManyNeverCame) {
+  Meeting meeting = new_meeting(3);
+  meeting.deadline = Deadline::after(std::chrono::milliseconds(50));
+  const int fd = 0;
+  try {
+    (void)hand_over(meeting, std::span(&fd, 1), 1);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::timeout);
+    EXPECT_THAT(error.what(), HasSubstr("2 of 3 ranks of this host did not come"));
+  }
+}
+
+struct Hello {  // as in shm_transport.cpp
+  std::uint32_t magic = 0x31486b4cU;
+  std::int32_t local_rank = 1;
+  std::int32_t local_ranks = 2;
+};
+
+// What strangers do before rank 1 comes must neither end nor hold up the meeting of two ranks.
+template <class Strange>
+void expect_meeting_in_spite_of(Strange strange, Trust trust = {}) {
+  Meeting meeting = new_meeting(2);
+  meeting.trust = std::move(trust);
+  const auto begin = std::chrono::steady_clock::now();
+  std::thread other([&] {
+    [[maybe_unused]] const auto strangers = strange(meeting);
+    EXPECT_EQ(hand_over(as_rank(meeting, 1), {}, 2).size(), 2U);
+  });
+  const UniqueFd file = make_memfd("test", 4096);
+  const std::array<int, 2> offered{file.get(), file.get()};
+  EXPECT_TRUE(hand_over(meeting, offered, 2).empty());
+  other.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
+}
+
+Socket connect_proven(const Meeting& meeting) {
+  Socket socket = Socket::connect(meeting.endpoint, soon());
+  prove_as_client(socket, meeting.trust, soon());
+  return socket;
+}
+
+void expect_closed(Socket& socket) {
+  std::byte byte{};
+  EXPECT_THROW(socket.receive_all(std::span(&byte, 1), soon()), Error);
+}
+
+TEST(ShmTransport, StrangersThatCloseAtOnceBreakNothing) {
+  expect_meeting_in_spite_of([](const Meeting& meeting) {
+    for (int i = 0; i < 20; ++i) (void)Socket::connect(meeting.endpoint, soon());
+    return 0;
+  });
+}
+
+TEST(ShmTransport, StrangersThatKeepSilentHoldNobodyUp) {
+  expect_meeting_in_spite_of([](const Meeting& meeting) {
+    std::vector<Socket> strangers(30);
+    for (Socket& socket : strangers) socket = Socket::connect(meeting.endpoint, soon());
+    strangers.push_back(connect_proven(meeting));
+    return strangers;
+  });
+}
+
+TEST(ShmTransport, MoreSilentStrangersThanThereIsRoomForAreThrownOutSooner) {
+  expect_meeting_in_spite_of([](const Meeting& meeting) {
+    std::vector<Socket> strangers(80);
+    for (Socket& socket : strangers) socket = Socket::connect(meeting.endpoint, soon());
+    return strangers;
+  });
+}
+
+TEST(ShmTransport, GarbageIsNotParsed) {
+  expect_meeting_in_spite_of([](const Meeting& meeting) {
+    std::vector<Socket> strangers;
+    for (const std::size_t bytes : {1U, 64U, 3000U}) {
+      strangers.push_back(Socket::connect(meeting.endpoint, soon()));
+      try {
+        strangers.back().send_all(std::vector<std::byte>(bytes, std::byte{0x5a}), soon());
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::peer_lost);
+      }
+    }
+    return strangers;
+  });
+}
+
+TEST(ShmTransport, ARankThatDoesNotFitIsTurnedAway) {
+  expect_meeting_in_spite_of([](const Meeting& meeting) {
+    for (const Hello hello : {Hello{.magic = 1}, Hello{.local_rank = 0}, Hello{.local_rank = 2},
+                              Hello{.local_rank = -1}, Hello{.local_ranks = 3}}) {
+      Socket socket = connect_proven(meeting);
+      socket.send_all(std::as_bytes(std::span(&hello, 1)), soon());
+      expect_closed(socket);
+    }
+    return 0;
+  });
+}
+
+TEST(ShmTransport, AWrongSecretIsTurnedAwayAndTold) {
+  const Trust trust{.secret = Secret::random()};
+  expect_meeting_in_spite_of(
+      [](Meeting meeting) {
+        meeting.trust.secret = Secret::random();
+        try {
+          (void)hand_over(as_rank(meeting, 1), {}, 1);
+          ADD_FAILURE() << "no error";
+        } catch (const Error& error) {
+          EXPECT_THAT(error.what(), HasSubstr("wrong secret"));
+        }
+        return 0;
+      },
+      trust);
+}
+
+}  // namespace
+}  // namespace lockstep

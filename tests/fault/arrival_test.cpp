@@ -1,0 +1,184 @@
+// Ranks that never come, come twice or come with another idea of the job: every rank that is there says who
+// and why, in the same words, and none waits longer than it has to.
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "lockstep/rendezvous/tcp_store.h"
+#include "tests/support/job_test.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::Each;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+const Variables impatient = {{"LOCKSTEP_INIT_TIMEOUT", "700ms"}};
+const Variables patient = {{"LOCKSTEP_INIT_TIMEOUT", "20s"}};
+
+Variables with(const Variables& some, const Variables& more) {
+  Variables all = some;
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+auto failed_saying(const std::string& code, const std::string& text) {
+  return AllOf(Field("exit_code", &Ending::exit_code, 1),
+               Field("err", &Ending::err, AllOf(HasSubstr("code=" + code), HasSubstr(text))));
+}
+
+class Arrival : public JobTest {
+ protected:
+  Process probe(int rank, int size, const Variables& more) {
+    return start({program("probe_rank"), "barrier"}, by_hand(rank, size, more));
+  }
+};
+
+TEST_F(Arrival, ARankThatNeverComesIsNamedByAllOthers) {
+  std::vector<Process> ranks;
+  for (const int rank : {0, 1, 3}) ranks.push_back(probe(rank, 4, impatient));
+  const auto endings = finish(ranks);
+  EXPECT_THAT(endings, Each(failed_saying("timeout peer=2", "waited in vain for rank 2 of 4")));
+  EXPECT_THAT(endings, Each(Field("err", &Ending::err, HasSubstr("LOCKSTEP_INIT_TIMEOUT"))));
+}
+
+TEST_F(Arrival, SeveralThatNeverComeAreAllNamed) {
+  std::vector<Process> ranks;
+  for (const int rank : {0, 2}) ranks.push_back(probe(rank, 5, impatient));
+  EXPECT_THAT(finish(ranks),
+              Each(failed_saying("timeout peer=none", "waited in vain for ranks 1, 3, 4 of 5")));
+}
+
+TEST_F(Arrival, AMissingRankZeroIsNamed) {
+  std::vector<Process> ranks;
+  for (const int rank : {1, 2}) ranks.push_back(probe(rank, 3, impatient));
+  EXPECT_THAT(finish(ranks), Each(failed_saying("timeout peer=0", "rank 0 never arrived")));
+}
+
+TEST_F(Arrival, AMissingRankZeroIsNamedOverTcp) {
+  std::vector<Process> ranks;
+  const Variables secret = with(impatient, {{"LOCKSTEP_SECRET_FILE", secret_file("one")}});
+  ranks.push_back(probe(1, 2, secret));
+  EXPECT_THAT(finish(ranks), Each(failed_saying("timeout peer=0", "rank 0 never arrived")));
+}
+
+TEST_F(Arrival, UnderTheLauncherToo) {
+  const Ending ending =
+      start({program("lockstep"), "run", "-np", "3", "--", "/bin/sh", "-c",
+             "if [ $RANK = 1 ]; then exec sleep 100; else exec " + program("probe_rank") + " barrier; fi"},
+            impatient)
+          .finish();
+  EXPECT_NE(ending.exit_code, 0);
+  for (const char* rank : {"[0]", "[2]"}) {
+    EXPECT_THAT(lines_with(ending.err, rank), Each(HasSubstr("waited in vain for rank 1 of 3")));
+    EXPECT_THAT(lines_with(ending.err, rank), SizeIs(1));
+  }
+}
+
+TEST_F(Arrival, TwoProcessesWithOneRankEndTheJobAtOnce) {
+  std::vector<Process> ranks;
+  for (const int rank : {0, 1, 1}) ranks.push_back(probe(rank, 3, patient));
+  EXPECT_THAT(finish(ranks), Each(failed_saying("invalid_argument", "two processes of the job at unix:@")));
+}
+
+TEST_F(Arrival, ASecondRankZeroIsToldWhatHappened) {
+  std::vector<Process> ranks;
+  for (const int rank : {0, 0}) ranks.push_back(probe(rank, 2, impatient));
+  const auto endings = finish(ranks);
+  EXPECT_THAT(endings, ::testing::UnorderedElementsAre(
+                           failed_saying("system", "is there another rank 0, or another job"),
+                           failed_saying("timeout peer=1", "waited in vain for rank 1 of 2")));
+}
+
+TEST_F(Arrival, DifferentWorldSizesEndTheJobAtOnce) {
+  std::vector<Process> ranks;
+  for (const int rank : {0, 1, 2}) ranks.push_back(probe(rank, rank == 1 ? 4 : 3, patient));
+  const auto endings = finish(ranks);
+  EXPECT_THAT(endings, Each(failed_saying("invalid_argument", "WORLD_SIZE=4")));
+  EXPECT_THAT(endings, Each(Field("err", &Ending::err, HasSubstr("WORLD_SIZE=3"))));
+}
+
+TEST_F(Arrival, ADeathOfRankZeroWhileTheOthersWaitIsNamed) {
+  Process zero = probe(0, 3, patient);
+  Process one = probe(1, 3, patient);
+  {
+    const std::string name = "lockstep-" + std::to_string(::getuid()) + "-port-" + std::to_string(port());
+    const Deadline deadline = Deadline::after(std::chrono::seconds(30));
+    TcpStore store(Endpoint::unix_abstract(name + "-store"), deadline);
+    static_cast<void>(store.get("job/rank/1", deadline));
+  }
+  zero.send(SIGKILL);
+  EXPECT_EQ(zero.finish().exit_code, 128 + SIGKILL);
+  EXPECT_THAT(one.finish(), failed_saying("peer_lost peer=0", "rank 0, which holds the meeting place"));
+}
+
+TEST_F(Arrival, ATakenPortIsNamed) {
+  const UniqueFd other(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(::bind(other.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(::listen(other.get(), 1), 0);
+  socklen_t bytes = sizeof(address);
+  ASSERT_EQ(::getsockname(other.get(), reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+  const std::string taken = std::to_string(ntohs(address.sin_port));
+
+  Process zero = probe(0, 2, {{"MASTER_PORT", taken}, {"LOCKSTEP_SECRET_FILE", secret_file("one")}});
+  EXPECT_THAT(zero.finish(), failed_saying("system", "port " + taken + " on 127.0.0.1 is already in use"));
+}
+
+class WrongSecret : public Arrival {
+ protected:
+  Variables secret(const std::string& text) {
+    return with(impatient, {{"LOCKSTEP_SECRET_FILE", secret_file(text)}});
+  }
+};
+
+TEST_F(WrongSecret, IsNamedByTheRankThatHasIt) {
+  Process zero = probe(0, 2, secret("right"));
+  Process one = probe(1, 2, secret("wrong"));
+  EXPECT_THAT(one.finish(), failed_saying("invalid_argument", "wrong secret: this side has one"));
+  const Ending ending = zero.finish();
+  EXPECT_THAT(ending, failed_saying("timeout peer=1", "waited in vain for rank 1 of 2"));
+  EXPECT_THAT(ending.err, HasSubstr("wrong secret: it was turned away"));
+  EXPECT_THAT(ending.err, HasSubstr("LOCKSTEP_SECRET_FILE"));
+}
+
+TEST_F(WrongSecret, IsNeverPrinted) {
+  Process zero = probe(0, 2, with(secret("right"), {{"LOCKSTEP_LOG", "debug"}}));
+  Process one = probe(1, 2, with(secret("wrong"), {{"LOCKSTEP_LOG", "debug"}}));
+  for (Process* rank : {&zero, &one}) {
+    const Ending ending = rank->finish();
+    EXPECT_THAT(ending.out + ending.err, AllOf(Not(HasSubstr("rightright")), Not(HasSubstr("wrongwrong"))));
+  }
+}
+
+TEST_F(WrongSecret, NoneWhereRankZeroHasOneIsHintedAt) {
+  Process zero = probe(0, 2, secret("right"));
+  Process one = probe(1, 2, impatient);
+  const Ending ending = one.finish();
+  EXPECT_THAT(ending, failed_saying("timeout peer=0", "this rank has no secret"));
+  EXPECT_THAT(ending.err, HasSubstr("LOCKSTEP_SECRET_FILE"));
+  EXPECT_THAT(zero.finish(), failed_saying("timeout peer=1", "secret"));
+}
+
+TEST_F(WrongSecret, OneWhereRankZeroHasNoneIsHintedAt) {
+  Process zero = probe(0, 2, impatient);
+  Process one = probe(1, 2, secret("right"));
+  EXPECT_THAT(one.finish(), failed_saying("timeout peer=0", "this rank has a secret"));
+  EXPECT_THAT(zero.finish(), failed_saying("timeout peer=1", "secret"));
+}
+
+TEST_F(WrongSecret, AFileThatOthersMayReadIsRefused) {
+  const std::string file = secret_file("right");
+  std::filesystem::permissions(file, std::filesystem::perms::group_read, std::filesystem::perm_options::add);
+  Process zero = probe(0, 2, {{"LOCKSTEP_SECRET_FILE", file}});
+  EXPECT_THAT(zero.finish(), failed_saying("invalid_argument", "run chmod 600 on it"));
+}
+
+}  // namespace
+}  // namespace lockstep::testing

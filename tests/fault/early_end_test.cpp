@@ -1,0 +1,139 @@
+// A rank that ends while others need it, however it ends: the others name it and the operation, and the
+// launcher names it and says how it ended.
+#include "tests/support/job_test.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::ContainsRegex;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+struct End {
+  const char* name;
+  std::string action;
+  int exit_code;              ///< of rank 1
+  int job_exit_code;          ///< of the launcher
+  std::string others_say;     ///< a regular expression
+  std::string launcher_says;  ///< one, too
+};
+
+std::ostream& operator<<(std::ostream& out, const End& end) { return out << end.name; }
+
+const End ends[] = {
+    {"ThrowsInTheMiddleOfACall", "throw,100000", 4, 4,
+     "rank 1 gave up all_reduce #2: an exception there ended it early",
+     "rank 1 \\(pid [0-9]+\\) ended with exit code 4"},
+    {"ThrowsBetweenCalls", "throw_between", 4, 4,
+     "rank 1 left the job while others still needed it|exit code 4",
+     "rank 1 \\(pid [0-9]+\\) ended with exit code 4"},
+    {"ReturnsEarly", "return,0", 0, 1, "rank 1 left the job while others still needed it",
+     "rank 1 \\(pid [0-9]+\\) ended with exit code 0 while others still needed it"},
+    {"Exits", "exit,0", 0, 1, "rank 1 \\(pid [0-9]+\\) died",
+     "rank 1 \\(pid [0-9]+\\) ended with exit code 0 while others still needed it"},
+    {"ExitsWithoutCleaningUp", "_exit,7", 7, 7, "rank 1 \\(pid [0-9]+\\) (died|ended with exit code 7)",
+     "rank 1 \\(pid [0-9]+\\) ended with exit code 7"},
+    {"IsKilled", "raise,9", 137, 137, "rank 1 \\(pid [0-9]+\\) (died|was killed by signal 9)",
+     "rank 1 \\(pid [0-9]+\\) was killed by signal 9 \\(SIGKILL\\)"},
+    {"Crashes", "raise,11", 139, 139, "rank 1 \\(pid [0-9]+\\) (died|was killed by signal 11)",
+     "rank 1 \\(pid [0-9]+\\) was killed by signal 11 \\(SIGSEGV"},
+};
+
+class EarlyEnd : public JobTest, public ::testing::WithParamInterface<End> {
+ protected:
+  static std::vector<std::string> actions() {
+    return {"barrier", "all_reduce,f32,1000", "1:" + GetParam().action, "all_reduce,f32,100000"};
+  }
+  static auto is_blamed_on_rank_1() {
+    return AllOf(HasSubstr("code=peer_lost peer=1"), HasSubstr("all_reduce #2 (sum of f32 x 100000)"),
+                 ContainsRegex(GetParam().others_say), HasSubstr("start again from the last checkpoint"));
+  }
+  void expect_blame(const std::vector<Ending>& endings) const {
+    EXPECT_EQ(endings[1].exit_code, GetParam().exit_code);
+    EXPECT_THAT(endings[1].err, Not(HasSubstr("code=")));
+    for (const std::size_t survivor : {std::size_t{0}, std::size_t{2}}) {
+      EXPECT_EQ(endings[survivor].exit_code, 1);
+      EXPECT_THAT(lines_with(endings[survivor].err, ""), SizeIs(1));
+      EXPECT_THAT(endings[survivor].err, is_blamed_on_rank_1());
+    }
+  }
+};
+
+TEST_P(EarlyEnd, IsBlamedByAllOthers) {
+  auto ranks = start_probes(3, actions());
+  expect_blame(finish(ranks));
+}
+
+TEST_P(EarlyEnd, IsBlamedByAllOthersOnTwoHosts) {
+  REQUIRE_TWO_HOSTS();
+  auto ranks = start_probes_on_two_hosts(3, actions());
+  expect_blame(finish(ranks));
+}
+
+TEST_P(EarlyEnd, IsNamedByTheLauncher) {
+  const Ending ending = launch_probes(3, actions());
+  EXPECT_EQ(ending.exit_code, GetParam().job_exit_code) << ending.err;
+  for (const char* survivor : {"[0]", "[2]"}) {
+    EXPECT_THAT(lines_with(ending.err, survivor), AllOf(SizeIs(1), Each(is_blamed_on_rank_1())))
+        << ending.err;
+  }
+  const auto summary = lines_with(ending.err, "lockstep run: rank");
+  EXPECT_THAT(summary, AllOf(SizeIs(1), Each(ContainsRegex(GetParam().launcher_says)))) << ending.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(OfARankThat, EarlyEnd, ::testing::ValuesIn(ends),
+                         [](const auto& info) { return info.param.name; });
+
+class LateEnd : public JobTest {};
+
+TEST_F(LateEnd, OfARankThatNobodyNeedsAnyMoreHarmsNobody) {
+  const Ending ending = launch_probes(
+      3, {"barrier", "1:return,0", "0:send,100,2", "2:recv,100,0", "0:send,100,2", "2:recv,100,0"});
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+}
+
+TEST_F(LateEnd, RightAfterTheStartHarmsNobody) {
+  auto ranks = start_probes(4, {});
+  EXPECT_THAT(finish(ranks), Each(::testing::Field("exit_code", &Ending::exit_code, 0)));
+}
+
+TEST_F(LateEnd, TheMessageOfWhoLeftRightAfterSendingArrives) {
+  auto ranks = start_probes(2, {"0:send,100000,1", "1:recv,100000,0"});
+  for (const Ending& ending : finish(ranks)) EXPECT_EQ(ending.exit_code, 0) << ending.err;
+}
+
+class Fork : public JobTest {};
+
+TEST_F(Fork, TheChildsUseIsRefusedAndTheParentGoesOn) {
+  auto ranks = start_probes(2, {"barrier", "fork", "all_reduce,f32,100000", "barrier"});
+  for (const Ending& ending : finish(ranks)) {
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    EXPECT_THAT(ending.out, AllOf(HasSubstr("child ended with 1"), HasSubstr("of 2 done")));
+    EXPECT_THAT(lines_with(ending.err, ""), SizeIs(1)) << ending.err;
+    EXPECT_THAT(ending.err,
+                AllOf(HasSubstr("code=invalid_argument"), HasSubstr("forked after lockstep::init()"),
+                      HasSubstr("fork before init()")));
+  }
+}
+
+TEST_F(Fork, OnTwoHostsToo) {
+  REQUIRE_TWO_HOSTS();
+  auto ranks = start_probes_on_two_hosts(2, {"barrier", "fork", "all_reduce,f32,100000", "barrier"});
+  for (const Ending& ending : finish(ranks)) {
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    EXPECT_THAT(ending.out, AllOf(HasSubstr("child ended with 1"), HasSubstr("of 2 done")));
+  }
+}
+
+TEST_F(Fork, ADeadParentIsNoticedAlthoughItsChildLives) {
+  auto ranks = start_probes(2, {"barrier", "0:fork_and_die", "1:all_reduce,f32,1000"});
+  EXPECT_THAT(ranks[1].finish().err, HasSubstr("code=peer_lost peer=0"));
+  EXPECT_EQ(ranks[0].finish().exit_code, 128 + SIGKILL);
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,128 @@
+// An environment that makes no sense is refused at once, in one line that says what was found and what to do.
+#include "tests/support/job_test.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+struct Environment {
+  const char* name;
+  Variables variables;
+  std::vector<std::string> says;
+  const char* code = "invalid_argument";
+};
+
+std::ostream& operator<<(std::ostream& out, const Environment& environment) {
+  return out << environment.name;
+}
+
+class BadEnvironment : public JobTest, public ::testing::WithParamInterface<Environment> {};
+
+TEST_P(BadEnvironment, IsRefusedInOneLine) {
+  const Ending ending = start({program("probe_rank"), "barrier"}, GetParam().variables).finish();
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_EQ(ending.out, "");
+  EXPECT_THAT(lines_with(ending.err, ""), SizeIs(1)) << ending.err;
+  EXPECT_THAT(ending.err, HasSubstr(std::string("code=") + GetParam().code));
+  for (const std::string& part : GetParam().says) EXPECT_THAT(ending.err, HasSubstr(part));
+}
+
+Variables place(const char* rank, const char* size) {
+  return {{"RANK", rank}, {"WORLD_SIZE", size}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29500"}};
+}
+
+Variables meeting(Variables variables) {
+  variables.insert(variables.begin(), {{"RANK", "0"}, {"WORLD_SIZE", "2"}});
+  return variables;
+}
+
+const std::vector<std::string> needs_a_place = {"needs a place to meet", "MASTER_ADDR", "MASTER_PORT",
+                                                "lockstep run"};
+
+INSTANTIATE_TEST_SUITE_P(
+    Ranks, BadEnvironment,
+    ::testing::Values(
+        Environment{"RankBeyondTheWorld", place("2", "2"), {"RANK is 2", "WORLD_SIZE=2", "0 to 1"}},
+        Environment{"NegativeRank", place("-1", "2"), {"RANK is -1", "0 to 1"}},
+        Environment{"RankIsNoNumber", place("first", "2"), {"RANK=\"first\" is not a whole number"}},
+        Environment{"SizeIsNoNumber", place("0", "2x"), {"WORLD_SIZE=\"2x\" is not a whole number"}},
+        Environment{"EmptyWorld", place("0", "0"), {"WORLD_SIZE is 0", "at least 1"}},
+        Environment{"NegativeWorld", place("0", "-2"), {"WORLD_SIZE is -2", "at least 1"}},
+        Environment{"OnlyRank", {{"RANK", "0"}}, {"RANK is set but WORLD_SIZE is not", "lockstep run"}},
+        Environment{"OnlySize", {{"WORLD_SIZE", "2"}}, {"WORLD_SIZE is set but RANK is not", "lockstep run"}},
+        Environment{"SizeEmpty", {{"RANK", "0"}, {"WORLD_SIZE", ""}}, {"WORLD_SIZE is not"}},
+        Environment{"OnlyTheLaunchersStore",
+                    {{"LOCKSTEP_STORE", "unix:@nobody"}},
+                    {"LOCKSTEP_STORE is set but RANK and WORLD_SIZE are not"}}),
+    [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Meeting, BadEnvironment,
+    ::testing::Values(Environment{"NoMeetingPlace", meeting({}), needs_a_place},
+                      Environment{"NoPort", meeting({{"MASTER_ADDR", "127.0.0.1"}}), needs_a_place},
+                      Environment{"NoAddress", meeting({{"MASTER_PORT", "29500"}}), needs_a_place},
+                      Environment{"PortIsNoNumber",
+                                  meeting({{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "http"}}),
+                                  {"MASTER_PORT=\"http\" is not a whole number from 1 to 65535"}},
+                      Environment{"PortTooLarge",
+                                  meeting({{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "65536"}}),
+                                  {"MASTER_PORT=\"65536\" is not a whole number from 1 to 65535"}},
+                      Environment{"NoSecretBetweenHosts",
+                                  meeting({{"MASTER_ADDR", "192.0.2.7"}, {"MASTER_PORT", "29500"}}),
+                                  {"tcp:192.0.2.7:29500", "need a secret", "LOCKSTEP_SECRET_FILE",
+                                   "MASTER_ADDR=127.0.0.1", "LOCKSTEP_INSECURE=1"}},
+                      Environment{"SecretFileIsMissing",
+                                  meeting({{"MASTER_ADDR", "127.0.0.1"},
+                                           {"MASTER_PORT", "29500"},
+                                           {"LOCKSTEP_SECRET_FILE", "/nowhere/secret"}}),
+                                  {"secret file /nowhere/secret", "No such file"},
+                                  "system"},
+                      Environment{"TimeoutIsNoDuration",
+                                  meeting({{"MASTER_ADDR", "127.0.0.1"},
+                                           {"MASTER_PORT", "29500"},
+                                           {"LOCKSTEP_INIT_TIMEOUT", "soon"}}),
+                                  {"LOCKSTEP_INIT_TIMEOUT=\"soon\"", "30s"}},
+                      Environment{"TorchrunWithoutAPlace",
+                                  meeting({{"TORCHELASTIC_RUN_ID", "none"}}),
+                                  {"torchrun's environment has no MASTER_ADDR or MASTER_PORT"}}),
+    [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    OtherLaunchers, BadEnvironment,
+    ::testing::Values(
+        Environment{"OpenMpi",
+                    {{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "1"}},
+                    {"started by Open MPI", "lockstep run -np N", "RANK, WORLD_SIZE, MASTER_ADDR"},
+                    "unsupported"},
+        Environment{"AnotherMpi", {{"PMI_SIZE", "2"}, {"PMI_RANK", "1"}}, {"an MPI launcher"}, "unsupported"},
+        Environment{"Srun",
+                    {{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "1"}},
+                    {"started by srun"},
+                    "unsupported"}),
+    [](const auto& info) { return info.param.name; });
+
+class GoodEnvironment : public JobTest {};
+
+TEST_F(GoodEnvironment, AloneIsAWorldOfOne) {
+  const Ending ending = start({program("probe_rank"), "barrier", "all_reduce,f32,1000"}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_EQ(ending.out, "probe rank=0 of 1 done\n");
+  EXPECT_EQ(ending.err, "");
+}
+
+TEST_F(GoodEnvironment, OneRankNeedsNoPlaceToMeet) {
+  const Ending ending =
+      start({program("probe_rank"), "barrier"}, {{"RANK", "0"}, {"WORLD_SIZE", "1"}}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+}
+
+TEST_F(GoodEnvironment, OneRankUnderAnMpiLauncherIsAlone) {
+  const Ending ending = start({program("probe_rank"), "barrier"}, {{"OMPI_COMM_WORLD_SIZE", "1"}}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+}
+
+}  // namespace
+}  // namespace lockstep::testing

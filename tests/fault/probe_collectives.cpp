@@ -1,0 +1,178 @@
+#include "probe_collectives.h"
+
+#include <vector>
+
+#include "lockstep/base/half.h"
+
+namespace probe {
+namespace {
+
+using lockstep::Dtype;
+using lockstep::Group;
+using lockstep::ReduceOp;
+
+template <class T>
+class Buffer {
+ public:
+  Buffer(const Group& group, std::size_t elements, bool in_arena) {
+    if (in_arena) {
+      shared_ = group.allocate<T>(elements);
+    } else {
+      private_.resize(elements);
+    }
+    span_ = in_arena ? shared_.span().first(elements) : std::span<T>(private_);
+  }
+  std::span<T> span() const { return span_; }
+
+ private:
+  lockstep::ArenaBuffer<T> shared_;
+  std::vector<T> private_;
+  std::span<T> span_;
+};
+
+template <class T>
+double number(T value) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    return static_cast<double>(value);
+  } else {
+    return static_cast<double>(to_float(value));
+  }
+}
+
+template <class T>
+T element(double value) {
+  if constexpr (std::is_arithmetic_v<T>) return static_cast<T>(value);
+  if constexpr (std::is_same_v<T, lockstep::bfloat16>)
+    return lockstep::to_bfloat16(static_cast<float>(value));
+  if constexpr (std::is_same_v<T, lockstep::float16>) return lockstep::to_float16(static_cast<float>(value));
+}
+
+template <class T, class Expected>
+void require(const std::string& call, std::span<const T> found, const Expected& expected) {
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const T right = expected(i);
+    if (found[i] == right) continue;
+    throw WrongResult(call + ": element " + std::to_string(i) + " is " + std::to_string(number(found[i])) +
+                      " instead of " + std::to_string(number(right)));
+  }
+}
+
+// Small whole numbers, whose sums and halves every type has exactly.
+double contribution(int rank, std::size_t index) {
+  return static_cast<double>(rank + 1) * static_cast<double>(index % 5 + 1);
+}
+
+double reduced(ReduceOp op, int ranks, std::size_t index) {
+  const double sum = contribution(0, index) * ranks * (ranks + 1) / 2;
+  switch (op) {
+    case ReduceOp::min: return contribution(0, index);
+    case ReduceOp::max: return contribution(ranks - 1, index);
+    case ReduceOp::average: return sum / ranks;
+    default: return sum;
+  }
+}
+
+template <class T>
+void all_reduce_as(const Group& group, std::size_t elements, bool in_arena, ReduceOp op) {
+  const Buffer<T> buffer(group, elements, in_arena);
+  for (std::size_t i = 0; i < elements; ++i) buffer.span()[i] = element<T>(contribution(group.rank(), i));
+  lockstep::all_reduce(group, buffer.span(), op).wait();
+  require<T>("all_reduce", buffer.span(),
+             [&](std::size_t i) { return element<T>(reduced(op, group.size(), i)); });
+}
+
+unsigned char byte_of(int rank, std::size_t index) {
+  return static_cast<unsigned char>(static_cast<std::size_t>(rank) * 31 + index * 7 + 1);
+}
+
+void fill(std::span<unsigned char> buffer, int rank) {
+  for (std::size_t i = 0; i < buffer.size(); ++i) buffer[i] = byte_of(rank, i);
+}
+
+void require_bytes_of(const std::string& call, std::span<const unsigned char> found, int rank) {
+  require<unsigned char>(call, found, [&](std::size_t i) { return byte_of(rank, i); });
+}
+
+int everything_reduced(const Group& group, std::size_t elements, bool in_arena) {
+  int calls = 0;
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::i32, Dtype::i64, Dtype::bf16, Dtype::f16}) {
+    const bool whole = dtype == Dtype::i32 || dtype == Dtype::i64;
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::average}) {
+      if (whole && op == ReduceOp::average) continue;
+      all_reduce(group, dtype, elements, in_arena, op);
+      ++calls;
+    }
+  }
+  return calls;
+}
+
+}  // namespace
+
+void all_reduce(const Group& group, Dtype dtype, std::size_t elements, bool in_arena, ReduceOp op) {
+  switch (dtype) {
+    case Dtype::f32: return all_reduce_as<float>(group, elements, in_arena, op);
+    case Dtype::f64: return all_reduce_as<double>(group, elements, in_arena, op);
+    case Dtype::i32: return all_reduce_as<std::int32_t>(group, elements, in_arena, op);
+    case Dtype::i64: return all_reduce_as<std::int64_t>(group, elements, in_arena, op);
+    case Dtype::bf16: return all_reduce_as<lockstep::bfloat16>(group, elements, in_arena, op);
+    case Dtype::f16: return all_reduce_as<lockstep::float16>(group, elements, in_arena, op);
+    case Dtype::u8: break;
+  }
+  throw std::invalid_argument("all_reduce of bytes");
+}
+
+void broadcast(const Group& group, std::size_t bytes, int root, bool in_arena) {
+  const Buffer<unsigned char> buffer(group, bytes, in_arena);
+  fill(buffer.span(), group.rank());
+  lockstep::broadcast(group, buffer.span(), root).wait();
+  require_bytes_of("broadcast", buffer.span(), root);
+}
+
+void all_gather(const Group& group, std::size_t bytes_of_each, bool in_arena) {
+  std::vector<unsigned char> mine(bytes_of_each);
+  fill(mine, group.rank());
+  const auto ranks = static_cast<std::size_t>(group.size());
+  const Buffer<unsigned char> all(group, bytes_of_each * ranks, in_arena);
+  lockstep::all_gather(group, mine, all.span()).wait();
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    require_bytes_of("all_gather", all.span().subspan(rank * bytes_of_each, bytes_of_each),
+                     static_cast<int>(rank));
+  }
+}
+
+void ring(const Group& group, std::size_t bytes) {
+  const int right = (group.rank() + 1) % group.size();
+  const int left = (group.rank() + group.size() - 1) % group.size();
+  std::vector<unsigned char> out(bytes);
+  std::vector<unsigned char> in(bytes);
+  fill(out, group.rank());
+  auto received = lockstep::recv(group, in, left);
+  auto sent = lockstep::send(group, out, right);
+  sent.wait();
+  received.wait();
+  require_bytes_of("ring", in, left);
+}
+
+int everything(const Group& group) {
+  int calls = 0;
+  for (const bool in_arena : {false, true}) {
+    for (const std::size_t size : {0U, 1U, 7U, 1000U, 30'000U, 300'000U}) {
+      calls += everything_reduced(group, size, in_arena);
+      for (int root = 0; root < group.size(); ++root) broadcast(group, size, root, in_arena);
+      all_gather(group, size, in_arena);
+      if (group.size() > 1) ring(group, size);
+      lockstep::barrier(group).wait();
+      calls += group.size() + 3;
+    }
+  }
+  return calls;
+}
+
+Dtype dtype_named(const std::string& name) {
+  for (const Dtype dtype : lockstep::all_dtypes) {
+    if (to_string(dtype) == name) return dtype;
+  }
+  throw std::invalid_argument(name + " is no dtype");
+}
+
+}  // namespace probe

@@ -1,0 +1,123 @@
+#include "probe_loop.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <iostream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "probe_collectives.h"
+
+namespace probe {
+namespace {
+
+using lockstep::Group;
+
+std::int64_t now_ns() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// In one write, so that lines of several ranks on one pipe stay whole.
+void say(const Group& group, const std::string& text) {
+  const std::string line = "soak rank=" + std::to_string(group.rank()) + " " + text + "\n";
+  (void)!::write(STDOUT_FILENO, line.data(), line.size());
+}
+
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+/// Two all_reduces under way at once, as gradients' buckets are.
+void overlapping(const Group& group, std::size_t elements) {
+  const auto first = group.allocate<float>(elements);
+  std::vector<float> second(elements, 2.0F);
+  std::fill(first.begin(), first.end(), 1.0F);
+  auto one = lockstep::all_reduce(group, first);
+  auto two = lockstep::all_reduce(group, second);
+  two.wait();
+  one.wait();
+  const auto ranks = static_cast<float>(group.size());
+  const auto is = [](float right) { return [right](float found) { return found == right; }; };
+  if (!std::all_of(first.begin(), first.end(), is(ranks)) ||
+      !std::all_of(second.begin(), second.end(), is(2 * ranks))) {
+    throw WrongResult("two overlapping all_reduces of " + std::to_string(elements));
+  }
+}
+
+void call_something(const Group& group, std::mt19937_64& dice) {
+  static constexpr std::array<std::size_t, 6> sizes = {1, 8, 1000, 20'000, 300'000, 1'000'000};
+  const std::size_t size = sizes[dice() % sizes.size()];
+  const bool in_arena = dice() % 2 == 0;
+  const int root = static_cast<int>(dice() % static_cast<std::uint64_t>(group.size()));
+  switch (dice() % 4) {
+    case 0: return all_reduce(group, lockstep::Dtype::f32, size, in_arena);
+    case 1: return broadcast(group, size, root, in_arena);
+    case 2: return all_gather(group, size, in_arena);
+    default: return overlapping(group, size);
+  }
+}
+
+/// Memory that nobody may touch after the failure: taken from the arena only now, out of what is left of it
+/// when everything freed before is never used again; and results that were complete before.
+class Untouched {
+ public:
+  explicit Untouched(const Group& group) : results_(group.allocate<float>(elements)), fresh_() {
+    std::fill(results_.begin(), results_.end(), 1.0F);
+    lockstep::all_reduce(group, results_).wait();
+    expected_ = static_cast<float>(group.size());
+  }
+  void take_more(const Group& group) {
+    fresh_ = group.allocate<float>(elements);
+    std::fill(fresh_.begin(), fresh_.end(), 7.0F);
+  }
+  bool is_whole() const {
+    return std::count(results_.begin(), results_.end(), expected_) == elements &&
+           std::count(fresh_.begin(), fresh_.end(), 7.0F) == elements;
+  }
+
+ private:
+  static constexpr std::ptrdiff_t elements = 1'000'000;
+  lockstep::ArenaBuffer<float> results_;
+  lockstep::ArenaBuffer<float> fresh_;
+  float expected_ = 0;
+};
+
+int stay_and_look(const Group& group, Untouched& memory) {
+  memory.take_more(group);
+  std::string line;
+  std::getline(std::cin, line);
+  const bool whole = memory.is_whole();
+  say(group, whole ? "unharmed" : "harmed: somebody wrote into memory after the failure");
+  return whole ? 1 : 3;
+}
+
+}  // namespace
+
+int loop(const Group& group, const LoopOptions& options) {
+  std::mt19937_64 dice(options.seed);
+  Untouched memory(group);
+  std::uint64_t calls = 0;
+  std::int64_t began = now_ns();
+  say(group, "pid=" + std::to_string(::getpid()) + " loops");
+  try {
+    for (;; ++calls) {
+      began = now_ns();
+      call_something(group, dice);
+    }
+  } catch (const lockstep::Error& error) {
+    const std::int64_t failed = now_ns();
+    say(group, "code=" + std::string(to_string(error.code())) +
+                   " peer=" + std::to_string(error.peer().value_or(-1)) +
+                   " began_ns=" + std::to_string(began) + " failed_ns=" + std::to_string(failed) +
+                   " calls=" + std::to_string(calls) + " text=" + one_line(error.what()));
+  }
+  return options.stays ? stay_and_look(group, memory) : 1;
+}
+
+}  // namespace probe

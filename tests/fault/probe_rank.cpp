@@ -1,0 +1,214 @@
+// A rank that does what its arguments say, one after the other; the tests' and soaks' victim and survivor.
+//
+//   probe_rank [--rank=N --size=N --address=A --port=N --insecure] action...
+//
+// An action is a word with arguments after commas; "1:exit,3" is for rank 1 alone, "!1:barrier" for all
+// others. Data is checked. A lockstep::Error ends it with exit code 1 and a line on stderr,
+//
+//   probe rank=0 code=mismatch peer=none text=...
+//
+// a wrong result with 3; --go-on goes on after an Error. At the end it says "probe rank=0 of 2 done".
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "lockstep/lockstep.h"
+#include "probe_collectives.h"
+#include "probe_loop.h"
+
+namespace probe {
+namespace {
+
+using lockstep::Group;
+using Words = std::vector<std::string>;
+
+struct EndEarly {
+  int exit_code;
+};
+
+Words split(const std::string& text, char by) {
+  Words words;
+  std::istringstream stream(text);
+  for (std::string word; std::getline(stream, word, by);) words.push_back(word);
+  return words;
+}
+
+std::size_t count(const Words& words, std::size_t index) { return std::stoull(words.at(index)); }
+int number(const Words& words, std::size_t index) { return std::stoi(words.at(index)); }
+bool in_arena(const Words& words, std::size_t index) {
+  return words.size() > index && words[index] == "arena";
+}
+
+void complain(int rank, const lockstep::Error& error) {
+  const std::string peer = error.peer() ? std::to_string(*error.peer()) : "none";
+  std::cerr << "probe rank=" + std::to_string(rank) + " code=" + std::string(to_string(error.code())) +
+                   " peer=" + peer + " text=" + error.what() + "\n";
+}
+
+void say(const Group& group, const std::string& text) {
+  std::cout << "probe rank=" + std::to_string(group.rank()) + " " + text + "\n" << std::flush;
+}
+
+void throw_in_the_middle(const Group& group, const Words& words) {
+  std::vector<float> gradients(count(words, 1));
+  auto work = lockstep::all_reduce(group, gradients);
+  throw std::runtime_error("the program's own mistake");
+}
+
+// The child tries to use the group, the parent goes on when it has ended.
+void fork_and_use(const Group& group, const Words&) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    try {
+      lockstep::barrier(group).wait();
+    } catch (const lockstep::Error& error) {
+      complain(group.rank(), error);
+      ::exit(1);  // with everything that the parent had registered for its own end
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  say(group, "child ended with " + std::to_string(WIFEXITED(status) ? WEXITSTATUS(status) : -1));
+}
+
+// The child lives until stdin ends, and has all that the parent had open.
+void fork_and_die(const Group&, const Words&) {
+  const pid_t child = ::fork();
+  if (child != 0) ::kill(::getpid(), SIGKILL);
+  while (std::cin.get() != EOF) {
+  }
+  ::_exit(0);
+}
+
+void read_line() {
+  std::string line;
+  std::getline(std::cin, line);
+}
+
+using Action = std::function<void(const Group&, const Words&)>;
+
+const std::map<std::string, Action>& actions() {
+  static const std::map<std::string, Action> known = {
+      {"all_reduce",
+       [](auto& group, auto& words) {
+         all_reduce(group, dtype_named(words.at(1)), count(words, 2), in_arena(words, 3));
+       }},
+      {"all_reduce_max",
+       [](auto& group, auto& words) {
+         all_reduce(group, dtype_named(words.at(1)), count(words, 2), in_arena(words, 3),
+                    lockstep::ReduceOp::max);
+       }},
+      {"broadcast",
+       [](auto& group, auto& words) {
+         broadcast(group, count(words, 1), number(words, 2), in_arena(words, 3));
+       }},
+      {"all_gather",
+       [](auto& group, auto& words) { all_gather(group, count(words, 1), in_arena(words, 2)); }},
+      {"barrier", [](auto& group, auto&) { lockstep::barrier(group).wait(); }},
+      {"ring", [](auto& group, auto& words) { ring(group, count(words, 1)); }},
+      {"send",
+       [](auto& group, auto& words) {
+         lockstep::send(group, std::vector<char>(count(words, 1)), number(words, 2)).wait();
+       }},
+      {"recv",
+       [](auto& group, auto& words) {
+         std::vector<char> buffer(count(words, 1));
+         lockstep::recv(group, buffer, number(words, 2)).wait();
+       }},
+      {"everything",
+       [](auto& group, auto&) { say(group, "checked " + std::to_string(everything(group)) + " calls"); }},
+      {"throw", throw_in_the_middle},
+      {"throw_between", [](auto&, auto&) { throw std::runtime_error("the program's own mistake"); }},
+      {"return", [](auto&, auto& words) { throw EndEarly{number(words, 1)}; }},
+      {"exit", [](auto&, auto& words) { ::exit(number(words, 1)); }},
+      {"_exit", [](auto&, auto& words) { ::_exit(number(words, 1)); }},
+      {"raise", [](auto&, auto& words) { ::kill(::getpid(), number(words, 1)); }},
+      {"fork", fork_and_use},
+      {"fork_and_die", fork_and_die},
+      {"say", [](auto& group, auto& words) { say(group, words.at(1)); }},
+      {"read", [](auto&, auto&) { read_line(); }},
+      {"loop",
+       [](auto& group, auto& words) {
+         throw EndEarly{loop(group, {.seed = count(words, 1), .stays = words.size() > 2})};
+       }},
+  };
+  return known;
+}
+
+bool is_for(int rank, std::string& action) {
+  const std::size_t colon = action.find(':');
+  if (colon == std::string::npos) return true;
+  const std::string whom = action.substr(0, colon);
+  action = action.substr(colon + 1);
+  return whom.starts_with('!') ? std::stoi(whom.substr(1)) != rank : std::stoi(whom) == rank;
+}
+
+int act(const Group& group, const Words& words, bool goes_on) {
+  int exit_code = 0;
+  for (std::string action : words) {
+    if (!is_for(group.rank(), action)) continue;
+    try {
+      const Words parts = split(action, ',');
+      actions().at(parts.at(0))(group, parts);
+    } catch (const lockstep::Error& error) {
+      complain(group.rank(), error);
+      exit_code = 1;
+      if (!goes_on) return exit_code;
+    }
+  }
+  say(group, "of " + std::to_string(group.size()) + " done");
+  return exit_code;
+}
+
+/// Takes the options off `words`.
+lockstep::InitOptions take_options(Words& words, bool& goes_on) {
+  lockstep::InitOptions options;
+  while (!words.empty() && words.front().starts_with("--")) {
+    const Words parts = split(words.front(), '=');
+    if (parts[0] == "--rank") options.rank = number(parts, 1);
+    if (parts[0] == "--size") options.size = number(parts, 1);
+    if (parts[0] == "--address") options.address = parts.at(1);
+    if (parts[0] == "--port") options.port = number(parts, 1);
+    if (parts[0] == "--insecure") options.insecure = true;
+    if (parts[0] == "--go-on") goes_on = true;
+    words.erase(words.begin());
+  }
+  return options;
+}
+
+int run(Words words) {
+  int rank = -1;
+  try {
+    bool goes_on = false;
+    const auto options = take_options(words, goes_on);
+    const Group world = lockstep::init(options);
+    rank = world.rank();
+    return act(world, words, goes_on);
+  } catch (const EndEarly& end) {
+    return end.exit_code;
+  } catch (const lockstep::Error& error) {
+    complain(rank, error);
+    return 1;
+  } catch (const WrongResult& error) {
+    std::cerr << "probe rank=" << rank << " wrong: " << error.what() << "\n";
+    return 3;
+  } catch (const std::exception& error) {
+    std::cerr << "probe rank=" << rank << " threw: " << error.what() << "\n";
+    return 4;
+  }
+}
+
+}  // namespace
+}  // namespace probe
+
+int main(int argc, char** argv) { return probe::run({argv + 1, argv + argc}); }

@@ -1,0 +1,127 @@
+// The ways in which ranks come to know who they are, other than from `lockstep run` on one host.
+#include "tests/support/job_test.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+class Start : public JobTest {
+ protected:
+  Variables torchrun(int rank, int size, const Variables& more = {}) const {
+    Variables variables = by_hand(rank, size,
+                                  {{"LOCAL_RANK", std::to_string(rank)},
+                                   {"LOCAL_WORLD_SIZE", std::to_string(size)},
+                                   {"GROUP_RANK", "0"},
+                                   {"TORCHELASTIC_RUN_ID", "none"},
+                                   {"TORCHELASTIC_RESTART_COUNT", "0"},
+                                   {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+    variables.insert(variables.end(), more.begin(), more.end());
+    return variables;
+  }
+  static void expect_done(std::vector<Process>& ranks) {
+    const std::string size = std::to_string(ranks.size());
+    for (const Ending& ending : finish(ranks)) {
+      EXPECT_EQ(ending.exit_code, 0) << ending.err;
+      EXPECT_THAT(ending.out, HasSubstr("of " + size + " done"));
+      EXPECT_EQ(ending.err, "");
+    }
+  }
+};
+
+TEST_F(Start, ByHandNeedsFourVariables) {
+  auto ranks = start_probes(3, {"everything"});
+  expect_done(ranks);
+}
+
+TEST_F(Start, ByHandWithASecretMeetsOverTcp) {
+  auto ranks = start_probes(2, {"everything"}, {{"LOCKSTEP_SECRET_FILE", secret_file("ours")}});
+  expect_done(ranks);
+}
+
+TEST_F(Start, LocalhostIsThisHost) {
+  auto ranks = start_probes(2, {"barrier"}, {{"MASTER_ADDR", "localhost"}});
+  expect_done(ranks);
+}
+
+TEST_F(Start, ByExplicitOptionsNeedsNoEnvironment) {
+  std::vector<Process> ranks;
+  for (const char* rank : {"--rank=0", "--rank=1"}) {
+    ranks.push_back(start({program("probe_rank"), rank, "--size=2", "--address=127.0.0.1",
+                           "--port=" + std::to_string(port()), "everything"}));
+  }
+  expect_done(ranks);
+}
+
+TEST_F(Start, ExplicitOptionsWinOverTheEnvironment) {
+  std::vector<Process> ranks;
+  for (const char* rank : {"--rank=0", "--rank=1"}) {
+    ranks.push_back(start({program("probe_rank"), rank, "--size=2", "barrier"}, torchrun(7, 9)));
+  }
+  expect_done(ranks);
+}
+
+TEST_F(Start, HalfOfTheOptionsIsRefused) {
+  Process rank = start({program("probe_rank"), "--rank=0", "barrier"});
+  EXPECT_THAT(rank.finish().err, AllOf(HasSubstr("code=invalid_argument"), HasSubstr("WORLD_SIZE is not")));
+}
+
+TEST_F(Start, UnderTorchrunItsOwnStoreMayHoldThePort) {
+  std::vector<Process> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.push_back(start({program("probe_rank"), "everything"}, torchrun(rank, 2)));
+  }
+  expect_done(ranks);
+}
+
+TEST_F(Start, ARestartUnderTorchrunIsAnotherJob) {
+  Process left_over = start({program("probe_rank"), "barrier"}, torchrun(0, 2));
+  std::vector<Process> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.push_back(
+        start({program("probe_rank"), "barrier"}, torchrun(rank, 2, {{"TORCHELASTIC_RESTART_COUNT", "1"}})));
+  }
+  expect_done(ranks);
+  left_over.send(SIGKILL);
+  EXPECT_EQ(left_over.finish().exit_code, 128 + SIGKILL);
+}
+
+TEST_F(Start, TwoJobsOnOneHostDoNotMeet) {
+  auto first = start_probes(2, {"0:say,ready", "0:read", "everything"});
+  first[0].await("ready");
+  Variables other = {{"MASTER_PORT", std::to_string(port() == 65535 ? 1024 : port() + 1)}};
+  auto second = start_probes(2, {"everything"}, other);
+  expect_done(second);
+  first[0].type("\n");
+  expect_done(first);
+}
+
+TEST_F(Start, UnderTorchrunOnTwoHostsRanksMeetBesideItsPort) {
+  REQUIRE_TWO_HOSTS();
+  std::vector<Process> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    const Variables elsewhere = {{"MASTER_ADDR", hosts().address(0)},
+                                 {"LOCAL_RANK", "0"},
+                                 {"LOCAL_WORLD_SIZE", "1"},
+                                 {"LOCKSTEP_SECRET_FILE", secret_file("ours")}};
+    ranks.push_back(
+        start({program("probe_rank"), "everything"}, torchrun(rank, 2, elsewhere), hosts().network(rank)));
+  }
+  expect_done(ranks);
+}
+
+TEST_F(Start, ByTheLauncherChecksOut) {
+  const Ending ending = launch_probes(4, {"everything"});
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(lines_with(ending.err, "["), SizeIs(0)) << ending.err;
+}
+
+TEST_F(Start, WhatRanksOfTheLauncherAreToldIsNoOtherJobs) {
+  const Ending ending = launch_probes(2, {"everything"}, {{"MASTER_PORT", "1"}, {"RANK", "5"}});
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+}
+
+}  // namespace
+}  // namespace lockstep::testing

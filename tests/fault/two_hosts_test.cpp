@@ -1,0 +1,128 @@
+// A job on two hosts: it works, and what is wrong with one rank is known on both.
+#include "tests/support/job_test.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+class TwoHostsJob : public JobTest {
+ protected:
+  Process probe(int rank, int host, int size, std::vector<std::string> actions, const Variables& more) {
+    actions.insert(actions.begin(), program("probe_rank"));
+    Variables variables = {{"MASTER_ADDR", hosts().address(0)}, {"LOCKSTEP_INIT_TIMEOUT", "1s"}};
+    variables.insert(variables.end(), more.begin(), more.end());
+    return start(actions, by_hand(rank, size, variables), hosts().network(host));
+  }
+};
+
+void expect_checked(const std::vector<Ending>& endings) {
+  for (const Ending& ending : endings) {
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    EXPECT_THAT(ending.out, ContainsRegex("checked [0-9]{3} calls")) << ending.err;
+    EXPECT_EQ(ending.err, "");
+  }
+}
+
+TEST_F(TwoHostsJob, OneRankOnEachGetsRightResults) {
+  REQUIRE_TWO_HOSTS();
+  auto ranks = start_probes_on_two_hosts(2, {"everything"});
+  expect_checked(finish(ranks));
+}
+
+TEST_F(TwoHostsJob, TwoRanksOnEachGetRightResults) {
+  REQUIRE_TWO_HOSTS();
+  auto ranks = start_probes_on_two_hosts(4, {"everything"});
+  expect_checked(finish(ranks));
+}
+
+TEST_F(TwoHostsJob, OneRankAndTwoGetRightResults) {
+  REQUIRE_TWO_HOSTS();
+  auto ranks = start_probes_on_two_hosts(3, {"everything"});
+  expect_checked(finish(ranks));
+}
+
+TEST_F(TwoHostsJob, WorksWithoutASecretForThoseWhoAskForIt) {
+  REQUIRE_TWO_HOSTS();
+  std::vector<Process> ranks;
+  for (const int rank : {0, 1})
+    ranks.push_back(probe(rank, rank, 2, {"everything"}, {{"LOCKSTEP_INSECURE", "1"}}));
+  expect_checked(finish(ranks));
+}
+
+TEST_F(TwoHostsJob, ListensWhereItIsTold) {
+  REQUIRE_TWO_HOSTS();
+  auto ranks = start_probes_on_two_hosts(2, {"everything"}, {{"LOCKSTEP_IFACE", "cable"}});
+  expect_checked(finish(ranks));
+}
+
+TEST_F(TwoHostsJob, AWrongInterfaceIsNamedWithThoseThereAre) {
+  REQUIRE_TWO_HOSTS();
+  Process zero =
+      probe(0, 0, 2, {}, {{"LOCKSTEP_IFACE", "ib0"}, {"LOCKSTEP_SECRET_FILE", secret_file("ours")}});
+  EXPECT_THAT(zero.finish().err, AllOf(HasSubstr("LOCKSTEP_IFACE=\"ib0\" is no interface of this host"),
+                                       HasSubstr("cable (" + hosts().address(0) + ")")));
+}
+
+TEST_F(TwoHostsJob, NoSecretIsRefusedBeforeAnythingIsSent) {
+  REQUIRE_TWO_HOSTS();
+  Process zero = probe(0, 0, 2, {}, {});
+  EXPECT_THAT(zero.finish().err, HasSubstr("need a secret"));
+}
+
+TEST_F(TwoHostsJob, AWrongSecretIsNamed) {
+  REQUIRE_TWO_HOSTS();
+  Process zero = probe(0, 0, 2, {}, {{"LOCKSTEP_SECRET_FILE", secret_file("right")}});
+  Process one = probe(1, 1, 2, {}, {{"LOCKSTEP_SECRET_FILE", secret_file("wrong")}});
+  const Ending stranger = one.finish();
+  EXPECT_EQ(stranger.exit_code, 1);
+  EXPECT_THAT(stranger.err, AllOf(HasSubstr("code=invalid_argument"), HasSubstr("wrong secret")));
+  EXPECT_THAT(zero.finish().err, AllOf(HasSubstr("wrong secret: it was turned away"),
+                                       HasSubstr("waited in vain for rank 1 of 2")));
+}
+
+TEST_F(TwoHostsJob, ARankThatNeverComesIsNamedOnBoth) {
+  REQUIRE_TWO_HOSTS();
+  const Variables secret = {{"LOCKSTEP_SECRET_FILE", secret_file("ours")}};
+  std::vector<Process> ranks;
+  ranks.push_back(probe(0, 0, 3, {}, secret));
+  ranks.push_back(probe(2, 1, 3, {}, secret));
+  for (const Ending& ending : finish(ranks))
+    EXPECT_THAT(ending.err, HasSubstr("code=timeout peer=1 text=waited in vain for rank 1 of 3"));
+}
+
+TEST_F(TwoHostsJob, ARankKilledOnTheOtherHostIsNamedByAll) {
+  REQUIRE_TWO_HOSTS();
+  auto ranks = start_probes_on_two_hosts(4, {"barrier", "3:say,ready", "3:read", "all_reduce,f32,300000"});
+  ranks[3].await("ready");
+  ranks[3].send(SIGKILL);
+  EXPECT_EQ(ranks[3].finish().exit_code, 128 + SIGKILL);
+  for (const std::size_t survivor : {0U, 1U, 2U}) {
+    const Ending ending = ranks[survivor].finish();
+    EXPECT_EQ(ending.exit_code, 1);
+    EXPECT_THAT(lines_with(ending.err, "probe rank="), SizeIs(1));
+    EXPECT_THAT(ending.err, AllOf(HasSubstr("code=peer_lost peer=3"), HasSubstr("all_reduce #1"),
+                                  ContainsRegex("rank 3 (\\(pid [0-9]+\\) )?died")));
+  }
+}
+
+TEST_F(TwoHostsJob, AStoppedRankIsNamedByAllWhenTheDeadlineHasPassed) {
+  REQUIRE_TWO_HOSTS();
+  auto ranks = start_probes_on_two_hosts(4, {"barrier", "1:raise,19", "all_reduce,f32,300000"},
+                                         {{"LOCKSTEP_TIMEOUT", "1s"}});
+  for (const std::size_t survivor : {0U, 2U, 3U}) {
+    const Ending ending = ranks[survivor].finish();
+    EXPECT_EQ(ending.exit_code, 1);
+    EXPECT_THAT(ending.err, AllOf(HasSubstr("code=timeout peer=1"), HasSubstr("all_reduce #1"),
+                                  ContainsRegex("rank 1 did not (arrive within 1 s|answer)")));
+  }
+  ranks[1].send(SIGCONT);
+  const Ending ending = ranks[1].finish();
+  EXPECT_EQ(ending.exit_code, 1) << "the stopped rank goes on as if nothing had happened";
+}
+
+}  // namespace
+}  // namespace lockstep::testing

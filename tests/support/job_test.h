@@ -1,0 +1,69 @@
+// What tests of whole jobs share: ranks started by hand or by `lockstep run`, and the question that every one
+// of them asks in the end, whether anything is left behind.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/support/process.h"
+#include "tests/support/two_hosts.h"
+
+namespace lockstep::testing {
+
+/// Each test has a folder and a port of its own, and fails if it leaves a process, or a file in the folder
+/// for temporary files or in /dev/shm.
+class JobTest : public ::testing::Test {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+
+  const std::filesystem::path& folder() const { return folder_; }
+  /// That nobody else on this host uses while the test runs. Nobody listens there.
+  int port() const { return port_; }
+
+  /// A file with this secret, for LOCKSTEP_SECRET_FILE.
+  std::string secret_file(const std::string& secret) const;
+
+  Process start(std::vector<std::string> words, Variables variables = {}, int network = -1) const;
+
+  /// RANK, WORLD_SIZE, MASTER_ADDR=127.0.0.1 and MASTER_PORT=port(), and what `more` says (which wins).
+  Variables by_hand(int rank, int size, const Variables& more = {}) const;
+  /// probe_rank on ranks 0 to size - 1, started by hand.
+  std::vector<Process> start_probes(int size, const std::vector<std::string>& actions,
+                                    const Variables& more = {}) const;
+  /// The same on two hosts, the first half of the ranks on one and the rest on the other, with a secret file
+  /// unless `more` has a LOCKSTEP_SECRET_FILE. REQUIRES: has_two_hosts().
+  std::vector<Process> start_probes_on_two_hosts(int size, const std::vector<std::string>& actions,
+                                                 const Variables& more = {}) const;
+  /// Makes them when first called.
+  bool has_two_hosts();
+  const TwoHosts& hosts() const { return *hosts_; }
+  std::string why_no_hosts() const { return why_no_hosts_; }
+
+  /// `lockstep run -np size probe_rank actions...`, to its end.
+  Ending launch_probes(int size, const std::vector<std::string>& actions, const Variables& more = {}) const;
+
+ private:
+  std::filesystem::path folder_;
+  std::string mark_;
+  UniqueFd port_holder_;
+  int port_ = 0;
+  std::vector<std::string> shared_memory_;
+  std::optional<TwoHosts> hosts_;
+  std::string why_no_hosts_;
+};
+
+/// Ends the test as skipped where there cannot be two hosts. For the body of a test of a JobTest.
+#define REQUIRE_TWO_HOSTS() \
+  if (!has_two_hosts()) GTEST_SKIP() << why_no_hosts()
+
+std::vector<Ending> finish(std::vector<Process>& processes);
+
+/// The lines of `text` that begin with `beginning`.
+std::vector<std::string> lines_with(const std::string& text, const std::string& beginning);
+
+}  // namespace lockstep::testing
