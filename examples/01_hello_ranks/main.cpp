@@ -13,8 +13,9 @@ int main() try {
   std::array<int, 1> sum = {world.rank() + 1};
   lockstep::all_reduce(world, sum).wait();
 
-  std::cout << "rank " << world.rank() << " of " << world.size() << ", local rank " << world.local_rank() << " of "
-            << world.local_size() << " on this host; the sum of all ranks' numbers is " << sum[0] << std::endl;
+  std::cout << "rank " << world.rank() << " of " << world.size() << ", local rank " << world.local_rank()
+            << " of " << world.local_size() << " on this host; the sum of all ranks' numbers is " << sum[0]
+            << std::endl;
   return 0;
 } catch (const std::exception& error) {
   std::cerr << "01_hello_ranks: " << error.what() << std::endl;

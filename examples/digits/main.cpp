@@ -1,11 +1,11 @@
 // Trains a small convolutional network on handwritten digits, with any number of processes:
 //
 //   script/make-digits
-//   lockstep run -np 4 build/release/bin/digits --epochs 12
+//   lockstep run -np 4 build/release/bin/digits --epochs 20
 //
 // What makes it a distributed program are the lines marked with a number:
-//   1 join the others        2 learning rate x processes    3 wrap the model        4 each rank its share of the data
-//   5 average what is measured                              6 rank 0 saves, and loads for all
+//   1 join the others        2 learning rate x processes    3 wrap the model        4 each rank its share of
+//   the data 5 average what is measured                              6 rank 0 saves, and loads for all
 #include <lockstep/lockstep.h>
 #include <lockstep/train.h>
 #include <unistd.h>
@@ -25,7 +25,7 @@ namespace {
 using torch::data::transforms::Stack;
 
 struct Options {
-  std::uint64_t epochs = 12;
+  std::uint64_t epochs = 20;
   std::size_t batch_size = 32;
   double learning_rate = 0.02;
   std::uint64_t seed = 1;
@@ -60,7 +60,8 @@ class Training {
   /// Returns the epoch to begin with.
   std::uint64_t resume() {
     const auto info = lockstep::load_checkpoint(options_.checkpoint, world_, net_, sgd_);  // 6
-    for (auto& group : sgd_.param_groups()) group.options().set_lr(rate());  // the number of processes may have changed
+    for (auto& group : sgd_.param_groups())
+      group.options().set_lr(rate());  // the number of processes may have changed
     return info.epoch;
   }
 
@@ -77,7 +78,8 @@ class Training {
   }
 
   void save(std::uint64_t next_epoch) {
-    lockstep::save_checkpoint(options_.checkpoint, world_, net_, sgd_, {.epoch = next_epoch, .metadata = {}});  // 6
+    lockstep::save_checkpoint(options_.checkpoint, world_, net_, sgd_,
+                              {.epoch = next_epoch, .metadata = {}});  // 6
   }
 
   /// One line for programs to read.
@@ -155,10 +157,12 @@ void add_flags(CLI::App& app, Options& options) {
   app.add_option("--batch-size", options.batch_size, "Images per process and step")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--learning-rate", options.learning_rate, "Of one process; multiplied by the number of processes")
+  app.add_option("--learning-rate", options.learning_rate,
+                 "Of one process; multiplied by the number of processes")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--seed", options.seed, "For the first weights and the order of the images")->capture_default_str();
+  app.add_option("--seed", options.seed, "For the first weights and the order of the images")
+      ->capture_default_str();
   app.add_option("--data", options.data, "Folder that script/make-digits has filled")->capture_default_str();
   auto* const checkpoint =
       app.add_option("--checkpoint", options.checkpoint, "File to save to after each epoch (default: none)");
@@ -176,9 +180,10 @@ void run(const Options& options) {
     result = training.run(epoch);
     if (!options.checkpoint.empty()) training.save(epoch + 1);
     if (world.rank() != 0) continue;
-    std::printf("%sepoch %3llu/%llu  loss %.4f  accuracy %.4f  %.0f images/s\n", ::isatty(STDOUT_FILENO) ? "\r" : "",
-                static_cast<unsigned long long>(epoch + 1), static_cast<unsigned long long>(options.epochs),
-                result.loss, result.accuracy, result.images_per_second);
+    std::printf("%sepoch %3llu/%llu  loss %.4f  accuracy %.4f  %.0f images/s\n",
+                ::isatty(STDOUT_FILENO) ? "\r" : "", static_cast<unsigned long long>(epoch + 1),
+                static_cast<unsigned long long>(options.epochs), result.loss, result.accuracy,
+                result.images_per_second);
     std::fflush(stdout);
   }
   const std::string summary = training.summary(result, options.epochs - std::min(first, options.epochs));

@@ -11,11 +11,11 @@ struct DigitsNetImpl : torch::nn::Module {
     register_module("fc2", fc2);
   }
 
-  torch::Tensor forward(torch::Tensor x) {                              // x: [N, 1, 8, 8]
-    x = torch::relu(conv1(x));                                          // [N, 16, 8, 8]
-    x = torch::max_pool2d(torch::relu(conv2(x)), /*kernel_size=*/2);    // [N, 32, 4, 4]
-    x = torch::relu(fc1(x.flatten(1)));                                 // [N, 128]
-    return fc2(x);                                                      // [N, 10]
+  torch::Tensor forward(torch::Tensor x) {                            // x: [N, 1, 8, 8]
+    x = torch::relu(conv1(x));                                        // [N, 16, 8, 8]
+    x = torch::max_pool2d(torch::relu(conv2(x)), /*kernel_size=*/2);  // [N, 32, 4, 4]
+    x = torch::relu(fc1(x.flatten(1)));                               // [N, 128]
+    return fc2(x);                                                    // [N, 10]
   }
 
   torch::nn::Conv2d conv1{torch::nn::Conv2dOptions(1, 16, 3).padding(1)};

@@ -37,7 +37,8 @@ std::vector<BucketPlan> plan_buckets(std::span<const GradientSize> parameters, c
   }
   for (auto& [dtype, bucket] : open) full.push_back(std::move(bucket));
   // A bucket can go when its last parameter is ready: the one with the smallest number.
-  std::ranges::stable_sort(full, std::greater<>(), [](const BucketPlan& b) { return b.slots.back().parameter; });
+  std::ranges::stable_sort(full, std::greater<>(),
+                           [](const BucketPlan& b) { return b.slots.back().parameter; });
   for (auto& bucket : full) ++bucket.elements;  // the flag
   return full;
 }

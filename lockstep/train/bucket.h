@@ -1,6 +1,6 @@
-// Sending each gradient alone would cost a wait per parameter; sending all at once would leave nothing to do while
-// backward runs. So gradients travel in buckets: backward produces gradients roughly from the last parameter to the
-// first, and a bucket is full when it is worth a collective.
+// Sending each gradient alone would cost a wait per parameter; sending all at once would leave nothing to do
+// while backward runs. So gradients travel in buckets: backward produces gradients roughly from the last
+// parameter to the first, and a bucket is full when it is worth a collective.
 //
 //   parameters      0     1     2     3     4     5        backward goes  <----
 //   buckets      [ 2 ][    1      ][     0     ]           sent in the order 0, 1, 2, the same on all ranks
@@ -16,7 +16,8 @@
 namespace lockstep {
 
 struct BucketLimits {
-  /// A bucket is full when it holds at least so many bytes. The first is small, so that communication begins early.
+  /// A bucket is full when it holds at least so many bytes. The first is small, so that communication begins
+  /// early.
   std::size_t first_bytes = std::size_t{1} << 20;
   std::size_t cap_bytes = std::size_t{25} << 20;
 };
@@ -39,8 +40,8 @@ struct BucketPlan {
   std::size_t flag() const { return elements - 1; }
 };
 
-/// Buckets in the order in which they are sent: parameters from the last to the first, one type in each bucket.
-/// Pure: the same on all ranks that pass the same.
+/// Buckets in the order in which they are sent: parameters from the last to the first, one type in each
+/// bucket. Pure: the same on all ranks that pass the same.
 std::vector<BucketPlan> plan_buckets(std::span<const GradientSize> parameters, const BucketLimits& limits);
 
 /// A plan with memory in the arena, zeroed. The memory lives as long as any copy of `keep_alive()`.

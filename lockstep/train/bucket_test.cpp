@@ -34,7 +34,8 @@ TEST(PlanBuckets, FillsTheFirstToItsOwnLimit) {
 }
 
 TEST(PlanBuckets, NeverMixesTypes) {
-  const std::vector<GradientSize> sizes = {{16, Dtype::f32}, {16, Dtype::f64}, {16, Dtype::f32}, {16, Dtype::f64}};
+  const std::vector<GradientSize> sizes = {
+      {16, Dtype::f32}, {16, Dtype::f64}, {16, Dtype::f32}, {16, Dtype::f64}};
   const auto plans = plan_buckets(sizes, {});
   EXPECT_THAT(parameters_of(plans), ElementsAre(ElementsAre(3, 1), ElementsAre(2, 0)));
   EXPECT_EQ(plans[0].dtype, Dtype::f64);

@@ -16,16 +16,18 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array type_numbers = {torch::kUInt8,   torch::kInt32,   torch::kInt64,         torch::kFloat16,
-                                     torch::kBFloat16, torch::kFloat32, torch::kFloat64,       torch::kInt8,
-                                     torch::kInt16,   torch::kBool,    torch::kComplexFloat,  torch::kComplexDouble};
+constexpr std::array type_numbers = {torch::kUInt8,   torch::kInt32,        torch::kInt64,
+                                     torch::kFloat16, torch::kBFloat16,     torch::kFloat32,
+                                     torch::kFloat64, torch::kInt8,         torch::kInt16,
+                                     torch::kBool,    torch::kComplexFloat, torch::kComplexDouble};
 constexpr std::size_t block_bytes = std::size_t{4} << 20;
 
 std::uint8_t type_number(const NamedTensor& item) {
   const auto type = std::ranges::find(type_numbers, item.tensor.scalar_type());
   if (type == type_numbers.end()) {
-    throw Error(ErrorCode::unsupported, item.label() + " is " + describe(item.tensor) +
-                                            "; a checkpoint cannot hold that type: convert it, or leave it out");
+    throw Error(ErrorCode::unsupported,
+                item.label() + " is " + describe(item.tensor) +
+                    "; a checkpoint cannot hold that type: convert it, or leave it out");
   }
   return static_cast<std::uint8_t>(type - type_numbers.begin());
 }
@@ -121,7 +123,9 @@ class CheckedFile {
 
   const CheckpointHeader& header() const { return header_; }
   const std::string& name() const { return name_; }
-  void read(const CheckpointEntry& entry, std::span<std::byte> bytes) const { file_.read(entry.offset, bytes); }
+  void read(const CheckpointEntry& entry, std::span<std::byte> bytes) const {
+    file_.read(entry.offset, bytes);
+  }
 
  private:
   void check(const CheckpointEntry& entry, std::uint64_t after) const {
@@ -158,15 +162,16 @@ std::vector<const CheckpointEntry*> match(const CheckedFile& file, std::span<con
   }
   std::vector<const CheckpointEntry*> entries;
   for (const auto& item : tensors) {
-    const auto found = left.extract({item.is_parameter ? EntryKind::parameter : EntryKind::buffer, item.name});
+    const auto found =
+        left.extract({item.is_parameter ? EntryKind::parameter : EntryKind::buffer, item.name});
     if (found.empty()) refuse("it has no " + item.label() + ", here " + describe(item.tensor));
     const CheckpointEntry& entry = *entries.emplace_back(found.mapped());
     const bool same_shape = std::ranges::equal(entry.shape, item.tensor.sizes(), [](auto there, auto here) {
       return there == static_cast<std::uint64_t>(here);
     });
     if (entry.type != type_number(item) || !same_shape) {
-      refuse("its " + item.label() + " (at byte " + std::to_string(entry.offset) + ") is " + describe_entry(entry) +
-             ", here " + describe(item.tensor));
+      refuse("its " + item.label() + " (at byte " + std::to_string(entry.offset) + ") is " +
+             describe_entry(entry) + ", here " + describe(item.tensor));
     }
   }
   if (!left.empty()) {
@@ -180,12 +185,14 @@ std::string read_optimizer_state(const CheckedFile& file, const torch::optim::Op
   const auto& entries = file.header().entries;
   const auto found = std::ranges::find(entries, EntryKind::optimizer, &CheckpointEntry::kind);
   if (found == entries.end()) {
-    throw_invalid_argument("checkpoint " + file.name() +
-                           " was saved without an optimizer; load it without one, or start the optimizer anew");
+    throw_invalid_argument(
+        "checkpoint " + file.name() +
+        " was saved without an optimizer; load it without one, or start the optimizer anew");
   }
   if (found->name != optimizer_kind(optimizer)) {
     throw_invalid_argument("checkpoint " + file.name() + " holds the state of an optimizer " + found->name +
-                           ", here it is " + optimizer_kind(optimizer) + "; use the same, or load the model alone");
+                           ", here it is " + optimizer_kind(optimizer) +
+                           "; use the same, or load the model alone");
   }
   std::string state(found->bytes, '\0');
   file.read(*found, std::as_writable_bytes(std::span(state)));
@@ -225,12 +232,13 @@ void save_checkpoint(const std::filesystem::path& path, const Group& group, cons
   });
 }
 
-CheckpointInfo load_checkpoint(const std::filesystem::path& path, const Group& group, const torch::nn::Module& module,
-                               torch::optim::Optimizer* optimizer) {
+CheckpointInfo load_checkpoint(const std::filesystem::path& path, const Group& group,
+                               const torch::nn::Module& module, torch::optim::Optimizer* optimizer) {
   const auto tensors = tensors_of(module);
   auto facts = facts_of(tensors);
   facts.push_back({"optimizer", optimizer == nullptr ? "none" : optimizer_kind(*optimizer)});
-  require_same_facts(group, facts, "Build the same model and optimizer on every rank before a checkpoint is loaded");
+  require_same_facts(group, facts,
+                     "Build the same model and optimizer on every rank before a checkpoint is loaded");
   for (const auto& item : tensors) require_host_array(item.tensor, item.label());
 
   std::optional<CheckedFile> file;

@@ -1,6 +1,6 @@
-// A job that dies goes on from its last checkpoint: model, optimizer and epoch in one file, written by rank 0 whole or
-// not at all, read by rank 0 and sent to the others, so that no shared file system is needed. The file's layout is in
-// docs/checkpoint_format.md.
+// A job that dies goes on from its last checkpoint: model, optimizer and epoch in one file, written by rank 0
+// whole or not at all, read by rank 0 and sent to the others, so that no shared file system is needed. The
+// file's layout is in docs/checkpoint_format.md.
 #pragma once
 
 #include <torch/torch.h>
@@ -35,14 +35,14 @@ const torch::nn::Module& module_of(const Model& model) {
 // What the templates below call. The optimizer may be null.
 void save_checkpoint(const std::filesystem::path& path, const Group& group, const torch::nn::Module& module,
                      const torch::optim::Optimizer* optimizer, const CheckpointInfo& info);
-CheckpointInfo load_checkpoint(const std::filesystem::path& path, const Group& group, const torch::nn::Module& module,
-                               torch::optim::Optimizer* optimizer);
+CheckpointInfo load_checkpoint(const std::filesystem::path& path, const Group& group,
+                               const torch::nn::Module& module, torch::optim::Optimizer* optimizer);
 
-/// Collective. Rank 0 writes parameters, buffers, the optimizer's state and `info` beside `path`, syncs and renames; a
-/// file that was there before is replaced, or stays as it was. Everybody returns when the file is in place.
-/// First it removes temporaries that a killed process has left there.
-/// Every rank throws the same Error if rank 0 fails: system (no folder, no permission, disk full), invalid_argument.
-/// Cost: the model is read twice (checksums) and written once; the ranks wait for rank 0, within the group's time-out.
+/// Collective. Rank 0 writes parameters, buffers, the optimizer's state and `info` beside `path`, syncs and
+/// renames; a file that was there before is replaced, or stays as it was. Everybody returns when the file is
+/// in place. First it removes temporaries that a killed process has left there. Every rank throws the same
+/// Error if rank 0 fails: system (no folder, no permission, disk full), invalid_argument. Cost: the model is
+/// read twice (checksums) and written once; the ranks wait for rank 0, within the group's time-out.
 template <class Model>
 void save_checkpoint(const std::filesystem::path& path, const Group& group, const Model& model,
                      const torch::optim::Optimizer& optimizer, const CheckpointInfo& info = {}) {
@@ -55,12 +55,12 @@ void save_checkpoint(const std::filesystem::path& path, const Group& group, cons
   save_checkpoint(path, group, module_of(model), nullptr, info);
 }
 
-/// Collective. Rank 0 reads and checks all of the file before any tensor changes; then it is everybody's. Tensors are
-/// found by name. The optimizer also gets the options it had (learning rate, momentum, ...): set those that shall
-/// differ afterwards. Removes leftovers as save_checkpoint() does.
-/// Every rank throws the same Error, and no model has changed: system (no such file), corrupt_data (file, offset,
-/// expected, found), invalid_argument (a checkpoint of another model or optimizer: what differs first), unsupported (a
-/// later version), mismatch (the ranks' own models differ).
+/// Collective. Rank 0 reads and checks all of the file before any tensor changes; then it is everybody's.
+/// Tensors are found by name. The optimizer also gets the options it had (learning rate, momentum, ...): set
+/// those that shall differ afterwards. Removes leftovers as save_checkpoint() does. Every rank throws the
+/// same Error, and no model has changed: system (no such file), corrupt_data (file, offset, expected, found),
+/// invalid_argument (a checkpoint of another model or optimizer: what differs first), unsupported (a later
+/// version), mismatch (the ranks' own models differ).
 template <class Model>
 CheckpointInfo load_checkpoint(const std::filesystem::path& path, const Group& group, Model& model,
                                torch::optim::Optimizer& optimizer) {
@@ -72,8 +72,8 @@ CheckpointInfo load_checkpoint(const std::filesystem::path& path, const Group& g
   return load_checkpoint(path, group, module_of(model), nullptr);
 }
 
-/// Not collective; rank 0 does it, others return. Removes what a process that was killed while it saved this checkpoint
-/// has left beside it: for the start of a program that will save only later.
+/// Not collective; rank 0 does it, others return. Removes what a process that was killed while it saved this
+/// checkpoint has left beside it: for the start of a program that will save only later.
 void remove_checkpoint_leftovers(const std::filesystem::path& path, const Group& group);
 
 }  // namespace lockstep

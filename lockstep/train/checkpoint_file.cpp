@@ -54,13 +54,15 @@ void remove_if_left_behind(const std::filesystem::path& file) {
 
 CheckpointWriter::CheckpointWriter(std::filesystem::path path) : path_(std::move(path)) {
   std::error_code ignored;
-  if (path_.empty() || !path_.has_filename()) throw_invalid_argument("a checkpoint needs a file name, found \"" + path_.string() + "\"");
+  if (path_.empty() || !path_.has_filename())
+    throw_invalid_argument("a checkpoint needs a file name, found \"" + path_.string() + "\"");
   if (!std::filesystem::is_directory(folder_of(path_), ignored)) {
     throw Error(ErrorCode::system, "cannot write checkpoint " + path_.string() + ": there is no folder " +
                                        folder_of(path_).string() + "; make it first");
   }
   if (std::filesystem::is_directory(path_, ignored)) {
-    throw Error(ErrorCode::system, "cannot write checkpoint " + path_.string() + ": it is a folder; name a file in it");
+    throw Error(ErrorCode::system,
+                "cannot write checkpoint " + path_.string() + ": it is a folder; name a file in it");
   }
   while (!fd_) {
     temporary_ = path_.string() + unique_suffix();
@@ -103,7 +105,8 @@ void CheckpointWriter::commit() {
 }
 
 CheckpointReader::CheckpointReader(const std::filesystem::path& path) : path_(path) {
-  fd_.reset(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));  // non-blocking: a FIFO must not be waited for
+  fd_.reset(::open(path.c_str(),
+                   O_RDONLY | O_NONBLOCK | O_CLOEXEC));  // non-blocking: a FIFO must not be waited for
   if (!fd_) throw_system("cannot open checkpoint " + path.string());
   struct stat status {};
   if (::fstat(fd_.get(), &status) != 0) throw_system("cannot read checkpoint " + path.string());

@@ -1,8 +1,9 @@
-// Writing a checkpoint may be killed at any moment, and what was there before must survive it. So the bytes go into a
-// file of their own beside the checkpoint, reach the disk, and only then take its name: a reader finds the old file or
-// the new one, whole.
+// Writing a checkpoint may be killed at any moment, and what was there before must survive it. So the bytes
+// go into a file of their own beside the checkpoint, reach the disk, and only then take its name: a reader
+// finds the old file or the new one, whole.
 //
-//   model.ckpt.tmp-8121-5f3a9c01     open, locked (flock) -> written -> synced -> renamed to model.ckpt -> folder synced
+//   model.ckpt.tmp-8121-5f3a9c01     open, locked (flock) -> written -> synced -> renamed to model.ckpt ->
+//   folder synced
 //
 // The lock goes with its process: a temporary that can be locked was left behind by one that is gone.
 #pragma once
@@ -57,8 +58,8 @@ class CheckpointReader {
   std::uint64_t size_ = 0;
 };
 
-/// Removes the temporaries that processes which are gone have left beside the checkpoint `path`. Never throws: what
-/// cannot be removed stays.
+/// Removes the temporaries that processes which are gone have left beside the checkpoint `path`. Never
+/// throws: what cannot be removed stays.
 void remove_leftovers(const std::filesystem::path& path) noexcept;
 
 }  // namespace lockstep

@@ -33,8 +33,9 @@ class Writer {
   void raw(std::span<const std::byte> bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
   void text(const std::string& text, const char* what) {
     if (text.size() > max_text_bytes) {
-      throw_invalid_argument(std::string("a checkpoint cannot hold ") + what + " of " + std::to_string(text.size()) +
-                             " bytes; at most " + std::to_string(max_text_bytes));
+      throw_invalid_argument(std::string("a checkpoint cannot hold ") + what + " of " +
+                             std::to_string(text.size()) + " bytes; at most " +
+                             std::to_string(max_text_bytes));
     }
     number(static_cast<std::uint32_t>(text.size()));
     raw(std::as_bytes(std::span(text)));
@@ -57,7 +58,8 @@ class Reader {
   }
   std::string text(const char* what) {
     const auto length = number<std::uint32_t>(what);
-    if (length > max_text_bytes) corrupt(what + std::string(" of at most 1 MiB"), std::to_string(length) + " bytes");
+    if (length > max_text_bytes)
+      corrupt(what + std::string(" of at most 1 MiB"), std::to_string(length) + " bytes");
     const auto bytes = take(length, what);
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
@@ -135,7 +137,8 @@ std::optional<std::uint64_t> bytes_of(const CheckpointEntry& entry) {
 CheckpointEntry read_entry(Reader& in, std::uint64_t offset, std::uint64_t file_bytes) {
   CheckpointEntry entry;
   const auto kind = in.number<std::uint8_t>("an entry's kind");
-  if (kind > static_cast<std::uint8_t>(EntryKind::optimizer)) in.corrupt("a kind of 0 to 2", std::to_string(kind));
+  if (kind > static_cast<std::uint8_t>(EntryKind::optimizer))
+    in.corrupt("a kind of 0 to 2", std::to_string(kind));
   entry.kind = static_cast<EntryKind>(kind);
   entry.type = in.number<std::uint8_t>("an entry's type");
   const auto dimensions = in.number<std::uint16_t>("a number of dimensions");
@@ -146,7 +149,8 @@ CheckpointEntry read_entry(Reader& in, std::uint64_t offset, std::uint64_t file_
   entry.bytes = in.number<std::uint64_t>("a length");
   std::ranges::copy(in.take(entry.checksum.size(), "a checksum"), entry.checksum.begin());
   if (bytes_of(entry) != entry.bytes) {
-    in.corrupt(entry.label() + " to be as long as its type and shape say", std::to_string(entry.bytes) + " bytes");
+    in.corrupt(entry.label() + " to be as long as its type and shape say",
+               std::to_string(entry.bytes) + " bytes");
   }
   if (entry.offset != offset || entry.offset > file_bytes || entry.bytes > file_bytes - entry.offset) {
     in.corrupt(entry.label() + " at byte " + std::to_string(offset) + " of " + std::to_string(file_bytes),
@@ -201,12 +205,14 @@ std::size_t header_bytes(std::span<const std::byte> start, std::uint64_t file_by
   if (const auto found = in.number<std::uint32_t>("a version"); found != version) {
     if (found == 0) throw_corrupt_checkpoint(file, version_at, "a version", "0");
     throw Error(ErrorCode::unsupported, std::string(file) + " is a checkpoint of format version " +
-                                            std::to_string(found) + "; this Lockstep reads version 1: use a newer one");
+                                            std::to_string(found) +
+                                            "; this Lockstep reads version 1: use a newer one");
   }
   in.number<std::uint32_t>("a number of entries");
   const auto bytes = in.number<std::uint64_t>("the header's length");
   if (bytes < checkpoint_fixed_bytes || bytes > checkpoint_max_header_bytes || bytes > file_bytes) {
-    throw_corrupt_checkpoint(file, 16, "a header that fits into the file's " + std::to_string(file_bytes) + " bytes",
+    throw_corrupt_checkpoint(file, 16,
+                             "a header that fits into the file's " + std::to_string(file_bytes) + " bytes",
                              "one of " + std::to_string(bytes));
   }
   return static_cast<std::size_t>(bytes);
@@ -239,16 +245,17 @@ CheckpointHeader decode(std::span<const std::byte> bytes, std::uint64_t file_byt
     const auto& entry = header.entries.emplace_back(read_entry(in, aligned(end), file_bytes));
     end = entry.offset + entry.bytes;
   }
-  if (in.at() != bytes.size()) in.corrupt("the header's end", std::to_string(bytes.size() - in.at()) + " bytes more");
+  if (in.at() != bytes.size())
+    in.corrupt("the header's end", std::to_string(bytes.size() - in.at()) + " bytes more");
   if (end != file_bytes) throw_corrupt_checkpoint(file, end, "the end of the file", "more of it");
   return header;
 }
 
 void throw_corrupt_checkpoint(std::string_view file, std::uint64_t offset, const std::string& expected,
                               const std::string& found) {
-  throw Error(ErrorCode::corrupt_data, "checkpoint " + std::string(file) + ": at byte " + std::to_string(offset) +
-                                           " expected " + expected + ", found " + found +
-                                           "; the file is damaged or no checkpoint: use another one");
+  throw Error(ErrorCode::corrupt_data, "checkpoint " + std::string(file) + ": at byte " +
+                                           std::to_string(offset) + " expected " + expected + ", found " +
+                                           found + "; the file is damaged or no checkpoint: use another one");
 }
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
-// The bytes of a checkpoint file: see docs/checkpoint_format.md for the layout, which is final. Here it is as a
-// value, encoded and decoded without touching a file or a tensor. What is decoded comes from outside: every length
-// is checked against what is there before it is used.
+// The bytes of a checkpoint file: see docs/checkpoint_format.md for the layout, which is final. Here it is as
+// a value, encoded and decoded without touching a file or a tensor. What is decoded comes from outside: every
+// length is checked against what is there before it is used.
 #pragma once
 
 #include <cstddef>
@@ -52,17 +52,18 @@ std::vector<std::byte> encode(CheckpointHeader& header);
 /// The header's bytes with the offsets and lengths that it has, whatever they are. encode() does this last.
 std::vector<std::byte> encode_as_it_is(const CheckpointHeader& header);
 
-/// How long the header is, from the file's first bytes (`start`: checkpoint_fixed_bytes of them, or all there are).
-/// `file_bytes` is the file's true size, `file` its name in messages. The result is at most file_bytes and
-/// checkpoint_max_header_bytes. Throws Error: corrupt_data; unsupported, if it is of a later version.
+/// How long the header is, from the file's first bytes (`start`: checkpoint_fixed_bytes of them, or all there
+/// are). `file_bytes` is the file's true size, `file` its name in messages. The result is at most file_bytes
+/// and checkpoint_max_header_bytes. Throws Error: corrupt_data; unsupported, if it is of a later version.
 std::size_t header_bytes(std::span<const std::byte> start, std::uint64_t file_bytes, std::string_view file);
 
-/// `bytes` are header_bytes() many. What it returns is consistent: entries lie one after the other inside the file, and
-/// each is as long as its type and shape say. Throws Error{corrupt_data} with file, offset, expected and found.
+/// `bytes` are header_bytes() many. What it returns is consistent: entries lie one after the other inside the
+/// file, and each is as long as its type and shape say. Throws Error{corrupt_data} with file, offset,
+/// expected and found.
 CheckpointHeader decode(std::span<const std::byte> bytes, std::uint64_t file_bytes, std::string_view file);
 
 /// Throws Error{corrupt_data}: "<file>: at byte <offset> expected <expected>, found <found>; ...".
-[[noreturn]] void throw_corrupt_checkpoint(std::string_view file, std::uint64_t offset, const std::string& expected,
-                                           const std::string& found);
+[[noreturn]] void throw_corrupt_checkpoint(std::string_view file, std::uint64_t offset,
+                                           const std::string& expected, const std::string& found);
 
 }  // namespace lockstep

@@ -15,10 +15,13 @@ using testing::HasSubstr;
 
 CheckpointHeader sample() {
   CheckpointHeader header{.epoch = 7, .metadata = {{"note", "a \0 b"}, {"", ""}}, .entries = {}};
-  header.entries.push_back({.kind = EntryKind::parameter, .type = 5, .name = "fc.weight", .shape = {2, 3}, .bytes = 24});
+  header.entries.push_back(
+      {.kind = EntryKind::parameter, .type = 5, .name = "fc.weight", .shape = {2, 3}, .bytes = 24});
   header.entries.push_back({.kind = EntryKind::buffer, .type = 2, .name = "count", .shape = {}, .bytes = 8});
-  header.entries.push_back({.kind = EntryKind::buffer, .type = 5, .name = "none", .shape = {0, 4}, .bytes = 0});
-  header.entries.push_back({.kind = EntryKind::optimizer, .type = 0, .name = "SGD", .shape = {100}, .bytes = 100});
+  header.entries.push_back(
+      {.kind = EntryKind::buffer, .type = 5, .name = "none", .shape = {0, 4}, .bytes = 0});
+  header.entries.push_back(
+      {.kind = EntryKind::optimizer, .type = 0, .name = "SGD", .shape = {100}, .bytes = 100});
   header.entries[0].checksum.fill(std::byte{0x5a});
   return header;
 }
@@ -65,20 +68,20 @@ TEST(CheckpointFormat, IsWhatTheDocumentSays) {
     return value;
   };
   EXPECT_EQ(std::memcmp(bytes.data(), "\x89LSCK\r\n\x1a", 8), 0);
-  EXPECT_EQ(number(8, 4), 1U);              // version
-  EXPECT_EQ(number(12, 4), 1U);             // entries
-  EXPECT_EQ(number(16, 8), bytes.size());   // header
-  EXPECT_EQ(number(24, 8), 192U + 16);      // file
-  EXPECT_EQ(number(32, 8), 3U);             // epoch
-  EXPECT_EQ(number(40, 4), 0U);             // metadata
-  EXPECT_EQ(number(80, 1), 1U);             // buffer
-  EXPECT_EQ(number(81, 1), 6U);             // f64
-  EXPECT_EQ(number(82, 2), 1U);             // dimensions
-  EXPECT_EQ(number(84, 4), 1U);             // the name's length
+  EXPECT_EQ(number(8, 4), 1U);             // version
+  EXPECT_EQ(number(12, 4), 1U);            // entries
+  EXPECT_EQ(number(16, 8), bytes.size());  // header
+  EXPECT_EQ(number(24, 8), 192U + 16);     // file
+  EXPECT_EQ(number(32, 8), 3U);            // epoch
+  EXPECT_EQ(number(40, 4), 0U);            // metadata
+  EXPECT_EQ(number(80, 1), 1U);            // buffer
+  EXPECT_EQ(number(81, 1), 6U);            // f64
+  EXPECT_EQ(number(82, 2), 1U);            // dimensions
+  EXPECT_EQ(number(84, 4), 1U);            // the name's length
   EXPECT_EQ(number(88, 1), std::uint64_t{'x'});
-  EXPECT_EQ(number(89, 8), 2U);             // size
-  EXPECT_EQ(number(97, 8), 192U);           // offset
-  EXPECT_EQ(number(105, 8), 16U);           // bytes
+  EXPECT_EQ(number(89, 8), 2U);    // size
+  EXPECT_EQ(number(97, 8), 192U);  // offset
+  EXPECT_EQ(number(105, 8), 16U);  // bytes
 }
 
 TEST(CheckpointFormat, RefusesAHeaderWithAnyByteChanged) {
@@ -103,7 +106,8 @@ TEST(CheckpointFormat, RefusesAHeaderThatIsCutAnywhere) {
 }
 
 TEST(CheckpointFormat, SaysWhatAFileIsThatIsNone) {
-  EXPECT_THAT(refusal({}, 0), HasSubstr("at byte 0 expected the first bytes of a Lockstep checkpoint, found an empty file"));
+  EXPECT_THAT(refusal({}, 0),
+              HasSubstr("at byte 0 expected the first bytes of a Lockstep checkpoint, found an empty file"));
   EXPECT_THAT(refusal(std::vector<std::byte>(500), 500), HasSubstr("found other ones"));
 }
 
@@ -111,7 +115,8 @@ TEST(CheckpointFormat, SaysThatALaterVersionIsNotDamage) {
   auto header = sample();
   auto bytes = encode(header);
   bytes[8] = std::byte{2};
-  EXPECT_THAT(refusal(bytes, header.file_bytes), HasSubstr("unsupported: model.ckpt is a checkpoint of format version 2"));
+  EXPECT_THAT(refusal(bytes, header.file_bytes),
+              HasSubstr("unsupported: model.ckpt is a checkpoint of format version 2"));
 }
 
 /// A header that is what its checksum says, but lies.
@@ -126,12 +131,22 @@ std::string refusal_of_lie(const std::function<void(CheckpointEntry&)>& lie) {
 }
 
 TEST(CheckpointFormat, RefusesEntriesThatLieAboutTheirPlace) {
-  EXPECT_THAT(refusal_of_lie([](auto& entry) { entry.offset += 64; }), HasSubstr("expected parameter fc.weight at byte"));
-  EXPECT_THAT(refusal_of_lie([](auto& entry) { entry.offset = ~std::uint64_t{0} - 3; }), HasSubstr("expected parameter fc.weight at byte"));
-  EXPECT_THAT(refusal_of_lie([](auto& entry) { entry.bytes = 23; }), HasSubstr("as long as its type and shape say"));
-  EXPECT_THAT(refusal_of_lie([](auto& entry) { entry.shape = {~std::uint64_t{0}, 3}; }), HasSubstr("as long as its type and shape say"));
-  EXPECT_THAT(refusal_of_lie([](auto& entry) { entry.type = 12; }), HasSubstr("as long as its type and shape say"));
-  EXPECT_THAT(refusal_of_lie([](auto& entry) { entry.shape = {1U << 20, 1U << 20}; entry.bytes = std::uint64_t{1} << 42; }),
+  EXPECT_THAT(refusal_of_lie([](auto& entry) { entry.offset += 64; }),
+              HasSubstr("expected parameter fc.weight at byte"));
+  EXPECT_THAT(refusal_of_lie([](auto& entry) { entry.offset = ~std::uint64_t{0} - 3; }),
+              HasSubstr("expected parameter fc.weight at byte"));
+  EXPECT_THAT(refusal_of_lie([](auto& entry) { entry.bytes = 23; }),
+              HasSubstr("as long as its type and shape say"));
+  EXPECT_THAT(refusal_of_lie([](auto& entry) {
+                entry.shape = {~std::uint64_t{0}, 3};
+              }),
+              HasSubstr("as long as its type and shape say"));
+  EXPECT_THAT(refusal_of_lie([](auto& entry) { entry.type = 12; }),
+              HasSubstr("as long as its type and shape say"));
+  EXPECT_THAT(refusal_of_lie([](auto& entry) {
+                entry.shape = {1U << 20, 1U << 20};
+                entry.bytes = std::uint64_t{1} << 42;
+              }),
               HasSubstr("bytes at byte"));
 }
 

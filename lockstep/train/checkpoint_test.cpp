@@ -102,46 +102,54 @@ TEST_F(CheckpointTest, LetsTrainingGoOnAsIfItHadNeverStopped) {
   for (const bool adam : {false, true}) {
     const auto make = [&](Net& net) -> std::unique_ptr<torch::optim::Optimizer> {
       if (adam) return std::make_unique<torch::optim::Adam>(net->parameters(), 0.01);
-      return std::make_unique<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
+      return std::make_unique<torch::optim::SGD>(net->parameters(),
+                                                 torch::optim::SGDOptions(0.01).momentum(0.9));
     };
     std::vector<torch::Tensor> whole, resumed;
-    EXPECT_EQ(test::failures(2, [&](const Group& group) {
-      Net net;
-      const auto optimizer = make(net);
-      DistributedDataParallel ddp(net, group);
-      train(ddp, *optimizer, group, 0, 2);
-      save_checkpoint(path_, group, ddp, *optimizer, {.epoch = 2, .metadata = {}});
-      train(ddp, *optimizer, group, 2, 4);
-      if (group.rank() == 0) whole = copy_of(*net);  // buffers of the others are their own
-    }), "");
-    EXPECT_EQ(test::failures(2, [&](const Group& group) {
-      Net net;
-      const auto optimizer = make(net);
-      DistributedDataParallel ddp(net, group);
-      train(ddp, *optimizer, group, 7, 8);  // what was there before goes
-      EXPECT_EQ(load_checkpoint(path_, group, ddp, *optimizer).epoch, 2U);
-      train(ddp, *optimizer, group, 2, 4);
-      if (group.rank() == 0) resumed = copy_of(*net);
-    }), "");
+    EXPECT_EQ(test::failures(2,
+                             [&](const Group& group) {
+                               Net net;
+                               const auto optimizer = make(net);
+                               DistributedDataParallel ddp(net, group);
+                               train(ddp, *optimizer, group, 0, 2);
+                               save_checkpoint(path_, group, ddp, *optimizer, {.epoch = 2, .metadata = {}});
+                               train(ddp, *optimizer, group, 2, 4);
+                               if (group.rank() == 0)
+                                 whole = copy_of(*net);  // buffers of the others are their own
+                             }),
+              "");
+    EXPECT_EQ(test::failures(2,
+                             [&](const Group& group) {
+                               Net net;
+                               const auto optimizer = make(net);
+                               DistributedDataParallel ddp(net, group);
+                               train(ddp, *optimizer, group, 7, 8);  // what was there before goes
+                               EXPECT_EQ(load_checkpoint(path_, group, ddp, *optimizer).epoch, 2U);
+                               train(ddp, *optimizer, group, 2, 4);
+                               if (group.rank() == 0) resumed = copy_of(*net);
+                             }),
+              "");
     EXPECT_TRUE(same(whole, resumed)) << (adam ? "Adam" : "SGD");
   }
 }
 
 TEST_F(CheckpointTest, GivesEverybodyWhatRank0Reads) {
-  EXPECT_EQ(test::failures(3, [&](const Group& group) {
-    Net net;
-    torch::optim::Adam adam(net->parameters(), 0.01 * (group.rank() + 1));
-    const auto path = group.rank() == 0 ? path_ : fs::path("/nobody/else/needs/it");
-    save_checkpoint(path, group, net, adam, {.epoch = 4, .metadata = {{"a", "b"}}});
-    const auto before = copy_of(*net);
-    Net other;
-    torch::optim::Adam other_adam(other->parameters(), 1);
-    const auto info = load_checkpoint(path, group, other, other_adam);
-    EXPECT_EQ(info.epoch, 4U);
-    EXPECT_EQ(info.metadata.at("a"), "b");
-    EXPECT_DOUBLE_EQ(other_adam.param_groups()[0].options().get_lr(), 0.01);
-    EXPECT_TRUE(group.rank() != 0 || same(before, copy_of(*other)));
-  }), "");
+  EXPECT_EQ(test::failures(3,
+                           [&](const Group& group) {
+                             Net net;
+                             torch::optim::Adam adam(net->parameters(), 0.01 * (group.rank() + 1));
+                             const auto path = group.rank() == 0 ? path_ : fs::path("/nobody/else/needs/it");
+                             save_checkpoint(path, group, net, adam, {.epoch = 4, .metadata = {{"a", "b"}}});
+                             const auto before = copy_of(*net);
+                             Net other;
+                             torch::optim::Adam other_adam(other->parameters(), 1);
+                             const auto info = load_checkpoint(path, group, other, other_adam);
+                             EXPECT_EQ(info.epoch, 4U);
+                             EXPECT_EQ(info.metadata.at("a"), "b");
+                             EXPECT_DOUBLE_EQ(other_adam.param_groups()[0].options().get_lr(), 0.01);
+                             EXPECT_TRUE(group.rank() != 0 || same(before, copy_of(*other)));
+                           }),
+            "");
 }
 
 TEST_F(CheckpointTest, KeepsTensorsThatAreNotContiguousAndOfAnyType) {
@@ -184,7 +192,9 @@ TEST_F(CheckpointTest, IsRefusedCutAnywhereAndChangesNothing) {
   const auto before = copy_of(*other);
   for (std::size_t length = 0; length < whole.size(); ++length) {
     write(whole.substr(0, length));
-    EXPECT_THAT(refusal_to_load(other), HasSubstr("corrupt_data: checkpoint " + path_.string() + ": at byte ")) << length;
+    EXPECT_THAT(refusal_to_load(other),
+                HasSubstr("corrupt_data: checkpoint " + path_.string() + ": at byte "))
+        << length;
   }
   write(whole + "x");
   EXPECT_THAT(refusal_to_load(other), HasSubstr("corrupt_data"));
@@ -197,8 +207,10 @@ TEST_F(CheckpointTest, NamesTheFirstDifferenceToAnotherModel) {
   Net narrow(5), wide(6);
   const auto before = copy_of(*wide);
   save_checkpoint(path_, Group(), narrow);
-  EXPECT_THAT(refusal_to_load(wide), testing::AllOf(HasSubstr("invalid_argument: checkpoint " + path_.string() + " is of another model: its parameter first.weight (at byte "),
-                                                    HasSubstr(") is f32 [5, 4], here f32 [6, 4]")));
+  EXPECT_THAT(refusal_to_load(wide),
+              testing::AllOf(HasSubstr("invalid_argument: checkpoint " + path_.string() +
+                                       " is of another model: its parameter first.weight (at byte "),
+                             HasSubstr(") is f32 [5, 4], here f32 [6, 4]")));
   EXPECT_TRUE(same(before, copy_of(*wide)));
   Linear linear(4, 5);
   save_checkpoint(path_, Group(), linear);
@@ -242,7 +254,8 @@ TEST_F(CheckpointTest, FailsOnAllRanksAlike) {
   });
   for (const auto& ending : endings) {
     EXPECT_EQ(ending.code, ErrorCode::system);
-    EXPECT_THAT(ending.text, HasSubstr("there is no folder " + (folder_ / "absent").string() + "; make it first"));
+    EXPECT_THAT(ending.text,
+                HasSubstr("there is no folder " + (folder_ / "absent").string() + "; make it first"));
   }
   const auto different = test::run_ranks(2, [&](const Group& group) {
     Net net(group.rank() + 3);
@@ -288,7 +301,8 @@ TEST_F(CheckpointTest, RemovesWhatKilledWritersOfThisCheckpointLeft) {
   ASSERT_EQ(::flock(lives.get(), LOCK_EX), 0);
   left();
   save_checkpoint(path_, Group(), net);
-  const std::vector<std::string> rest = {"model.ckpt", "model.ckpt.tmp-77-aa", "model.ckpt.tmp-notes", "other.ckpt.tmp-123-00ab12cd"};
+  const std::vector<std::string> rest = {"model.ckpt", "model.ckpt.tmp-77-aa", "model.ckpt.tmp-notes",
+                                         "other.ckpt.tmp-123-00ab12cd"};
   expect_gone(rest);
   left();
   load_checkpoint(path_, Group(), net);

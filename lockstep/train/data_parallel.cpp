@@ -13,8 +13,9 @@ void require_averageable(const NamedTensor& item) {
   require_host_array(item.tensor, item.label());
   if (!item.is_parameter || !item.tensor.requires_grad()) return;
   if (item.tensor.is_floating_point() && reducible_dtype(item.tensor.scalar_type())) return;
-  throw Error(ErrorCode::unsupported, item.label() + " is " + describe(item.tensor) +
-                                          "; only gradients of type f16, bf16, f32 and f64 have an average here");
+  throw Error(ErrorCode::unsupported,
+              item.label() + " is " + describe(item.tensor) +
+                  "; only gradients of type f16, bf16, f32 and f64 have an average here");
 }
 
 /// Each parameter once: one that is registered under two names has one gradient.
@@ -31,7 +32,8 @@ std::vector<NamedTensor> distinct_parameters(const std::vector<NamedTensor>& ten
 }  // namespace
 
 std::shared_ptr<GradientHooks> synchronise(const torch::nn::Module& module, const Group& group,
-                                           const DataParallelOptions& options, const DataParallelSeams& seams) {
+                                           const DataParallelOptions& options,
+                                           const DataParallelSeams& seams) {
   const auto tensors = tensors_of(module);
   auto facts = facts_of(tensors);
   facts.push_back({"option first_bucket_bytes", std::to_string(options.first_bucket_bytes)});

@@ -1,6 +1,6 @@
-// Trains one model on all ranks of a group: each holds a replica and computes the gradients of its own share of a
-// batch; the average of these is the gradient of the whole batch. The average is computed while backward runs, so
-// that most of the communication costs no time.
+// Trains one model on all ranks of a group: each holds a replica and computes the gradients of its own share
+// of a batch; the average of these is the gradient of the whole batch. The average is computed while backward
+// runs, so that most of the communication costs no time.
 #pragma once
 
 #include <torch/torch.h>
@@ -17,8 +17,8 @@
 namespace lockstep {
 
 struct DataParallelOptions {
-  /// Gradients are averaged in buckets; one is full when it holds at least so many bytes. Small buckets begin early,
-  /// large ones cost fewer waits. The same on all ranks.
+  /// Gradients are averaged in buckets; one is full when it holds at least so many bytes. Small buckets begin
+  /// early, large ones cost fewer waits. The same on all ranks.
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
   std::size_t bucket_cap_bytes = std::size_t{25} << 20;
 };
@@ -30,39 +30,46 @@ struct DataParallelSeams {
   bool copy_over_gradients = false;
 };
 
-/// Collective. What the class below does with its model: compares, broadcasts, sets hooks. Null in a group of one.
+/// Collective. What the class below does with its model: compares, broadcasts, sets hooks. Null in a group of
+/// one.
 std::shared_ptr<GradientHooks> synchronise(const torch::nn::Module& module, const Group& group,
-                                           const DataParallelOptions& options, const DataParallelSeams& seams);
+                                           const DataParallelOptions& options,
+                                           const DataParallelSeams& seams);
 
-/// Making one is collective: rank 0's parameters and buffers are everybody's afterwards. Then use it in place of the
-/// model for the forward: after `ddp(input)` in training mode with gradients on, the backward pass through the output
-/// leaves in every parameter's grad() the average over all ranks. The loss is a mean over the rank's samples, and all
-/// ranks have as many, if the result is to be that of one process with all samples.
+/// Making one is collective: rank 0's parameters and buffers are everybody's afterwards. Then use it in place
+/// of the model for the forward: after `ddp(input)` in training mode with gradients on, the backward pass
+/// through the output leaves in every parameter's grad() the average over all ranks. The loss is a mean over
+/// the rank's samples, and all ranks have as many, if the result is to be that of one process with all
+/// samples.
 ///
-/// - Forwards in eval mode or under NoGradGuard, and their backwards, do not communicate: one rank alone may evaluate.
-/// - Every rank runs the same number of such backward passes, and every trainable parameter takes part in each;
+/// - Forwards in eval mode or under NoGradGuard, and their backwards, do not communicate: one rank alone may
+/// evaluate.
+/// - Every rank runs the same number of such backward passes, and every trainable parameter takes part in
+/// each;
 ///   otherwise every rank throws, naming the parameters. Frozen parameters are left alone.
-/// - A gradient lies in a bucket that the next backward writes again: clone it to keep it. Both forms of zero_grad()
+/// - A gradient lies in a bucket that the next backward writes again: clone it to keep it. Both forms of
+/// zero_grad()
 ///   work. Without zero_grad() gradients add up: grad() is then the average of what the ranks' sums would be.
 /// - Convert (.to()), freeze and resize before wrapping; use the same module afterwards.
-/// - An exception that ends a backward pass early closes the group, because the others wait for this rank's gradients.
+/// - An exception that ends a backward pass early closes the group, because the others wait for this rank's
+/// gradients.
 /// - torch::autograd::grad() of the parameters gives this rank's own gradients, not the average.
 /// - In a group of one it is the model, and nothing else.
 ///
 /// Thread safety: as the module's; one backward pass at a time.
-/// Cost: a copy of the gradients per step (into shared memory), and what their all_reduce leaves uncovered; each step
-/// is in the group's record as a TrainingStepEvent.
+/// Cost: a copy of the gradients per step (into shared memory), and what their all_reduce leaves uncovered;
+/// each step is in the group's record as a TrainingStepEvent.
 template <class Module>
 class DistributedDataParallel {
  public:
-  /// Throws Error: mismatch if the ranks' models or options differ (which tensor, on which rank, how); unsupported if a
-  /// parameter or buffer is not in main memory, or a trainable parameter of a type that has no average;
-  /// invalid_argument if the model is wrapped already.
+  /// Throws Error: mismatch if the ranks' models or options differ (which tensor, on which rank, how);
+  /// unsupported if a parameter or buffer is not in main memory, or a trainable parameter of a type that has
+  /// no average; invalid_argument if the model is wrapped already.
   DistributedDataParallel(std::shared_ptr<Module> module, const Group& group,
-                                   const DataParallelOptions& options = {}, const DataParallelSeams& seams = {})
+                          const DataParallelOptions& options = {}, const DataParallelSeams& seams = {})
       : module_(std::move(module)), hooks_(synchronise(*module_, group, options, seams)) {}
   DistributedDataParallel(const torch::nn::ModuleHolder<Module>& module, const Group& group,
-                                   const DataParallelOptions& options = {}, const DataParallelSeams& seams = {})
+                          const DataParallelOptions& options = {}, const DataParallelSeams& seams = {})
       : DistributedDataParallel(module.ptr(), group, options, seams) {}
 
   DistributedDataParallel(DistributedDataParallel&&) noexcept = default;

@@ -6,7 +6,8 @@
 
 namespace lockstep {
 
-IdxDataset::IdxDataset(const std::filesystem::path& prefix, const IdxDatasetOptions& options) : scale_(options.scale) {
+IdxDataset::IdxDataset(const std::filesystem::path& prefix, const IdxDatasetOptions& options)
+    : scale_(options.scale) {
   const IdxPair pair = find_idx_pair(prefix);
   images_ = std::make_shared<const IdxFile>(pair.images);
   labels_ = std::make_shared<const IdxFile>(pair.labels);

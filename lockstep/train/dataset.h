@@ -1,5 +1,6 @@
-// Labelled images from IDX files (MNIST, Fashion-MNIST, the digits of script/make-digits) as a libtorch data set.
-// Images are read when they are asked for, so a rank reads its shard and no more; see lockstep/data/idx.h.
+// Labelled images from IDX files (MNIST, Fashion-MNIST, the digits of script/make-digits) as a libtorch data
+// set. Images are read when they are asked for, so a rank reads its shard and no more; see
+// lockstep/data/idx.h.
 #pragma once
 
 #include <torch/torch.h>
@@ -22,7 +23,8 @@ struct IdxDatasetOptions {
 class IdxDataset : public torch::data::datasets::Dataset<IdxDataset> {
  public:
   /// `prefix`: "digits/train" finds digits/train-images-idx3-ubyte and digits/train-labels-idx1-ubyte.
-  /// Throws Error: invalid_argument (which files were looked for), corrupt_data (file, offset, expected, found), system.
+  /// Throws Error: invalid_argument (which files were looked for), corrupt_data (file, offset, expected,
+  /// found), system.
   explicit IdxDataset(const std::filesystem::path& prefix, const IdxDatasetOptions& options = {});
 
   /// Image: f32 [1, H, W], or [C, H, W] where the file says so. Label: i64, a scalar.

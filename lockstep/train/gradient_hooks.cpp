@@ -29,8 +29,8 @@ struct GradientHooks::Accumulated : autograd::PostAccumulateGradHook {
   std::unique_ptr<autograd::PostAccumulateGradHook> before;
 };
 
-/// Lives in the engine's list of final callbacks. If the pass ends with an exception, the callback is destroyed
-/// without having been called.
+/// Lives in the engine's list of final callbacks. If the pass ends with an exception, the callback is
+/// destroyed without having been called.
 struct GradientHooks::Pass {
   explicit Pass(std::shared_ptr<GradientHooks> hooks) : hooks(std::move(hooks)) {}
   Pass(const Pass&) = delete;
@@ -42,14 +42,13 @@ struct GradientHooks::Pass {
 };
 
 GradientHooks::GradientHooks(std::unique_ptr<Reducer> reducer, Options options)
-    : reducer_(std::move(reducer)),
-      options_(std::move(options)),
-      early_(reducer_->parameters().size(), -1) {}
+    : reducer_(std::move(reducer)), options_(std::move(options)), early_(reducer_->parameters().size(), -1) {}
 
 std::shared_ptr<GradientHooks> GradientHooks::attach(std::unique_ptr<Reducer> reducer, Options options) {
   for (const auto& item : reducer->parameters()) {
     if (dynamic_cast<Accumulated*>(autograd::impl::post_acc_grad_hooks(item.tensor).get()) != nullptr) {
-      throw_invalid_argument("parameter " + item.name + " is in a DistributedDataParallel already; let that one end "
+      throw_invalid_argument("parameter " + item.name +
+                             " is in a DistributedDataParallel already; let that one end "
                              "before its model is wrapped again");
     }
   }
@@ -70,7 +69,8 @@ void GradientHooks::attach_to(std::size_t parameter) {
     return hooks ? hooks->new_gradient(parameter, gradient) : torch::Tensor();
   }));
   auto before = std::move(autograd::impl::post_acc_grad_hooks(tensor));
-  autograd::impl::set_post_acc_grad_hooks(tensor, std::make_unique<Accumulated>(weak, parameter, std::move(before)));
+  autograd::impl::set_post_acc_grad_hooks(tensor,
+                                          std::make_unique<Accumulated>(weak, parameter, std::move(before)));
 }
 
 void GradientHooks::detach_from(std::size_t parameter) {
@@ -87,10 +87,11 @@ void GradientHooks::detach_from(std::size_t parameter) {
 
 void GradientHooks::check_parameters() const {
   const auto refuse = [](const NamedTensor& item) {
-    throw_invalid_argument("parameter " + item.name + " is now " + describe(item.tensor) +
-                           (item.tensor.requires_grad() ? "" : " (frozen)") +
-                           "; that is not what DistributedDataParallel was made with: convert, resize, freeze and thaw "
-                           "first, then wrap the model");
+    throw_invalid_argument(
+        "parameter " + item.name + " is now " + describe(item.tensor) +
+        (item.tensor.requires_grad() ? "" : " (frozen)") +
+        "; that is not what DistributedDataParallel was made with: convert, resize, freeze and thaw "
+        "first, then wrap the model");
   };
   for (std::size_t i = 0; i < reducer_->parameters().size(); ++i) {
     if (!reducer_->fits(i)) refuse(reducer_->parameters()[i]);
@@ -114,7 +115,8 @@ void GradientHooks::begin_backward(std::uint64_t forward_ns) {
   partial_ = only != nullptr && !only->empty();
   expected_forward_ns_ = 0;
   auto pass = std::make_shared<Pass>(shared_from_this());
-  autograd::Engine::get_default_engine().queue_callback([pass] { std::exchange(pass->hooks, nullptr)->end_backward(); });
+  autograd::Engine::get_default_engine().queue_callback(
+      [pass] { std::exchange(pass->hooks, nullptr)->end_backward(); });
   reducer_->begin(forward_ns);
   const int now = autograd::get_current_graph_task_id();
   for (std::size_t i = 0; i < early_.size(); ++i) {
@@ -124,7 +126,8 @@ void GradientHooks::begin_backward(std::uint64_t forward_ns) {
 
 torch::Tensor GradientHooks::new_gradient(std::size_t parameter, const torch::Tensor& gradient) {
   if (!reducer_->under_way() && expected_forward_ns_ != 0) begin_backward(expected_forward_ns_);
-  const bool in_use = reducer_->parameters()[parameter].tensor.grad().defined() && !options_.copy_over_gradients;
+  const bool in_use =
+      reducer_->parameters()[parameter].tensor.grad().defined() && !options_.copy_over_gradients;
   // With create_graph the gradient itself is wanted: it has a history.
   if (!reducer_->under_way() || in_use || partial_ || torch::GradMode::is_enabled()) return {};
   return reducer_->place(parameter, gradient);

@@ -1,12 +1,13 @@
-// Autograd tells nobody that a gradient is ready, unless asked by hooks. These are the hooks: they bring every new
-// gradient into its bucket, tell the Reducer, and see to it that only a backward pass that belongs to a training
-// forward communicates.
+// Autograd tells nobody that a gradient is ready, unless asked by hooks. These are the hooks: they bring
+// every new gradient into its bucket, tell the Reducer, and see to it that only a backward pass that belongs
+// to a training forward communicates.
 //
 //   forward       output.register_hook          a backward that comes through this output is one to average
-//   backward      begin_backward()              from the output's hook; asks the engine to be called at the end
-//                 leaf hook of each parameter   copies the new gradient into the bucket, where grad() is undefined
-//                 post-accumulate hook          grad() is final: Reducer::add
-//                 the engine's final callback   Reducer::finalize
+//   backward      begin_backward()              from the output's hook; asks the engine to be called at the
+//   end
+//                 leaf hook of each parameter   copies the new gradient into the bucket, where grad() is
+//                 undefined post-accumulate hook          grad() is final: Reducer::add the engine's final
+//                 callback   Reducer::finalize
 #pragma once
 
 #include <torch/torch.h>
@@ -22,8 +23,9 @@ namespace lockstep {
 class GradientHooks : public std::enable_shared_from_this<GradientHooks> {
  public:
   struct Options {
-    std::vector<NamedTensor> frozen;   ///< parameters that must stay without a gradient
-    bool copy_over_gradients = false;  ///< breaks the accumulation of gradients: for tests that must see it noticed
+    std::vector<NamedTensor> frozen;  ///< parameters that must stay without a gradient
+    bool copy_over_gradients =
+        false;  ///< breaks the accumulation of gradients: for tests that must see it noticed
   };
 
   /// Sets the hooks. Throws invalid_argument if a parameter has such hooks already.
@@ -33,8 +35,8 @@ class GradientHooks : public std::enable_shared_from_this<GradientHooks> {
   /// Removes the hooks.
   ~GradientHooks();
 
-  /// Call before a forward whose backward is to be averaged. Throws invalid_argument if a parameter is no longer what
-  /// it was when the hooks were set: converted, resized, frozen or thawed.
+  /// Call before a forward whose backward is to be averaged. Throws invalid_argument if a parameter is no
+  /// longer what it was when the hooks were set: converted, resized, frozen or thawed.
   void check_parameters() const;
 
   /// A backward pass that comes through `output` is one to average. False if none can come through it.
@@ -58,7 +60,7 @@ class GradientHooks : public std::enable_shared_from_this<GradientHooks> {
   std::unique_ptr<Reducer> reducer_;
   Options options_;
   std::vector<unsigned> leaf_hooks_;  // per parameter
-  std::vector<int> early_;            // per parameter: the pass that accumulated it before any output was reached
+  std::vector<int> early_;  // per parameter: the pass that accumulated it before any output was reached
   std::uint64_t expected_forward_ns_ = 0;
   bool partial_ = false;  // autograd::grad() or backward() of some parameters only
 };

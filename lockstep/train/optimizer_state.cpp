@@ -50,8 +50,8 @@ std::string list(const std::vector<std::size_t>& sizes) {
 std::string optimizer_kind(const torch::optim::Optimizer& optimizer) {
   const char* const mangled = typeid(optimizer).name();
   int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(mangled, nullptr, nullptr, &status),
-                                                         &std::free);
+  const std::unique_ptr<char, decltype(&std::free)> name(
+      abi::__cxa_demangle(mangled, nullptr, nullptr, &status), &std::free);
   const std::string text = name ? name.get() : mangled;
   const auto colon = text.rfind("::");
   return colon == std::string::npos ? text : text.substr(colon + 2);
@@ -72,12 +72,14 @@ void require_fitting_state(const std::string& state, const torch::optim::Optimiz
     saved = group_sizes(state);
   } catch (const std::exception& error) {
     const std::string text = error.what();
-    throw Error(ErrorCode::corrupt_data, where + ": libtorch cannot read the optimizer's state: " + text.substr(0, text.find('\n')));
+    throw Error(ErrorCode::corrupt_data,
+                where + ": libtorch cannot read the optimizer's state: " + text.substr(0, text.find('\n')));
   }
   for (const auto& group : optimizer.param_groups()) here.push_back(group.params().size());
   if (saved == here) return;
-  throw_invalid_argument(where + " holds the state of an optimizer of " + list(saved) + " parameters, here it has " +
-                         list(here) + "; make it for the same parameters, in the same groups");
+  throw_invalid_argument(where + " holds the state of an optimizer of " + list(saved) +
+                         " parameters, here it has " + list(here) +
+                         "; make it for the same parameters, in the same groups");
 }
 
 void restore_optimizer(torch::optim::Optimizer& optimizer, const std::string& state) {

@@ -12,7 +12,9 @@
 namespace lockstep {
 
 template <class T>
-concept TupleLike = requires { std::tuple_size<T>::value; };
+concept TupleLike = requires {
+  std::tuple_size<T>::value;
+};
 
 template <class T>
 inline constexpr bool is_optional = false;

@@ -14,8 +14,8 @@ namespace {
 std::vector<BucketPlan> plan_for(const std::vector<NamedTensor>& parameters, const BucketLimits& limits) {
   std::vector<GradientSize> sizes;
   for (const auto& item : parameters) {
-    sizes.push_back({static_cast<std::size_t>(item.tensor.numel()),
-                     reducible_dtype(item.tensor.scalar_type()).value()});
+    sizes.push_back(
+        {static_cast<std::size_t>(item.tensor.numel()), reducible_dtype(item.tensor.scalar_type()).value()});
   }
   return plan_buckets(sizes, limits);
 }
@@ -25,7 +25,8 @@ torch::Tensor make_slot(const Bucket& bucket, const BucketPlan::Slot& slot, cons
   const auto keep_alive = [memory = bucket.keep_alive()](void*) {};
   void* const data = bucket.slot_data(slot);
   if (like.is_non_overlapping_and_dense()) {
-    return torch::from_blob(data, like.sizes(), like.strides(), keep_alive, like.options().requires_grad(false));
+    return torch::from_blob(data, like.sizes(), like.strides(), keep_alive,
+                            like.options().requires_grad(false));
   }
   return torch::from_blob(data, like.sizes(), keep_alive, like.options().requires_grad(false));
 }
@@ -50,7 +51,8 @@ Work average_bucket(const Group& group, const Bucket& bucket, std::size_t) {
   return all_reduce_bytes(group, bucket.bytes(), bucket.plan().dtype, ReduceOp::average);
 }
 
-Reducer::Reducer(Group group, std::vector<NamedTensor> parameters, const BucketLimits& limits, ReduceBucket reduce)
+Reducer::Reducer(Group group, std::vector<NamedTensor> parameters, const BucketLimits& limits,
+                 ReduceBucket reduce)
     : group_(std::move(group)),
       parameters_(std::move(parameters)),
       reduce_(std::move(reduce)),
@@ -108,14 +110,17 @@ void Reducer::begin(std::uint64_t forward_ns) {
 bool Reducer::lies_in_slot(std::size_t parameter) const {
   const torch::Tensor& gradient = parameters_[parameter].tensor.grad();
   const torch::Tensor& slot = slots_[parameter];
-  return gradient.defined() && gradient.layout() == torch::kStrided && gradient.data_ptr() == slot.data_ptr() &&
-         gradient.dtype() == slot.dtype() && gradient.sizes() == slot.sizes() && gradient.strides() == slot.strides();
+  return gradient.defined() && gradient.layout() == torch::kStrided &&
+         gradient.data_ptr() == slot.data_ptr() && gradient.dtype() == slot.dtype() &&
+         gradient.sizes() == slot.sizes() && gradient.strides() == slot.strides();
 }
 
 torch::Tensor Reducer::place(std::size_t parameter, const torch::Tensor& gradient) {
   const std::uint64_t begin = trace::now_ns();
   const torch::Tensor& slot = slots_[parameter];
-  if (gradient.layout() != torch::kStrided || gradient.dtype() != slot.dtype() || gradient.sizes() != slot.sizes()) return {};
+  if (gradient.layout() != torch::kStrided || gradient.dtype() != slot.dtype() ||
+      gradient.sizes() != slot.sizes())
+    return {};
   slot.copy_(gradient);
   torch::Tensor placed = slot.detach();
   step_.exposed_work_ns += trace::now_ns() - begin;
@@ -131,9 +136,10 @@ void Reducer::collect(std::size_t parameter) {
                            " away before it was averaged; update parameters after backward() only");
   }
   if (gradient.layout() != torch::kStrided) {
-    throw Error(ErrorCode::unsupported, "the gradient of parameter " + name + " is " + describe(gradient) +
-                                            "; DistributedDataParallel averages dense gradients: switch sparse "
-                                            "gradients off in its module (EmbeddingOptions.sparse(false))");
+    throw Error(ErrorCode::unsupported,
+                "the gradient of parameter " + name + " is " + describe(gradient) +
+                    "; DistributedDataParallel averages dense gradients: switch sparse "
+                    "gradients off in its module (EmbeddingOptions.sparse(false))");
   } else {
     slots_[parameter].copy_(gradient);
   }
@@ -143,9 +149,10 @@ void Reducer::add(std::size_t parameter) {
   const std::uint64_t begin = trace::now_ns();
   const torch::NoGradGuard no_grad;
   if (ready_[parameter] != 0) {
-    throw_invalid_argument("parameter " + parameters_[parameter].name +
-                           " got its gradient twice in one backward pass; a module whose parts are checkpointed may "
-                           "use each parameter in one part only");
+    throw_invalid_argument(
+        "parameter " + parameters_[parameter].name +
+        " got its gradient twice in one backward pass; a module whose parts are checkpointed may "
+        "use each parameter in one part only");
   }
   collect(parameter);
   ready_[parameter] = 1;
@@ -243,11 +250,12 @@ void Reducer::throw_missing() const {
     texts += (texts.empty() ? "" : "; ") + std::string("on rank ") + std::to_string(rank) + " parameter " +
              parameters_[first].name + (missing > 1 ? " and " + std::to_string(missing - 1) + " more" : "");
   }
-  throw Error(same ? ErrorCode::invalid_argument : ErrorCode::mismatch,
-              "backward #" + std::to_string(steps_) + " left parameters without a gradient: " + texts +
-                  ". Every trainable parameter must take part in every forward, on every rank; freeze those that do "
-                  "not (requires_grad_(false)) before the model is wrapped",
-              culprits == 1 ? culprit : std::nullopt);
+  throw Error(
+      same ? ErrorCode::invalid_argument : ErrorCode::mismatch,
+      "backward #" + std::to_string(steps_) + " left parameters without a gradient: " + texts +
+          ". Every trainable parameter must take part in every forward, on every rank; freeze those that do "
+          "not (requires_grad_(false)) before the model is wrapped",
+      culprits == 1 ? culprit : std::nullopt);
 }
 
 void Reducer::abandon() noexcept {

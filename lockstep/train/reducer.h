@@ -1,6 +1,6 @@
-// Every rank has gradients of its own; the optimizer needs their average. The Reducer is told which gradients are
-// ready, averages them bucket by bucket while backward still produces others, and in the end has the average in
-// every parameter's grad(). It knows nothing of hooks: see gradient_hooks.h for who calls it.
+// Every rank has gradients of its own; the optimizer needs their average. The Reducer is told which gradients
+// are ready, averages them bucket by bucket while backward still produces others, and in the end has the
+// average in every parameter's grad(). It knows nothing of hooks: see gradient_hooks.h for who calls it.
 //
 // Thread safety: none; all calls come from the thread that runs backward.
 #pragma once
@@ -24,7 +24,8 @@ Work average_bucket(const Group& group, const Bucket& bucket, std::size_t number
 
 class Reducer {
  public:
-  /// `parameters` are trainable, in main memory, of a type that has an average, and alike on all ranks, none twice.
+  /// `parameters` are trainable, in main memory, of a type that has an average, and alike on all ranks, none
+  /// twice.
   Reducer(Group group, std::vector<NamedTensor> parameters, const BucketLimits& limits,
           ReduceBucket reduce = average_bucket);
   Reducer(const Reducer&) = delete;
@@ -38,27 +39,28 @@ class Reducer {
   /// Whether the parameter is still what it was: type, shape, trainable.
   bool fits(std::size_t parameter) const;
 
-  /// A backward pass begins, of a forward that began at `forward_ns`. Every begin() is followed by finalize() or
-  /// abandon().
+  /// A backward pass begins, of a forward that began at `forward_ns`. Every begin() is followed by finalize()
+  /// or abandon().
   void begin(std::uint64_t forward_ns);
   bool under_way() const { return under_way_; }
   /// Gradients added since begin().
   std::size_t added() const { return added_; }
 
-  /// Copies a new gradient into its place in the bucket, and returns that place as a tensor that nobody else holds, so
-  /// that autograd takes it for grad() as it is; an undefined one if the gradient cannot lie there (a sparse one).
-  /// Only while grad() is undefined: else the place may hold what the gradient is to be added to.
+  /// Copies a new gradient into its place in the bucket, and returns that place as a tensor that nobody else
+  /// holds, so that autograd takes it for grad() as it is; an undefined one if the gradient cannot lie there
+  /// (a sparse one). Only while grad() is undefined: else the place may hold what the gradient is to be added
+  /// to.
   torch::Tensor place(std::size_t parameter, const torch::Tensor& gradient);
 
-  /// The parameter's grad() will not change any more in this pass. Sends every bucket whose turn it is, and moves on
-  /// what is under way. Throws Error: unsupported (a sparse gradient), invalid_argument (added before in this pass),
-  /// and whatever a collective fails with.
+  /// The parameter's grad() will not change any more in this pass. Sends every bucket whose turn it is, and
+  /// moves on what is under way. Throws Error: unsupported (a sparse gradient), invalid_argument (added
+  /// before in this pass), and whatever a collective fails with.
   void add(std::size_t parameter);
 
   /// Waits for all buckets; every grad() holds the average then, and the step is in the record.
-  /// If some rank has not added all its gradients, every rank throws the same error naming ranks and parameters:
-  /// invalid_argument if it is the same on all of them, otherwise mismatch. The group stays usable; the gradients of
-  /// that pass are not.
+  /// If some rank has not added all its gradients, every rank throws the same error naming ranks and
+  /// parameters: invalid_argument if it is the same on all of them, otherwise mismatch. The group stays
+  /// usable; the gradients of that pass are not.
   void finalize();
 
   /// The pass ends without an average: the group is closed, so that the others do not wait for this rank.

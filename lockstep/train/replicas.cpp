@@ -31,12 +31,14 @@ std::string pack(std::span<const Fact> facts) {
 std::vector<Fact> unpack(const std::string& text) {
   std::istringstream in(text);
   std::vector<Fact> facts;
-  for (Fact fact; std::getline(in, fact.name, '\0') && std::getline(in, fact.value, '\0');) facts.push_back(fact);
+  for (Fact fact; std::getline(in, fact.name, '\0') && std::getline(in, fact.value, '\0');)
+    facts.push_back(fact);
   return facts;
 }
 
 /// One sentence for each difference between what `rank` says and what rank 0 says.
-std::vector<std::string> differences(int rank, const std::vector<Fact>& found, const std::vector<Fact>& expected) {
+std::vector<std::string> differences(int rank, const std::vector<Fact>& found,
+                                     const std::vector<Fact>& expected) {
   const std::string who = "rank " + std::to_string(rank);
   std::map<std::string, std::string> left;
   for (const auto& fact : found) left.emplace(fact.name, fact.value);
@@ -54,7 +56,8 @@ std::vector<std::string> differences(int rank, const std::vector<Fact>& found, c
   }
   if (!texts.empty()) return texts;
   const auto [here, there] = std::ranges::mismatch(found, expected, {}, &Fact::name, &Fact::name);
-  if (here == found.end() || there == expected.end()) return {who + " names something twice that rank 0 does not"};
+  if (here == found.end() || there == expected.end())
+    return {who + " names something twice that rank 0 does not"};
   return {who + " has " + here->name + " where rank 0 has " + there->name + ", in another order"};
 }
 

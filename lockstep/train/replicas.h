@@ -1,5 +1,6 @@
-// Replicas of a model stay equal only if they start equal. Ranks that built different models are told which and how,
-// before anything waits for a tensor that another rank does not have; then rank 0's values are everybody's.
+// Replicas of a model stay equal only if they start equal. Ranks that built different models are told which
+// and how, before anything waits for a tensor that another rank does not have; then rank 0's values are
+// everybody's.
 #pragma once
 
 #include <torch/torch.h>
@@ -33,14 +34,14 @@ struct Fact {
 /// What decides whether two models are the same: name, shape, type, device, and whether a gradient is wanted.
 std::vector<Fact> facts_of(std::span<const NamedTensor> tensors);
 
-/// Collective. Returns if every rank passes the same facts in the same order. Otherwise every rank throws the same
-/// Error{mismatch}: "rank 1's parameter fc.weight is f32 [10, 32], rank 0's is f32 [10, 64]", up to three
-/// differences of the lowest rank that differs from rank 0, which is peer(). `remedy` ends the message.
+/// Collective. Returns if every rank passes the same facts in the same order. Otherwise every rank throws the
+/// same Error{mismatch}: "rank 1's parameter fc.weight is f32 [10, 32], rank 0's is f32 [10, 64]", up to
+/// three differences of the lowest rank that differs from rank 0, which is peer(). `remedy` ends the message.
 /// Cost: one all_gather of 16 bytes where they agree.
 void require_same_facts(const Group& group, std::span<const Fact> facts, const std::string& remedy);
 
-/// Collective. Rank 0's values into everybody's tensors, which are in main memory and alike on all ranks; they need
-/// not be contiguous. Cost: one broadcast for each 4 MiB, through the arena.
+/// Collective. Rank 0's values into everybody's tensors, which are in main memory and alike on all ranks;
+/// they need not be contiguous. Cost: one broadcast for each 4 MiB, through the arena.
 void broadcast_tensors(const Group& group, std::span<const NamedTensor> tensors);
 
 /// Collective. Rank 0's bytes into everybody's; each span is as long on all ranks. Cost: as above.

@@ -25,10 +25,12 @@ std::string difference(const std::vector<Fact>& facts, const std::vector<Fact>& 
 }
 
 TEST(SameFacts, PassWhereTheyAreTheSame) {
-  EXPECT_EQ(test::failures(3, [](const Group& group) {
-    require_same_facts(group, std::vector<Fact>{{"a", "1"}, {"b", ""}}, "");
-    require_same_facts(group, {}, "");
-  }), "");
+  EXPECT_EQ(test::failures(3,
+                           [](const Group& group) {
+                             require_same_facts(group, std::vector<Fact>{{"a", "1"}, {"b", ""}}, "");
+                             require_same_facts(group, {}, "");
+                           }),
+            "");
 }
 
 TEST(SameFacts, NameBothRanksAndBothValues) {
@@ -37,8 +39,10 @@ TEST(SameFacts, NameBothRanksAndBothValues) {
 }
 
 TEST(SameFacts, NameWhatOneRankDoesNotHave) {
-  EXPECT_THAT(difference({{"a", "1"}, {"b", "2"}}, {{"a", "1"}}), HasSubstr("rank 1 has no b, rank 0's is 2."));
-  EXPECT_THAT(difference({{"a", "1"}}, {{"a", "1"}, {"b", "2"}}), HasSubstr("rank 1's b is 2, rank 0 has none."));
+  EXPECT_THAT(difference({{"a", "1"}, {"b", "2"}}, {{"a", "1"}}),
+              HasSubstr("rank 1 has no b, rank 0's is 2."));
+  EXPECT_THAT(difference({{"a", "1"}}, {{"a", "1"}, {"b", "2"}}),
+              HasSubstr("rank 1's b is 2, rank 0 has none."));
   EXPECT_THAT(difference({{"a", "1"}}, {}), HasSubstr("rank 1 has no a"));
 }
 
@@ -67,30 +71,37 @@ TEST(Facts, SayWhatMakesTwoModelsDifferent) {
 }
 
 TEST(BroadcastTensors, GivesEverybodyWhatRank0Has) {
-  EXPECT_EQ(test::failures(3, [](const Group& group) {
-    const int mine = group.rank() + 1;
-    const std::vector<NamedTensor> tensors = {
-        {"large", torch::full({3, 1 << 20}, mine, torch::kFloat32), true},  // more than one piece
-        {"transposed", torch::full({4, 2}, mine, torch::kFloat64).t(), true},
-        {"flags", torch::full({3}, mine == 1, torch::kBool), false},
-        {"none", torch::empty({0, 4}), false},
-        {"scalar", torch::tensor(std::int64_t{mine}), false},
-    };
-    broadcast_tensors(group, tensors);
-    EXPECT_TRUE(torch::equal(tensors[0].tensor, torch::ones({3, 1 << 20})));
-    EXPECT_TRUE(torch::equal(tensors[1].tensor, torch::ones({2, 4}, torch::kFloat64)));
-    EXPECT_FALSE(tensors[1].tensor.is_contiguous());
-    EXPECT_TRUE(tensors[2].tensor.all().item<bool>());
-    EXPECT_EQ(tensors[4].tensor.item<std::int64_t>(), 1);
-  }), "");
+  EXPECT_EQ(
+      test::failures(3,
+                     [](const Group& group) {
+                       const int mine = group.rank() + 1;
+                       const std::vector<NamedTensor> tensors = {
+                           {"large", torch::full({3, 1 << 20}, mine, torch::kFloat32),
+                            true},  // more than one piece
+                           {"transposed", torch::full({4, 2}, mine, torch::kFloat64).t(), true},
+                           {"flags", torch::full({3}, mine == 1, torch::kBool), false},
+                           {"none", torch::empty({0, 4}), false},
+                           {"scalar", torch::tensor(std::int64_t{mine}), false},
+                       };
+                       broadcast_tensors(group, tensors);
+                       EXPECT_TRUE(torch::equal(tensors[0].tensor, torch::ones({3, 1 << 20})));
+                       EXPECT_TRUE(torch::equal(tensors[1].tensor, torch::ones({2, 4}, torch::kFloat64)));
+                       EXPECT_FALSE(tensors[1].tensor.is_contiguous());
+                       EXPECT_TRUE(tensors[2].tensor.all().item<bool>());
+                       EXPECT_EQ(tensors[4].tensor.item<std::int64_t>(), 1);
+                     }),
+      "");
 }
 
 TEST(BroadcastText, GivesEverybodyWhatRank0Says) {
-  EXPECT_EQ(test::failures(2, [](const Group& group) {
-    EXPECT_EQ(broadcast_text(group, group.rank() == 0 ? "long enough to be interesting" : "x"),
-              "long enough to be interesting");
-    EXPECT_EQ(broadcast_text(group, group.rank() == 0 ? "" : "x"), "");
-  }), "");
+  EXPECT_EQ(test::failures(2,
+                           [](const Group& group) {
+                             EXPECT_EQ(broadcast_text(
+                                           group, group.rank() == 0 ? "long enough to be interesting" : "x"),
+                                       "long enough to be interesting");
+                             EXPECT_EQ(broadcast_text(group, group.rank() == 0 ? "" : "x"), "");
+                           }),
+            "");
 }
 
 }  // namespace

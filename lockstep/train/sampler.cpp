@@ -66,8 +66,9 @@ void DistributedSampler::load(torch::serialize::InputArchive& archive) {
     torch::Tensor number;
     if (!archive.try_read(name, number, /*is_buffer=*/true) || number.numel() != 1 ||
         number.scalar_type() != torch::kInt64) {
-      throw Error(ErrorCode::corrupt_data, std::string("this archive holds no DistributedSampler: expected a number \"") +
-                                               name + "\"");
+      throw Error(
+          ErrorCode::corrupt_data,
+          std::string("this archive holds no DistributedSampler: expected a number \"") + name + "\"");
     }
     return static_cast<std::uint64_t>(number.item<std::int64_t>());
   };
@@ -78,10 +79,11 @@ void DistributedSampler::load(torch::serialize::InputArchive& archive) {
   const std::uint64_t position = read("position");
   // A lying number of samples must not become an allocation of that size.
   if (loaded.sharding.samples != state_->sharding.samples || position > shard_size(loaded.sharding)) {
-    throw Error(ErrorCode::corrupt_data,
-                "the archive's DistributedSampler is at sample " + std::to_string(position) + " of a set of " +
-                    std::to_string(loaded.sharding.samples) + "; this one has " +
-                    std::to_string(state_->sharding.samples) + " samples, " + std::to_string(size()) + " for each rank");
+    throw Error(ErrorCode::corrupt_data, "the archive's DistributedSampler is at sample " +
+                                             std::to_string(position) + " of a set of " +
+                                             std::to_string(loaded.sharding.samples) + "; this one has " +
+                                             std::to_string(state_->sharding.samples) + " samples, " +
+                                             std::to_string(size()) + " for each rank");
   }
   loaded.start(position);
   *state_ = std::move(loaded);

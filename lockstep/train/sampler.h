@@ -1,5 +1,5 @@
-// Which samples are this rank's in this epoch, in the form that torch::data::make_data_loader takes. The arithmetic,
-// and what it promises, is in lockstep/data/sampling.h.
+// Which samples are this rank's in this epoch, in the form that torch::data::make_data_loader takes. The
+// arithmetic, and what it promises, is in lockstep/data/sampling.h.
 #pragma once
 
 #include <torch/torch.h>
@@ -20,16 +20,15 @@ struct DistributedSamplerOptions {
   bool drop_last = false;  ///< leave samples out, rather than repeat some, where ranks do not divide them
 };
 
-/// Copies share one state: a data loader works on a copy, and set_epoch() must reach it. So one sampler is for one
-/// data loader.
-/// Thread safety: none; a data loader calls it from one thread.
+/// Copies share one state: a data loader works on a copy, and set_epoch() must reach it. So one sampler is
+/// for one data loader. Thread safety: none; a data loader calls it from one thread.
 class DistributedSampler : public torch::data::samplers::Sampler<> {
  public:
   /// Not collective. Throws Error{invalid_argument} if there are no samples, or drop_last would leave none.
   DistributedSampler(std::size_t samples, const Group& group, const DistributedSamplerOptions& options = {});
 
-  /// The order that the next begin() of the data loader starts. Call it before each epoch, alike on all ranks, or
-  /// every epoch has the order of epoch 0.
+  /// The order that the next begin() of the data loader starts. Call it before each epoch, alike on all
+  /// ranks, or every epoch has the order of epoch 0.
   void set_epoch(std::uint64_t epoch);
   std::uint64_t epoch() const;
 
@@ -43,8 +42,8 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   /// The next indices, at most `batch_size`; nullopt when the epoch is over.
   std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
 
-  /// Where the sampler is: samples, seed, epoch, position. Rank and ranks are not saved. load() goes on from there;
-  /// throws Error{corrupt_data} if what it reads makes no sense.
+  /// Where the sampler is: samples, seed, epoch, position. Rank and ranks are not saved. load() goes on from
+  /// there; throws Error{corrupt_data} if what it reads makes no sense.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 

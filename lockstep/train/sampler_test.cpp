@@ -20,10 +20,12 @@ std::vector<std::size_t> whole_epoch(DistributedSampler& sampler, std::size_t ba
 
 TEST(DistributedSampler, GivesEverySampleToExactlyOneRank) {
   std::vector<std::vector<std::size_t>> shards(3);
-  EXPECT_EQ(test::failures(3, [&](const Group& group) {
-    DistributedSampler sampler(12, group);
-    shards[static_cast<std::size_t>(group.rank())] = whole_epoch(sampler);
-  }), "");
+  EXPECT_EQ(test::failures(3,
+                           [&](const Group& group) {
+                             DistributedSampler sampler(12, group);
+                             shards[static_cast<std::size_t>(group.rank())] = whole_epoch(sampler);
+                           }),
+            "");
   std::multiset<std::size_t> all;
   for (const auto& shard : shards) {
     EXPECT_EQ(shard.size(), 4U);
@@ -33,11 +35,13 @@ TEST(DistributedSampler, GivesEverySampleToExactlyOneRank) {
 }
 
 TEST(DistributedSampler, GivesAllRanksAsManySamplesWhereTheyDoNotDivide) {
-  EXPECT_EQ(test::failures(4, [](const Group& group) {
-    DistributedSampler padded(10, group), dropped(10, group, {.drop_last = true});
-    EXPECT_EQ(whole_epoch(padded).size(), 3U);
-    EXPECT_EQ(whole_epoch(dropped).size(), 2U);
-  }), "");
+  EXPECT_EQ(test::failures(4,
+                           [](const Group& group) {
+                             DistributedSampler padded(10, group), dropped(10, group, {.drop_last = true});
+                             EXPECT_EQ(whole_epoch(padded).size(), 3U);
+                             EXPECT_EQ(whole_epoch(dropped).size(), 2U);
+                           }),
+            "");
 }
 
 TEST(DistributedSampler, KeepsTheSetsOrderWithoutShuffle) {
@@ -79,7 +83,8 @@ TEST(DistributedSampler, ReachesTheCopyInADataLoaderBySetEpoch) {
     sampler.set_epoch(number);
     std::vector<std::int64_t> seen;
     for (const auto& batch : *loader) {
-      for (std::int64_t i = 0; i < batch.data.size(0); ++i) seen.push_back(batch.data[i].item<std::int64_t>());
+      for (std::int64_t i = 0; i < batch.data.size(0); ++i)
+        seen.push_back(batch.data[i].item<std::int64_t>());
     }
     return seen;
   };

@@ -25,7 +25,8 @@ void Sha256Sum::update(std::span<const std::byte> bytes) {
 
 Sha256 Sha256Sum::digest() {
   Sha256 sum;
-  if (::EVP_DigestFinal_ex(state_->context.get(), reinterpret_cast<unsigned char*>(sum.data()), nullptr) != 1) {
+  if (::EVP_DigestFinal_ex(state_->context.get(), reinterpret_cast<unsigned char*>(sum.data()), nullptr) !=
+      1) {
     throw Error(ErrorCode::system, "SHA-256 failed in libcrypto");
   }
   return sum;

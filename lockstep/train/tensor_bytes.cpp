@@ -46,7 +46,8 @@ std::string describe(const torch::Tensor& tensor) {
 void require_host_array(const torch::Tensor& tensor, const std::string& what) {
   if (!tensor.device().is_cpu()) {
     throw Error(ErrorCode::unsupported,
-                what + " is " + describe(tensor) + "; this build of Lockstep was made without CUDA and moves only " +
+                what + " is " + describe(tensor) +
+                    "; this build of Lockstep was made without CUDA and moves only " +
                     "tensors in main memory: use .to(torch::kCPU), or a build with CUDA");
   }
   require_dense(tensor, what);

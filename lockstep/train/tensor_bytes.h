@@ -1,5 +1,6 @@
-// A tensor seen as what the core moves: bytes with a type. The core knows no tensors, and a tensor can be many
-// things that have no bytes here (on a GPU, sparse, with holes); what cannot be moved is refused by name.
+// A tensor seen as what the core moves: bytes with a type. The core knows no tensors, and a tensor can be
+// many things that have no bytes here (on a GPU, sparse, with holes); what cannot be moved is refused by
+// name.
 #pragma once
 
 #include <torch/torch.h>
@@ -22,8 +23,8 @@ std::string type_name(torch::ScalarType type);
 /// As in messages: "[10, 64]".
 std::string shape_text(torch::IntArrayRef shape);
 
-/// As in messages: "f32 [10, 64]"; with " on cuda:0" where it is not in this machine's main memory, with " (Sparse)"
-/// where it is no plain array.
+/// As in messages: "f32 [10, 64]"; with " on cuda:0" where it is not in this machine's main memory, with "
+/// (Sparse)" where it is no plain array.
 std::string describe(const torch::Tensor& tensor);
 
 /// Throws Error{unsupported} unless `tensor` is a plain array in main memory. The message begins with `what`.

@@ -10,8 +10,9 @@ Work all_reduce(const Group& group, const torch::Tensor& tensor, ReduceOp op) {
   const auto bytes = writable_bytes(tensor, "all_reduce's tensor");
   const auto dtype = reducible_dtype(tensor.scalar_type());
   if (!dtype) {
-    throw Error(ErrorCode::unsupported, "all_reduce's tensor is " + describe(tensor) +
-                                            "; f16, bf16, f32, f64, i32 and i64 can be reduced: convert it with .to()");
+    throw Error(ErrorCode::unsupported,
+                "all_reduce's tensor is " + describe(tensor) +
+                    "; f16, bf16, f32, f64, i32 and i64 can be reduced: convert it with .to()");
   }
   return all_reduce_bytes(group, bytes, *dtype, op);
 }

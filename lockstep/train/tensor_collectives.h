@@ -1,5 +1,5 @@
-// The core's collectives for tensors: what <lockstep/group/collectives.h> says of buffers holds for them, and a
-// mismatch between ranks is found the same way (by element count and type; shapes are not compared).
+// The core's collectives for tensors: what <lockstep/group/collectives.h> says of buffers holds for them, and
+// a mismatch between ranks is found the same way (by element count and type; shapes are not compared).
 #pragma once
 
 #include <torch/torch.h>
@@ -8,13 +8,15 @@
 
 namespace lockstep {
 
-/// Reduces `tensor` element by element over all ranks of `group`, in place; every rank ends with the same bits.
-/// `tensor` is contiguous, in main memory, of type f16, bf16, f32, f64, i32 or i64. Autograd does not see it: a
-/// gradient does not flow through. The Work borrows the tensor's memory: keep the tensor until it is over.
-/// Throws Error at once: invalid_argument, unsupported (saying what the tensor is); the rest comes from wait().
+/// Reduces `tensor` element by element over all ranks of `group`, in place; every rank ends with the same
+/// bits. `tensor` is contiguous, in main memory, of type f16, bf16, f32, f64, i32 or i64. Autograd does not
+/// see it: a gradient does not flow through. The Work borrows the tensor's memory: keep the tensor until it
+/// is over. Throws Error at once: invalid_argument, unsupported (saying what the tensor is); the rest comes
+/// from wait().
 Work all_reduce(const Group& group, const torch::Tensor& tensor, ReduceOp op = ReduceOp::sum);
 
-/// Copies the root's `tensor`, contiguous, in main memory and of any type, into everybody's. Otherwise as above.
+/// Copies the root's `tensor`, contiguous, in main memory and of any type, into everybody's. Otherwise as
+/// above.
 Work broadcast(const Group& group, const torch::Tensor& tensor, int root);
 
 }  // namespace lockstep

@@ -20,21 +20,26 @@ std::string refusal(const std::function<void()>& call) {
 }
 
 TEST(TensorCollectives, ReduceEveryTypeThatHasASum) {
-  EXPECT_EQ(test::failures(3, [](const Group& group) {
-    for (const auto type : {torch::kInt32, torch::kInt64, torch::kFloat16, torch::kBFloat16, torch::kFloat32, torch::kFloat64}) {
-      const auto tensor = torch::full({2, 3}, group.rank() + 1, type);
-      all_reduce(group, tensor).wait();
-      EXPECT_TRUE(torch::equal(tensor, torch::full({2, 3}, 6, type))) << type;
-    }
-  }), "");
+  EXPECT_EQ(test::failures(3,
+                           [](const Group& group) {
+                             for (const auto type : {torch::kInt32, torch::kInt64, torch::kFloat16,
+                                                     torch::kBFloat16, torch::kFloat32, torch::kFloat64}) {
+                               const auto tensor = torch::full({2, 3}, group.rank() + 1, type);
+                               all_reduce(group, tensor).wait();
+                               EXPECT_TRUE(torch::equal(tensor, torch::full({2, 3}, 6, type))) << type;
+                             }
+                           }),
+            "");
 }
 
 TEST(TensorCollectives, BroadcastAnyType) {
-  EXPECT_EQ(test::failures(2, [](const Group& group) {
-    const auto tensor = torch::full({5}, group.rank() == 1, torch::kBool);
-    broadcast(group, tensor, 1).wait();
-    EXPECT_TRUE(tensor.all().item<bool>());
-  }), "");
+  EXPECT_EQ(test::failures(2,
+                           [](const Group& group) {
+                             const auto tensor = torch::full({5}, group.rank() == 1, torch::kBool);
+                             broadcast(group, tensor, 1).wait();
+                             EXPECT_TRUE(tensor.all().item<bool>());
+                           }),
+            "");
 }
 
 TEST(TensorCollectives, TellAutogradThatTheTensorChanged) {
@@ -47,10 +52,16 @@ TEST(TensorCollectives, TellAutogradThatTheTensorChanged) {
 TEST(TensorCollectives, SayWhatTheyCannotMove) {
   const Group alone;
   EXPECT_THAT(refusal([&] { all_reduce(alone, torch::Tensor()).wait(); }), HasSubstr("undefined"));
-  EXPECT_THAT(refusal([&] { all_reduce(alone, torch::ones({4, 4}).t()).wait(); }), HasSubstr("f32 [4, 4] and not contiguous"));
-  EXPECT_THAT(refusal([&] { all_reduce(alone, torch::ones({2}, torch::kBool)).wait(); }), HasSubstr("unsupported: all_reduce's tensor is bool [2]"));
-  EXPECT_THAT(refusal([&] { broadcast(alone, torch::ones({2}, torch::kMeta), 0).wait(); }), HasSubstr("on meta; this build of Lockstep was made without CUDA"));
-  EXPECT_THAT(refusal([&] { broadcast(alone, torch::ones({2}).to_sparse(), 0).wait(); }), HasSubstr("only dense tensors"));
+  EXPECT_THAT(refusal([&] {
+                all_reduce(alone, torch::ones({4, 4}).t()).wait();
+              }),
+              HasSubstr("f32 [4, 4] and not contiguous"));
+  EXPECT_THAT(refusal([&] { all_reduce(alone, torch::ones({2}, torch::kBool)).wait(); }),
+              HasSubstr("unsupported: all_reduce's tensor is bool [2]"));
+  EXPECT_THAT(refusal([&] { broadcast(alone, torch::ones({2}, torch::kMeta), 0).wait(); }),
+              HasSubstr("on meta; this build of Lockstep was made without CUDA"));
+  EXPECT_THAT(refusal([&] { broadcast(alone, torch::ones({2}).to_sparse(), 0).wait(); }),
+              HasSubstr("only dense tensors"));
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ constexpr std::int64_t batch = 24, batches = 5, steps = 100;
 
 torch::nn::Sequential make_net(const Trial& trial, std::uint64_t seed) {
   using torch::nn::Linear;
-  torch::nn::Sequential net(Linear(8, 32), torch::nn::Tanh(), Linear(32, 32), torch::nn::Tanh(), Linear(32, 3));
+  torch::nn::Sequential net(Linear(8, 32), torch::nn::Tanh(), Linear(32, 32), torch::nn::Tanh(),
+                            Linear(32, 3));
   net->to(trial.type);
   const torch::NoGradGuard no_grad;
   const auto random = at::make_generator<at::CPUGeneratorImpl>(seed);
@@ -40,7 +41,8 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(const Trial& trial, torc
 
 /// 100 steps on part `part` of `parts` of each batch.
 template <class Forward>
-void train(torch::nn::Sequential& net, Forward&& forward, const Trial& trial, std::int64_t part, std::int64_t parts) {
+void train(torch::nn::Sequential& net, Forward&& forward, const Trial& trial, std::int64_t part,
+           std::int64_t parts) {
   const Data data(trial);
   const auto optimizer = make_optimizer(trial, net);
   const std::int64_t size = batch / parts;
@@ -113,7 +115,8 @@ Outcome compare_with_one_process(const Group& group, const Trial& trial) {
     const std::int64_t shard = trial.sabotage == Sabotage::same_shard && group.rank() == 1 ? 0 : group.rank();
     train(net, ddp, trial, shard, group.size());
   }
-  train(alone, [&](const torch::Tensor& x) { return alone->forward(x); }, trial, 0, 1);
+  train(
+      alone, [&](const torch::Tensor& x) { return alone->forward(x); }, trial, 0, 1);
   outcome.loss_ratio = loss_of(net, trial) / loss_before;
   const auto expected = flat(alone).to(torch::kFloat64), found = flat(net).to(torch::kFloat64);
   outcome.relative_error = ((found - expected).norm() / expected.norm()).item<double>();

@@ -1,8 +1,5 @@
 // Ranks that never come, come twice or come with another idea of the job: every rank that is there says who
 // and why, in the same words, and none waits longer than it has to.
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include "lockstep/rendezvous/tcp_store.h"
 #include "tests/support/job_test.h"
 
@@ -117,18 +114,10 @@ TEST_F(Arrival, ADeathOfRankZeroWhileTheOthersWaitIsNamed) {
 }
 
 TEST_F(Arrival, ATakenPortIsNamed) {
-  const UniqueFd other(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ASSERT_EQ(::bind(other.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  ASSERT_EQ(::listen(other.get(), 1), 0);
-  socklen_t bytes = sizeof(address);
-  ASSERT_EQ(::getsockname(other.get(), reinterpret_cast<sockaddr*>(&address), &bytes), 0);
-  const std::string taken = std::to_string(ntohs(address.sin_port));
-
-  Process zero = probe(0, 2, {{"MASTER_PORT", taken}, {"LOCKSTEP_SECRET_FILE", secret_file("one")}});
-  EXPECT_THAT(zero.finish(), failed_saying("system", "port " + taken + " on 127.0.0.1 is already in use"));
+  take_port();
+  Process zero = probe(0, 2, {{"LOCKSTEP_SECRET_FILE", secret_file("one")}});
+  const std::string taken = "port " + std::to_string(port()) + " on 127.0.0.1 is already in use";
+  EXPECT_THAT(zero.finish(), failed_saying("system", taken));
 }
 
 class WrongSecret : public Arrival {

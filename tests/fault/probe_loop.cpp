@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "probe_collectives.h"
 
@@ -99,8 +100,9 @@ int stay_and_look(const Group& group, Untouched& memory) {
 
 }  // namespace
 
-int loop(const Group& group, const LoopOptions& options) {
-  std::mt19937_64 dice(options.seed);
+int loop(const Group& group) {
+  std::mt19937_64 dice(
+      static_cast<std::uint64_t>(lockstep::env::integer("SOAK_SEED", 0, INT64_MAX).value_or(0)));
   Untouched memory(group);
   std::uint64_t calls = 0;
   std::int64_t began = now_ns();
@@ -117,7 +119,7 @@ int loop(const Group& group, const LoopOptions& options) {
                    " began_ns=" + std::to_string(began) + " failed_ns=" + std::to_string(failed) +
                    " calls=" + std::to_string(calls) + " text=" + one_line(error.what()));
   }
-  return options.stays ? stay_and_look(group, memory) : 1;
+  return lockstep::env::flag("SOAK_STAYS").value_or(false) ? stay_and_look(group, memory) : 1;
 }
 
 }  // namespace probe

@@ -8,21 +8,14 @@
 // Times are CLOCK_MONOTONIC, from before the call that failed to after its error.
 #pragma once
 
-#include <cstdint>
-
 #include "lockstep/group/group.h"
 
 namespace probe {
 
-struct LoopOptions {
-  std::uint64_t seed = 0;  ///< of the sequence of calls; the same on all ranks
-  /// After the failure: fills new memory, waits for a line on stdin, and looks whether anybody wrote there or
-  /// into results from before the failure.
-  bool stays = false;
-};
-
-/// Returns the exit code: 1 after a failure that was an lockstep::Error, 3 where memory was harmed.
+/// SOAK_SEED in the environment chooses the sequence of calls. With SOAK_STAYS=1 it fills new memory after
+/// the failure, waits for a line on stdin, and looks whether anybody wrote there, or into results from before
+/// the failure. Returns the exit code: 1 after a lockstep::Error, 3 where memory was harmed.
 /// Throws WrongResult.
-int loop(const lockstep::Group& group, const LoopOptions& options);
+int loop(const lockstep::Group& group);
 
 }  // namespace probe

@@ -137,10 +137,7 @@ const std::map<std::string, Action>& actions() {
       {"fork_and_die", fork_and_die},
       {"say", [](auto& group, auto& words) { say(group, words.at(1)); }},
       {"read", [](auto&, auto&) { read_line(); }},
-      {"loop",
-       [](auto& group, auto& words) {
-         throw EndEarly{loop(group, {.seed = count(words, 1), .stays = words.size() > 2})};
-       }},
+      {"loop", [](auto& group, auto&) { throw EndEarly{loop(group)}; }},
   };
   return known;
 }

@@ -69,6 +69,7 @@ TEST_F(Start, HalfOfTheOptionsIsRefused) {
 }
 
 TEST_F(Start, UnderTorchrunItsOwnStoreMayHoldThePort) {
+  take_port();
   std::vector<Process> ranks;
   for (int rank = 0; rank < 2; ++rank) {
     ranks.push_back(start({program("probe_rank"), "everything"}, torchrun(rank, 2)));
@@ -91,8 +92,7 @@ TEST_F(Start, ARestartUnderTorchrunIsAnotherJob) {
 TEST_F(Start, TwoJobsOnOneHostDoNotMeet) {
   auto first = start_probes(2, {"0:say,ready", "0:read", "everything"});
   first[0].await("ready");
-  Variables other = {{"MASTER_PORT", std::to_string(port() == 65535 ? 1024 : port() + 1)}};
-  auto second = start_probes(2, {"everything"}, other);
+  auto second = start_probes(2, {"everything"}, {{"MASTER_PORT", std::to_string(another_port())}});
   expect_done(second);
   first[0].type("\n");
   expect_done(first);

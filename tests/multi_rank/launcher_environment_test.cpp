@@ -76,6 +76,20 @@ TEST(LauncherEnvironment, StartsRanksWithTheSignalsOfItsCaller) {
   EXPECT_THAT(result.out, HasSubstr("SigIgn:\t0000000000000000"));
 }
 
+TEST(LauncherEnvironment, StartsRanksWithWhatItsCallerHadBlocked) {
+  const auto block_alarm = [] {
+    sigset_t alarm;
+    sigemptyset(&alarm);
+    sigaddset(&alarm, SIGALRM);
+    sigprocmask(SIG_BLOCK, &alarm, nullptr);
+  };
+  RunOptions options;  // a shell would clear it
+  options.ranks = 1;
+  options.command = {"grep", "SigBlk", "/proc/self/status"};
+  const Result result = run_job(options, {.in_launcher = block_alarm});
+  EXPECT_THAT(result.out, HasSubstr("SigBlk:\t0000000000002000"));
+}
+
 TEST(LauncherEnvironment, WorksForACallerThatIgnoresItsChildren) {
   EXPECT_EQ(run_job(shells(2, "exit 3"), {.in_launcher = [] { (void)signal(SIGCHLD, SIG_IGN); }}).exit_code,
             3);

@@ -53,6 +53,14 @@ TEST(LauncherOutput, NeverMixesLines) {
   EXPECT_EQ(seen, 4 * 2 * lines);
 }
 
+TEST(LauncherOutput, ShowsALastLineWithoutAnEnd) {
+  for (int again = 0; again < 20; ++again) {
+    const Result result = run_job(shells(1, "printf 'no end'; printf 'no end either' >&2"));
+    EXPECT_EQ(result.out, "[0] no end\n");
+    EXPECT_THAT(result.err, HasSubstr("[0] no end either\n"));
+  }
+}
+
 TEST(LauncherOutput, LosesNothingOfAHugeLine) {
   const Result result = run_job(shells(2, "head -c 1000000 /dev/zero | tr '\\0' x"));
   EXPECT_EQ(result.exit_code, 0);

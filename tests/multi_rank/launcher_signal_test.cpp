@@ -69,11 +69,22 @@ TEST(LauncherSignal, UserSignalsGoToTheRanksAndTheJobGoesOn) {
   EXPECT_EQ(count(result.out, "end"), 2);
 }
 
+// The child would handle SIGUSR1 before the SIGUSR2 that its parent sends it afterwards.
+TEST(LauncherSignal, UserSignalsGoToTheRankAloneNotToItsFamily) {
+  const std::string script =
+      "sh -c 'trap \"echo child got one\" USR1; trap \"echo child got two; exit\" USR2; echo ready; while :; "
+      "do :; done' &"
+      "child=$!; trap 'kill -USR2 $child; wait $child; exit 0' USR1; echo ready; while :; do :; done";
+  JobUnderTest job(shells(1, script));
+  job.await("ready", 2);
+  job.send(SIGUSR1);
+  EXPECT_EQ(job.finish().out, "[0] ready\n[0] ready\n[0] child got two\n");
+}
+
 TEST(LauncherSignal, TheWholeJobStopsAndContinues) {
-  JobUnderTest job(
-      shells(2,
-             "trap 'echo stop' TSTP; trap 'echo continue; exit 0' CONT; echo ready;"
-             "while :; do :; done"));
+  JobUnderTest job(shells(2,
+                          "trap 'echo stop' TSTP; trap 'echo continue; exit 0' CONT; echo ready;"
+                          "while :; do :; done"));
   job.await("ready", 2);
   job.send(SIGTSTP);
   int status = 0;
@@ -112,14 +123,16 @@ TEST(LauncherSignal, ASecondInterruptEndsTheJobAtOnce) {
 }
 
 TEST(LauncherSignal, OneThatIsIgnoredAtTheStartStaysIgnored) {
-  JobUnderTest job(shells(2, "echo ready; while ! [ -e $FOLDER/go ]; do :; done; echo end"),
-                   {.in_launcher = [] { (void)signal(SIGHUP, SIG_IGN); }});
+  RunOptions options =
+      shells(2, "trap 'echo still here; n=1' USR1; echo ready; while [ ${#n} -lt 1 ]; do :; done");
+  options.stop_grace = std::chrono::milliseconds(0);
+  JobUnderTest job(options, {.in_launcher = [] { (void)signal(SIGHUP, SIG_IGN); }});
   job.await("ready", 2);
   job.send(SIGHUP);
-  UniqueFd(open((job.folder() / "go").c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+  job.send(SIGUSR1);
   const Result result = job.finish();
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_EQ(count(result.out, "end"), 2);
+  EXPECT_EQ(count(result.out, "still here"), 2);
 }
 
 // A launcher in the foreground of a terminal of its own.

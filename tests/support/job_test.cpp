@@ -46,7 +46,7 @@ void JobTest::SetUp() {
   folder_ = name;
   fs::create_directory(folder_ / "tmp");
   mark_ = "LOCKSTEP_TEST_MARK=" + folder_.filename().string();
-  port_holder_ = hold_port(port_);
+  another_port();
   shared_memory_ = entries_of("/dev/shm");
 }
 
@@ -60,6 +60,13 @@ void JobTest::TearDown() {
   }
   fs::remove_all(folder_);
 }
+
+int JobTest::another_port() {
+  port_holders_.push_back(hold_port(ports_.emplace_back()));
+  return ports_.back();
+}
+
+void JobTest::take_port() const { EXPECT_EQ(::listen(port_holders_.front().get(), 1), 0); }
 
 std::string JobTest::secret_file(const std::string& secret) const {
   const fs::path path = folder_ / ("secret-" + secret);
@@ -79,7 +86,7 @@ Variables JobTest::by_hand(int rank, int size, const Variables& more) const {
   Variables variables = {{"RANK", std::to_string(rank)},
                          {"WORLD_SIZE", std::to_string(size)},
                          {"MASTER_ADDR", "127.0.0.1"},
-                         {"MASTER_PORT", std::to_string(port_)}};
+                         {"MASTER_PORT", std::to_string(port())}};
   variables.insert(variables.end(), more.begin(), more.end());
   return variables;
 }

@@ -23,7 +23,10 @@ class JobTest : public ::testing::Test {
 
   const std::filesystem::path& folder() const { return folder_; }
   /// That nobody else on this host uses while the test runs. Nobody listens there.
-  int port() const { return port_; }
+  int port() const { return ports_.front(); }
+  int another_port();
+  /// Makes this test listen at port(), as another program would.
+  void take_port() const;
 
   /// A file with this secret, for LOCKSTEP_SECRET_FILE.
   std::string secret_file(const std::string& secret) const;
@@ -50,8 +53,8 @@ class JobTest : public ::testing::Test {
  private:
   std::filesystem::path folder_;
   std::string mark_;
-  UniqueFd port_holder_;
-  int port_ = 0;
+  std::vector<UniqueFd> port_holders_;
+  std::vector<int> ports_;
   std::vector<std::string> shared_memory_;
   std::optional<TwoHosts> hosts_;
   std::string why_no_hosts_;

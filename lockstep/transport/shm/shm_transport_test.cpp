@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstring>
 #include <thread>
 
 #include "lockstep/base/error.h"
@@ -190,6 +191,32 @@ TEST(ShmTransport, GarbageIsNotParsed) {
     }
     return strangers;
   });
+}
+
+TEST(ShmTransport, NothingIsGivenToWhoCannotProveHimself) {
+  expect_meeting_in_spite_of([](const Meeting& meeting) {
+    Socket stranger = Socket::connect(meeting.endpoint, soon());
+    std::vector<std::byte> text(ServerProof::answer_bytes + sizeof(Hello));
+    const Hello hello;
+    std::memcpy(text.data() + ServerProof::answer_bytes, &hello, sizeof(hello));
+    stranger.send_all(text, soon());
+    std::vector<std::byte> heard(ServerProof::challenge_bytes + ServerProof::reply_bytes + 1);
+    EXPECT_THROW(stranger.receive_all(heard, soon()), Error) << "challenge and refusal at most";
+    return 0;
+  });
+}
+
+TEST(ShmTransport, ARankComesOnce) {
+  const Meeting meeting = new_meeting(3);
+  std::thread others([&] {
+    EXPECT_EQ(hand_over(as_rank(meeting, 1), {}, 1).size(), 1U);
+    EXPECT_THROW((void)hand_over(as_rank(meeting, 1), {}, 1), Error);
+    EXPECT_EQ(hand_over(as_rank(meeting, 2), {}, 1).size(), 1U);
+  });
+  const UniqueFd file = make_memfd("test", 4096);
+  const int fd = file.get();
+  EXPECT_NO_THROW((void)hand_over(meeting, std::span(&fd, 1), 1));
+  others.join();
 }
 
 TEST(ShmTransport, ARankThatDoesNotFitIsTurnedAway) {

@@ -147,7 +147,7 @@ bool NoticeStream::is_delivered() const {
 
 pollfd NoticeStream::wait_descriptor() const {
   const int wanted = POLLIN | (out_.empty() ? 0 : POLLOUT);
-  return {.fd = ended_ ? -1 : socket_.fd(), .events = static_cast<short>(wanted), .revents = 0};
+  return {.fd = socket_.fd(), .events = static_cast<short>(wanted), .revents = 0};
 }
 
 }  // namespace lockstep::tcp

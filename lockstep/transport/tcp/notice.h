@@ -44,7 +44,7 @@ class NoticeStream {
   void tell(const std::string& words, int awaited);
   /// All that was told has reached the other host, or never will.
   bool is_delivered() const;
-  /// fd -1: nothing to wait for.
+  /// REQUIRES: !has_ended().
   pollfd wait_descriptor() const;
 
  private:

@@ -55,7 +55,7 @@ class Peer {
   Path& path(Purpose purpose) { return paths_[static_cast<std::size_t>(purpose)]; }
   bool has_notices();
   void continue_notices_dial();
-  void continue_dial(Path& path, Purpose purpose);
+  void continue_dial(Path& data, Purpose purpose);
   bool is_gone() const;
 
   const int rank_;

@@ -90,7 +90,10 @@ std::unique_ptr<tcp::Dial> TcpTransport::dial(int rank, tcp::Line line) {
 
 void TcpTransport::admit_arrivals() {
   if (!bell_->take()) return;
-  for (auto& arrival : door_->take()) peer(arrival.rank).admit(std::move(arrival));
+  for (auto& arrival : door_->take()) {
+    tcp::Peer& from = peer(arrival.rank);
+    from.admit(std::move(arrival));
+  }
 }
 
 std::vector<PeerNews> TcpTransport::look() {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <thread>
 
+#include "lockstep/transport/tcp/bell.h"
 #include "lockstep/transport/tcp/tcp_test_ranks.h"
 
 namespace lockstep::tcp {
@@ -89,6 +90,32 @@ TEST(TcpTransport, WakesWhoWaitsForItsDescriptors) {
   exchange(0, 1);
   other.join();
   EXPECT_EQ(slept_in_vain, 0);
+}
+
+TEST(TcpTransport, WakesWhoWaitsForAConnection) {
+  Ranks ranks(2);
+  int slept_in_vain = 0;
+  while (ranks.from_to(0, 1).try_write(noise(1, 1)) == 0) {
+    auto descriptors = ranks[0].wait_descriptors();
+    slept_in_vain += ::poll(descriptors.data(), descriptors.size(), 10'000) == 0 ? 1 : 0;
+  }
+  EXPECT_EQ(slept_in_vain, 0);
+}
+
+TEST(Bell, IsHeardUntilItIsTaken) {
+  Bell bell;
+  const auto is_heard = [&] {
+    pollfd descriptor = bell.wait_descriptor();
+    return ::poll(&descriptor, 1, 0) == 1;
+  };
+  EXPECT_FALSE(is_heard());
+  bell.ring();
+  bell.ring();
+  EXPECT_TRUE(is_heard());
+  EXPECT_TRUE(is_heard()) << "a ring between a look and a wait is not lost";
+  EXPECT_TRUE(bell.take());
+  EXPECT_FALSE(bell.take());
+  EXPECT_FALSE(is_heard());
 }
 
 bool is_awake(TcpTransport& transport) {

@@ -1,0 +1,159 @@
+// A rank of the tests in this folder: training_rank ACTION [ARGUMENT]
+//   equivalence         trains beside one process, as lockstep/train/trial_test.h says, over and over;
+//   "passed N trials" sabotage            the same with each sabotage; "noticed N sabotages" overlap trains a
+//   network of 8 buckets; prints the median of what the record says of a step save FILE VALUE     saves a
+//   model full of VALUE, stopping (SIGSTOP) before the save so that a tracer can take over load FILE prints
+//   the VALUE of that model same FILE FILE      "same" if two checkpoints of examples/digits hold the same
+//   model, bit for bit return-in-training  rank 1 returns from main after three steps
+#include <lockstep/lockstep.h>
+#include <lockstep/train.h>
+
+#include <algorithm>
+#include <csignal>
+#include <iostream>
+
+#include "examples/digits/network.h"
+#include "lockstep/train/trial_test.h"
+
+namespace {
+
+using lockstep::Group;
+using lockstep::test::Sabotage;
+using lockstep::test::Trial;
+
+int equivalence(const Group& world) {
+  int passed = 0;
+  for (const bool adam : {false, true}) {
+    for (const auto type : {torch::kFloat64, torch::kFloat32}) {
+      for (const bool set_to_none : {true, false}) {
+        const Trial trial{.adam = adam, .type = type, .set_to_none = set_to_none};
+        const auto outcome = compare_with_one_process(world, trial);
+        if (outcome.passes(trial))
+          ++passed;
+        else
+          std::cerr << (adam ? "Adam " : "SGD ") << type << ": " << outcome.text() << std::endl;
+      }
+    }
+  }
+  std::cout << "passed " << passed << " trials" << std::endl;
+  return 0;
+}
+
+int sabotage(const Group& world) {
+  int noticed = 0;
+  for (const auto sabotage : {Sabotage::sum, Sabotage::no_broadcast, Sabotage::same_shard,
+                              Sabotage::one_bucket_left_out, Sabotage::doubled_gradients}) {
+    const Trial trial{.set_to_none = false, .sabotage = sabotage};
+    // Some are seen on all ranks, some only on those that went astray.
+    const bool passes = compare_with_one_process(world, trial).passes(trial);
+    if (lockstep::metric_average(world, passes ? 1 : 0, 1) < 1) ++noticed;
+  }
+  std::cout << "noticed " << noticed << " sabotages" << std::endl;
+  return 0;
+}
+
+template <class Value>
+Value median(std::vector<Value> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+/// Eight equal layers, a bucket each.
+int overlap(const Group& world) {
+  torch::set_num_threads(1);
+  torch::nn::Sequential net;
+  for (int i = 0; i < 8; ++i)
+    net->push_back(torch::nn::Linear(torch::nn::LinearOptions(512, 512).bias(false)));
+  lockstep::DistributedDataParallel ddp(net, world, {.first_bucket_bytes = 1, .bucket_cap_bytes = 1});
+  const auto input = torch::ones({64, 512});
+  const auto position = world.recorder().position();
+  for (int step = 0; step < 50; ++step) {
+    net->zero_grad(false);
+    ddp(input).sum().backward();
+    lockstep::barrier(world).wait();
+  }
+  std::vector<std::uint32_t> complete;
+  std::vector<std::uint64_t> work, wait, length;
+  for (const auto& event : world.recorder().since(position)) {
+    if (event.kind != lockstep::trace::EventKind::training_step) continue;
+    const auto& step = event.training_step;
+    complete.push_back(step.buckets_complete_at_last_gradient);
+    work.push_back(step.exposed_work_ns / 1000);
+    wait.push_back(step.exposed_wait_ns / 1000);
+    length.push_back((step.end_ns - step.begin_ns) / 1000);
+  }
+  std::cout << "steps " << complete.size() << " complete " << median(complete) << " step_us "
+            << median(length) << " exposed_work_us " << median(work) << " exposed_wait_us " << median(wait)
+            << std::endl;
+  return 0;
+}
+
+torch::nn::Linear filled(double value) {
+  torch::nn::Linear net(64, 64);
+  const torch::NoGradGuard no_grad;
+  for (auto& p : net->parameters()) p.fill_(value);
+  return net;
+}
+
+int save(const Group& world, const std::string& file, double value) {
+  const auto net = filled(value);
+  std::raise(SIGSTOP);
+  lockstep::save_checkpoint(file, world, net, {.epoch = static_cast<std::uint64_t>(value), .metadata = {}});
+  return 0;
+}
+
+int load(const Group& world, const std::string& file) {
+  auto net = filled(-1);
+  const auto info = lockstep::load_checkpoint(file, world, net);
+  const double value = net->bias[0].item<double>();
+  for (const auto& p : net->parameters()) {
+    if (!p.eq(value).all().item<bool>()) return 2;
+  }
+  std::cout << "value " << value << " epoch " << info.epoch << std::endl;
+  return 0;
+}
+
+int same(const Group& world, const std::string& file, const std::string& other) {
+  DigitsNet a, b;
+  lockstep::load_checkpoint(file, world, a);
+  lockstep::load_checkpoint(other, world, b);
+  bool equal = true;
+  for (std::size_t i = 0; i < a->parameters().size(); ++i)
+    equal &= torch::equal(a->parameters()[i], b->parameters()[i]);
+  std::cout << (equal ? "same" : "different") << std::endl;
+  return 0;
+}
+
+int return_in_training(const Group& world) {
+  auto net = filled(1);
+  lockstep::DistributedDataParallel ddp(net, world);
+  for (int step = 0; step < 1000; ++step) {
+    if (world.rank() == 1 && step == 3) return 0;
+    ddp(torch::ones({4, 64})).sum().backward();
+  }
+  return 0;
+}
+
+int run(const std::vector<std::string>& words) {
+  const auto world = lockstep::init();
+  const std::string action = words.at(0);
+  if (action == "equivalence") return equivalence(world);
+  if (action == "sabotage") return sabotage(world);
+  if (action == "overlap") return overlap(world);
+  if (action == "save") return save(world, words.at(1), std::stod(words.at(2)));
+  if (action == "load") return load(world, words.at(1));
+  if (action == "same") return same(world, words.at(1), words.at(2));
+  if (action == "return-in-training") return return_in_training(world);
+  throw std::runtime_error("unknown action " + action);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  torch::set_num_threads(1);
+  return run({argv + 1, argv + argc});
+} catch (const std::exception& error) {
+  std::cerr << "training_rank: " << error.what() << std::endl;
+  return 1;
+}

@@ -1,0 +1,111 @@
+// Training on processes: over shared memory, and over TCP between two hosts.
+#include <fstream>
+
+#include "tests/support/job_test.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class Training : public JobTest {
+ protected:
+  Ending launch(int ranks, std::vector<std::string> words) const {
+    words.insert(words.begin(), {program("lockstep"), "run", "-np", std::to_string(ranks), "--"});
+    return start(words).finish();
+  }
+
+  std::vector<Ending> on_two_hosts(int ranks, const std::vector<std::string>& words) const {
+    const Variables variables = {{"MASTER_ADDR", hosts().address(0)},
+                                 {"LOCKSTEP_SECRET_FILE", secret_file("ours")}};
+    std::vector<Process> processes;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const int host = rank < ranks / 2 ? 0 : 1;
+      processes.push_back(start(words, by_hand(rank, ranks, variables), hosts().network(host)));
+    }
+    return finish(processes);
+  }
+};
+
+class TrainingOn : public Training, public ::testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, TrainingOn, ::testing::Values(2, 3, 4));
+
+TEST_P(TrainingOn, OneHostIsWhatOneProcessDoes) {
+  const auto ending = launch(GetParam(), {program("training_rank"), "equivalence"});
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(lines_with(ending.out, "["), ::testing::SizeIs(GetParam())) << ending.out << ending.err;
+  for (const auto& line : lines_with(ending.out, "["))
+    EXPECT_THAT(line, HasSubstr("passed 8 trials")) << ending.err;
+}
+
+TEST_P(TrainingOn, TwoHostsIsWhatOneProcessDoes) {
+  REQUIRE_TWO_HOSTS();
+  for (const auto& ending : on_two_hosts(GetParam(), {program("training_rank"), "equivalence"})) {
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    EXPECT_THAT(ending.out, HasSubstr("passed 8 trials")) << ending.err;
+  }
+}
+
+TEST_F(Training, OnOneHostNoticesEverySabotage) {
+  const auto ending = launch(2, {program("training_rank"), "sabotage"});
+  EXPECT_THAT(ending.out, AllOf(HasSubstr("[0] noticed 5 sabotages"), HasSubstr("[1] noticed 5 sabotages")))
+      << ending.err;
+}
+
+TEST_F(Training, OnTwoHostsNoticesEverySabotage) {
+  REQUIRE_TWO_HOSTS();
+  for (const auto& ending : on_two_hosts(2, {program("training_rank"), "sabotage"})) {
+    EXPECT_THAT(ending.out, HasSubstr("noticed 5 sabotages")) << ending.err;
+  }
+}
+
+TEST_F(Training, LeavesOverlapAndExposedTimeInTheRecord) {
+  const auto ending = launch(2, {program("training_rank"), "overlap"});
+  const auto lines = lines_with(ending.out, "[0] steps 50 complete ");
+  ASSERT_EQ(lines.size(), 1U) << ending.out << ending.err;
+  unsigned complete = 0;
+  ASSERT_EQ(std::sscanf(lines[0].c_str(), "[0] steps 50 complete %u", &complete), 1);
+  EXPECT_GE(complete, 4U) << lines[0];
+  RecordProperty("overlap", lines[0]);
+}
+
+TEST_F(Training, NamesARankThatReturnsInTheMiddle) {
+  const auto ending = launch(3, {program("training_rank"), "return-in-training"});
+  EXPECT_NE(ending.exit_code, 0);
+  EXPECT_THAT(ending.err, HasSubstr("rank 1")) << ending.err;
+  EXPECT_THAT(ending.err, HasSubstr("left")) << ending.err;
+}
+
+TEST_F(Training, OfTheDigitsResumesWhereItStopped) {
+  // Without the data set that script/make-digits fetches: a small one of random digits.
+  const auto folder = this->folder();
+  const auto bytes = [](std::initializer_list<int> head, int count, int modulus) {
+    std::string text;
+    for (const int byte : head) text += static_cast<char>(byte);
+    for (int i = 0; i < count; ++i) text += static_cast<char>(i * 7 % modulus);
+    return text;
+  };
+  const auto write = [&](const std::string& name, const std::string& content) {
+    std::ofstream(folder / name, std::ios::binary) << content;
+  };
+  for (const std::string set : {"train", "test"}) {
+    write(set + "-images-idx3-ubyte", bytes({0, 0, 8, 3, 0, 0, 0, 40, 0, 0, 0, 8, 0, 0, 0, 8}, 40 * 64, 17));
+    write(set + "-labels-idx1-ubyte", bytes({0, 0, 8, 1, 0, 0, 0, 40}, 40, 10));
+  }
+  const auto digits = [&](const std::string& file, std::vector<std::string> more) {
+    more.insert(more.begin(), {program("digits"), "--data", folder, "--checkpoint", folder / file});
+    const auto ending = launch(2, more);
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    return ending.out;
+  };
+  digits("whole.ckpt", {"--epochs", "4"});
+  digits("parts.ckpt", {"--epochs", "2"});
+  EXPECT_THAT(digits("parts.ckpt", {"--epochs", "4", "--resume"}), HasSubstr("epoch   3/4"));
+  const auto whole =
+      start({program("training_rank"), "same", folder / "whole.ckpt", folder / "parts.ckpt"}).finish();
+  EXPECT_THAT(whole.out, HasSubstr("same")) << whole.err;
+}
+
+}  // namespace
+}  // namespace lockstep::testing
