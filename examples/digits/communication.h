@@ -14,13 +14,11 @@ class Communication {
   /// Reads what is new in the record, which keeps a few thousand events only: call it once an epoch.
   void collect();
 
-  /// Mean over all ranks of the time per step for which the program stood still for communication, copying
-  /// included.
+  /// Mean over all ranks of the time per step for which communication held the program up, copying included.
   double exposed_us_per_step() const;
   /// Mean over all ranks of the part of `seconds` that was spent waiting for other ranks.
   double waiting_share(double seconds) const;
-  /// Part of the buckets that were averaged already when the last gradient was ready, in the median step of
-  /// this rank.
+  /// Part of the buckets that were complete when the last gradient was ready, in this rank's median step.
   double overlap() const;
 
  private:

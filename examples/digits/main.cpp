@@ -4,8 +4,9 @@
 //   lockstep run -np 4 build/release/bin/digits --epochs 20
 //
 // What makes it a distributed program are the lines marked with a number:
-//   1 join the others        2 learning rate x processes    3 wrap the model        4 each rank its share of
-//   the data 5 average what is measured                              6 rank 0 saves, and loads for all
+//   1  join the others                    4  each rank its share of the data
+//   2  learning rate x processes          5  average what is measured
+//   3  wrap the model                     6  rank 0 saves, and loads for all
 #include <lockstep/lockstep.h>
 #include <lockstep/train.h>
 #include <unistd.h>

@@ -13,8 +13,9 @@ namespace lockstep {
 /// ring costs one load while nobody sleeps.
 class Doorbell {
  public:
-  /// Call after publishing by a sequentially consistent store: either the ring sees the sleeper, or the sleeper's
-  /// last look sees what was published. After a weaker store a sleeper may miss the ring until its nap is over.
+  /// Call after publishing by a sequentially consistent store: either the ring sees the sleeper, or the
+  /// sleeper's last look sees what was published. After a weaker store a sleeper may miss the ring until its
+  /// nap is over.
   void ring();
 
   /// A sleeper's three steps: `prepare`, look once more at what is waited for, then `sleep` or `cancel`. A

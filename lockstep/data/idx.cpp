@@ -236,33 +236,23 @@ std::filesystem::path find_one(const std::filesystem::path& prefix, const std::s
 std::size_t size_of(IdxType type) {
   switch (type) {
     case IdxType::u8:
-    case IdxType::i8:
-      return 1;
-    case IdxType::i16:
-      return 2;
+    case IdxType::i8: return 1;
+    case IdxType::i16: return 2;
     case IdxType::i32:
-    case IdxType::f32:
-      return 4;
-    case IdxType::f64:
-      return 8;
+    case IdxType::f32: return 4;
+    case IdxType::f64: return 8;
   }
   return 0;
 }
 
 std::string_view to_string(IdxType type) {
   switch (type) {
-    case IdxType::u8:
-      return "u8";
-    case IdxType::i8:
-      return "i8";
-    case IdxType::i16:
-      return "i16";
-    case IdxType::i32:
-      return "i32";
-    case IdxType::f32:
-      return "f32";
-    case IdxType::f64:
-      return "f64";
+    case IdxType::u8: return "u8";
+    case IdxType::i8: return "i8";
+    case IdxType::i16: return "i16";
+    case IdxType::i32: return "i32";
+    case IdxType::f32: return "f32";
+    case IdxType::f64: return "f64";
   }
   return "?";
 }
@@ -358,17 +348,12 @@ void IdxFile::decode_record(std::size_t i, std::span<To> out) const {
                            " elements, found room for " + std::to_string(out.size()));
   }
   switch (header_.type) {
-    case IdxType::u8:
-      return convert<std::uint8_t>(bytes, out);
-    case IdxType::i8:
-      return convert<std::int8_t>(bytes, out);
-    case IdxType::i16:
-      return convert<std::int16_t>(bytes, out);
-    case IdxType::i32:
-      return convert<std::int32_t>(bytes, out);
+    case IdxType::u8: return convert<std::uint8_t>(bytes, out);
+    case IdxType::i8: return convert<std::int8_t>(bytes, out);
+    case IdxType::i16: return convert<std::int16_t>(bytes, out);
+    case IdxType::i32: return convert<std::int32_t>(bytes, out);
     case IdxType::f32:
-    case IdxType::f64:
-      break;
+    case IdxType::f64: break;
   }
   if constexpr (std::floating_point<To>) {
     return header_.type == IdxType::f32 ? convert<float>(bytes, out) : convert<double>(bytes, out);

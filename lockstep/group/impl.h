@@ -27,7 +27,7 @@ struct Context {
   GroupOptions options;
   std::size_t arena_bytes = 0;
   std::chrono::nanoseconds arrival_timeout{};
-  int store_host = -1;    ///< world rank that serves the store; -1: the launcher does
+  int store_host = -1;   ///< world rank that serves the store; -1: the launcher does
   bool threads = false;  ///< ranks are threads (in_process_world)
 };
 

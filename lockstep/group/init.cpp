@@ -40,8 +40,8 @@ std::vector<std::string> arrived_keys(int size) {
   return keys;
 }
 
-/// The store and, on the rank that serves it, its server. That rank may be done with its program while another is
-/// still in init(): the server ends when all are through, or soon after.
+/// The store and, on the rank that serves it, its server. That rank may be done with its program while
+/// another is still in init(): the server ends when all are through, or soon after.
 class ServedStore final : public PrefixStore {
  public:
   ServedStore(std::unique_ptr<StoreServer> server, std::shared_ptr<Store> client, int size)

@@ -240,20 +240,13 @@ constexpr std::array<Kernel, 4> kernels = {reduce_by<Unsigned, Sum>, reduce_by<U
 void reduce_on_target(Dtype dtype, ReduceOp op, const ReduceCall& call) {
   const std::size_t index = op == ReduceOp::average ? 0 : static_cast<std::size_t>(op);
   switch (dtype) {
-    case Dtype::u8:
-      return;
-    case Dtype::i32:
-      return kernels<Plain<std::int32_t>, Plain<std::uint32_t>>[index](call);
-    case Dtype::i64:
-      return kernels<Plain<std::int64_t>, Plain<std::uint64_t>>[index](call);
-    case Dtype::f16:
-      return kernels<Half<Float16>>[index](call);
-    case Dtype::bf16:
-      return kernels<Half<BFloat16>>[index](call);
-    case Dtype::f32:
-      return kernels<Plain<float>>[index](call);
-    case Dtype::f64:
-      return kernels<Plain<double>>[index](call);
+    case Dtype::u8: return;
+    case Dtype::i32: return kernels<Plain<std::int32_t>, Plain<std::uint32_t>>[index](call);
+    case Dtype::i64: return kernels<Plain<std::int64_t>, Plain<std::uint64_t>>[index](call);
+    case Dtype::f16: return kernels<Half<Float16>>[index](call);
+    case Dtype::bf16: return kernels<Half<BFloat16>>[index](call);
+    case Dtype::f32: return kernels<Plain<float>>[index](call);
+    case Dtype::f64: return kernels<Plain<double>>[index](call);
   }
 }
 
@@ -281,10 +274,8 @@ bool supports(Dtype dtype, ReduceOp op) {
     case ReduceOp::sum:
     case ReduceOp::product:
     case ReduceOp::min:
-    case ReduceOp::max:
-      return dtype != Dtype::u8 && size_of(dtype) != 0;
-    case ReduceOp::average:
-      return dtype != Dtype::u8 && size_of(dtype) != 0 && !is_integer(dtype);
+    case ReduceOp::max: return dtype != Dtype::u8 && size_of(dtype) != 0;
+    case ReduceOp::average: return dtype != Dtype::u8 && size_of(dtype) != 0 && !is_integer(dtype);
   }
   return false;  // a number that came from elsewhere and is no ReduceOp
 }

@@ -16,8 +16,7 @@
 namespace lockstep {
 
 struct BucketLimits {
-  /// A bucket is full when it holds at least so many bytes. The first is small, so that communication begins
-  /// early.
+  /// A bucket is full when it holds at least so many bytes. The first is small, to begin early.
   std::size_t first_bytes = std::size_t{1} << 20;
   std::size_t cap_bytes = std::size_t{25} << 20;
 };

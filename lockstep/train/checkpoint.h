@@ -40,9 +40,12 @@ CheckpointInfo load_checkpoint(const std::filesystem::path& path, const Group& g
 
 /// Collective. Rank 0 writes parameters, buffers, the optimizer's state and `info` beside `path`, syncs and
 /// renames; a file that was there before is replaced, or stays as it was. Everybody returns when the file is
-/// in place. First it removes temporaries that a killed process has left there. Every rank throws the same
-/// Error if rank 0 fails: system (no folder, no permission, disk full), invalid_argument. Cost: the model is
-/// read twice (checksums) and written once; the ranks wait for rank 0, within the group's time-out.
+/// in place. First it removes temporaries that a killed process has left there.
+///
+/// If rank 0 fails, every rank throws the same Error: system (no folder, no permission, disk full),
+/// invalid_argument.
+///
+/// Cost: the model is read twice (checksums) and written once; the others wait, within the group's time-out.
 template <class Model>
 void save_checkpoint(const std::filesystem::path& path, const Group& group, const Model& model,
                      const torch::optim::Optimizer& optimizer, const CheckpointInfo& info = {}) {
@@ -57,10 +60,11 @@ void save_checkpoint(const std::filesystem::path& path, const Group& group, cons
 
 /// Collective. Rank 0 reads and checks all of the file before any tensor changes; then it is everybody's.
 /// Tensors are found by name. The optimizer also gets the options it had (learning rate, momentum, ...): set
-/// those that shall differ afterwards. Removes leftovers as save_checkpoint() does. Every rank throws the
-/// same Error, and no model has changed: system (no such file), corrupt_data (file, offset, expected, found),
-/// invalid_argument (a checkpoint of another model or optimizer: what differs first), unsupported (a later
-/// version), mismatch (the ranks' own models differ).
+/// those that shall differ afterwards. Removes leftovers as save_checkpoint() does.
+///
+/// Every rank throws the same Error, and no model has changed: system (no such file); corrupt_data (file,
+/// offset, expected, found); invalid_argument (a checkpoint of another model or optimizer: what differs);
+/// unsupported (a later version); mismatch (the ranks' own models differ).
 template <class Model>
 CheckpointInfo load_checkpoint(const std::filesystem::path& path, const Group& group, Model& model,
                                torch::optim::Optimizer& optimizer) {

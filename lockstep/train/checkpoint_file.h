@@ -2,8 +2,8 @@
 // go into a file of their own beside the checkpoint, reach the disk, and only then take its name: a reader
 // finds the old file or the new one, whole.
 //
-//   model.ckpt.tmp-8121-5f3a9c01     open, locked (flock) -> written -> synced -> renamed to model.ckpt ->
-//   folder synced
+//   model.ckpt.tmp-8121-5f3a9c01   made, locked (flock) -> written -> synced
+//   model.ckpt                     renamed to this -> folder synced
 //
 // The lock goes with its process: a temporary that can be locked was left behind by one that is gone.
 #pragma once

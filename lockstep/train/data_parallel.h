@@ -30,29 +30,24 @@ struct DataParallelSeams {
   bool copy_over_gradients = false;
 };
 
-/// Collective. What the class below does with its model: compares, broadcasts, sets hooks. Null in a group of
-/// one.
+/// Collective. What the class below does with its model: compares, broadcasts, sets hooks (null if alone).
 std::shared_ptr<GradientHooks> synchronise(const torch::nn::Module& module, const Group& group,
                                            const DataParallelOptions& options,
                                            const DataParallelSeams& seams);
 
 /// Making one is collective: rank 0's parameters and buffers are everybody's afterwards. Then use it in place
 /// of the model for the forward: after `ddp(input)` in training mode with gradients on, the backward pass
-/// through the output leaves in every parameter's grad() the average over all ranks. The loss is a mean over
-/// the rank's samples, and all ranks have as many, if the result is to be that of one process with all
-/// samples.
+/// through the output leaves in every parameter's grad() the average over all ranks. Where the loss is a mean
+/// over the rank's samples, and all ranks have as many, that is what one process with all samples would get.
 ///
 /// - Forwards in eval mode or under NoGradGuard, and their backwards, do not communicate: one rank alone may
-/// evaluate.
-/// - Every rank runs the same number of such backward passes, and every trainable parameter takes part in
-/// each;
-///   otherwise every rank throws, naming the parameters. Frozen parameters are left alone.
+///   evaluate. All others every rank runs equally often.
+/// - Every trainable parameter takes part in each such backward, or every rank throws, naming those that did
+///   not. Frozen ones are left alone.
 /// - A gradient lies in a bucket that the next backward writes again: clone it to keep it. Both forms of
-/// zero_grad()
-///   work. Without zero_grad() gradients add up: grad() is then the average of what the ranks' sums would be.
-/// - Convert (.to()), freeze and resize before wrapping; use the same module afterwards.
-/// - An exception that ends a backward pass early closes the group, because the others wait for this rank's
-/// gradients.
+///   zero_grad() work. Without zero_grad() gradients add up, and grad() is the average of the ranks' sums.
+/// - Convert (.to()), freeze and resize before wrapping.
+/// - An exception that ends a backward early closes the group: the others wait for this rank's gradients.
 /// - torch::autograd::grad() of the parameters gives this rank's own gradients, not the average.
 /// - In a group of one it is the model, and nothing else.
 ///

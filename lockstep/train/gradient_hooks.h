@@ -2,12 +2,11 @@
 // every new gradient into its bucket, tell the Reducer, and see to it that only a backward pass that belongs
 // to a training forward communicates.
 //
-//   forward       output.register_hook          a backward that comes through this output is one to average
-//   backward      begin_backward()              from the output's hook; asks the engine to be called at the
-//   end
-//                 leaf hook of each parameter   copies the new gradient into the bucket, where grad() is
-//                 undefined post-accumulate hook          grad() is final: Reducer::add the engine's final
-//                 callback   Reducer::finalize
+//   forward    the output's hook               a backward that comes through here is one to average
+//   backward   the output's hook again           Reducer::begin; asks the engine for a call at the end
+//              leaf hook of each parameter       Reducer::place, while there is no grad() to add to
+//              post-accumulate hook of each      grad() is final: Reducer::add
+//              the engine's call at the end      Reducer::finalize
 #pragma once
 
 #include <torch/torch.h>
@@ -24,8 +23,8 @@ class GradientHooks : public std::enable_shared_from_this<GradientHooks> {
  public:
   struct Options {
     std::vector<NamedTensor> frozen;  ///< parameters that must stay without a gradient
-    bool copy_over_gradients =
-        false;  ///< breaks the accumulation of gradients: for tests that must see it noticed
+    /// Breaks the accumulation of gradients: for tests that must see it noticed.
+    bool copy_over_gradients = false;
   };
 
   /// Sets the hooks. Throws invalid_argument if a parameter has such hooks already.

@@ -24,8 +24,7 @@ Work average_bucket(const Group& group, const Bucket& bucket, std::size_t number
 
 class Reducer {
  public:
-  /// `parameters` are trainable, in main memory, of a type that has an average, and alike on all ranks, none
-  /// twice.
+  /// `parameters` are trainable, in main memory, averageable, alike on all ranks, and none is there twice.
   Reducer(Group group, std::vector<NamedTensor> parameters, const BucketLimits& limits,
           ReduceBucket reduce = average_bucket);
   Reducer(const Reducer&) = delete;
@@ -48,8 +47,7 @@ class Reducer {
 
   /// Copies a new gradient into its place in the bucket, and returns that place as a tensor that nobody else
   /// holds, so that autograd takes it for grad() as it is; an undefined one if the gradient cannot lie there
-  /// (a sparse one). Only while grad() is undefined: else the place may hold what the gradient is to be added
-  /// to.
+  /// (a sparse one). Only while grad() is undefined: else the place may hold what it is to be added to.
   torch::Tensor place(std::size_t parameter, const torch::Tensor& gradient);
 
   /// The parameter's grad() will not change any more in this pass. Sends every bucket whose turn it is, and

@@ -21,7 +21,9 @@ struct DistributedSamplerOptions {
 };
 
 /// Copies share one state: a data loader works on a copy, and set_epoch() must reach it. So one sampler is
-/// for one data loader. Thread safety: none; a data loader calls it from one thread.
+/// for one data loader.
+///
+/// Thread safety: none; a data loader calls it from one thread.
 class DistributedSampler : public torch::data::samplers::Sampler<> {
  public:
   /// Not collective. Throws Error{invalid_argument} if there are no samples, or drop_last would leave none.

@@ -23,8 +23,7 @@ std::string type_name(torch::ScalarType type);
 /// As in messages: "[10, 64]".
 std::string shape_text(torch::IntArrayRef shape);
 
-/// As in messages: "f32 [10, 64]"; with " on cuda:0" where it is not in this machine's main memory, with "
-/// (Sparse)" where it is no plain array.
+/// As in messages: "f32 [10, 64]", "f32 [10, 64] on cuda:0", "f32 [10, 64] (Sparse)".
 std::string describe(const torch::Tensor& tensor);
 
 /// Throws Error{unsupported} unless `tensor` is a plain array in main memory. The message begins with `what`.

@@ -1,5 +1,5 @@
 // The test of tests for data-parallel training: ranks that share a batch must end where one process with the
-// whole batch ends. Used with ranks as threads here, as processes in tests/multi_rank.
+// whole batch ends. Its ranks are threads in equivalence_test.cpp, processes in tests/multi_rank/training.
 #pragma once
 
 #include <torch/torch.h>
@@ -31,8 +31,7 @@ struct Outcome {
   std::string text() const;
 };
 
-/// Collective: 100 steps on all ranks, and the same on each rank alone for comparison. The group's size
-/// divides 24.
+/// Collective: 100 steps on all ranks, and the same on each rank alone to compare. size() divides 24.
 Outcome compare_with_one_process(const Group& group, const Trial& trial);
 
 }  // namespace lockstep::test

@@ -9,8 +9,8 @@
 namespace lockstep {
 
 /// A view of `ring_bytes` of zeroed shared memory; either side makes its own. Lock-free, wait-free.
-/// The two counters only grow; both sit on cache lines of their own, and each side remembers the other's. They are
-/// stored sequentially consistent, as a doorbell wants it.
+/// The two counters only grow; both sit on cache lines of their own, and each side remembers the other's.
+/// They are stored sequentially consistent, as a doorbell wants it.
 class ByteRing {
  public:
   ByteRing(std::byte* memory, std::size_t bytes);

@@ -97,8 +97,11 @@ TEST_F(LateEnd, OfARankThatNobodyNeedsAnyMoreHarmsNobody) {
 }
 
 TEST_F(LateEnd, RightAfterTheStartHarmsNobody) {
-  auto ranks = start_probes(4, {});
-  EXPECT_THAT(finish(ranks), Each(::testing::Field("exit_code", &Ending::exit_code, 0)));
+  for (int times = 0; times < 10;
+       ++times) {  // it takes luck for rank 0 to be gone before the others are ready
+    auto ranks = start_probes(4, {});
+    EXPECT_THAT(finish(ranks), Each(::testing::Field("exit_code", &Ending::exit_code, 0)));
+  }
 }
 
 TEST_F(LateEnd, TheMessageOfWhoLeftRightAfterSendingArrives) {

@@ -250,7 +250,9 @@ void NativeBackend::abandon(const NativeTask& task) noexcept {
 }
 
 void NativeBackend::look() {
-  if (failure_ || active_.empty()) return;
+  // What a peer sent before it left may have come since the last steps were taken; nobody is blamed before
+  // that.
+  if (advance() || failure_ || active_.empty()) return;
   std::vector<int> missing;
   for (NativeTask* task : active_) {
     const auto more = task->missing();

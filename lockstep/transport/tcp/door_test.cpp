@@ -1,7 +1,7 @@
 // Strangers at the door, and ranks that find nobody there.
 #include "lockstep/transport/tcp/door.h"
 
-#include "lockstep/transport/tcp/tcp_test_ranks.h"
+#include "lockstep/transport/tcp/tcp_ranks_test.h"
 
 namespace lockstep::tcp {
 namespace {

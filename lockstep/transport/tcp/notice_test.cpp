@@ -2,7 +2,7 @@
 #include "lockstep/transport/tcp/notice.h"
 
 #include "lockstep/transport/tcp/hello.h"
-#include "lockstep/transport/tcp/tcp_test_ranks.h"
+#include "lockstep/transport/tcp/tcp_ranks_test.h"
 
 namespace lockstep::tcp {
 namespace {

@@ -1,7 +1,7 @@
 // What became of the other ranks: who is gone, why, and that nobody is blamed for somebody else.
 #include "lockstep/transport/tcp/peer.h"
 
-#include "lockstep/transport/tcp/tcp_test_ranks.h"
+#include "lockstep/transport/tcp/tcp_ranks_test.h"
 
 namespace lockstep::tcp {
 namespace {

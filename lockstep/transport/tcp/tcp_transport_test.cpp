@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "lockstep/transport/tcp/bell.h"
-#include "lockstep/transport/tcp/tcp_test_ranks.h"
+#include "lockstep/transport/tcp/tcp_ranks_test.h"
 
 namespace lockstep::tcp {
 namespace {

@@ -1,15 +1,16 @@
 // A rank of the tests in this folder: training_rank ACTION [ARGUMENT]
-//   equivalence         trains beside one process, as lockstep/train/trial_test.h says, over and over;
-//   "passed N trials" sabotage            the same with each sabotage; "noticed N sabotages" overlap trains a
-//   network of 8 buckets; prints the median of what the record says of a step save FILE VALUE     saves a
-//   model full of VALUE, stopping (SIGSTOP) before the save so that a tracer can take over load FILE prints
-//   the VALUE of that model same FILE FILE      "same" if two checkpoints of examples/digits hold the same
-//   model, bit for bit return-in-training  rank 1 returns from main after three steps
+//
+//   equivalence          trains beside one process, as in lockstep/train/trial_test.h: "passed N trials"
+//   sabotage             the same with each sabotage: "noticed N sabotages"
+//   overlap              trains a network of 8 buckets; prints medians of what the record says of a step
+//   save FILE VALUE      saves a model full of VALUE
+//   load FILE            prints the VALUE of that model
+//   same FILE FILE       "same" if two checkpoints of examples/digits hold the same model, bit for bit
+//   return-in-training   rank 1 returns from main after three steps
 #include <lockstep/lockstep.h>
 #include <lockstep/train.h>
 
 #include <algorithm>
-#include <csignal>
 #include <iostream>
 
 #include "examples/digits/network.h"
@@ -98,7 +99,6 @@ torch::nn::Linear filled(double value) {
 
 int save(const Group& world, const std::string& file, double value) {
   const auto net = filled(value);
-  std::raise(SIGSTOP);
   lockstep::save_checkpoint(file, world, net, {.epoch = static_cast<std::uint64_t>(value), .metadata = {}});
   return 0;
 }
