@@ -33,31 +33,14 @@ std::string host_hint() {
   return boot + "-" + std::to_string(status.st_ino);
 }
 
-/// Keys by which each rank says that it needs the store no longer to come together with the others.
-std::vector<std::string> arrived_keys(int size) {
-  std::vector<std::string> keys;
-  for (int rank = 0; rank < size; ++rank) keys.push_back("arrived/" + std::to_string(rank));
-  return keys;
-}
-
-/// The store and, on the rank that serves it, its server. That rank may be done with its program while
-/// another is still in init(): the server ends when all are through, or soon after.
+/// The store and, on the rank that serves it, its server, which ends after the last client call of this rank.
 class ServedStore final : public PrefixStore {
  public:
-  ServedStore(std::unique_ptr<StoreServer> server, std::shared_ptr<Store> client, int size)
-      : PrefixStore(std::move(client), "job"), server_(std::move(server)), size_(size) {}
-  ~ServedStore() override {
-    if (!server_) return;
-    try {
-      wait(arrived_keys(size_), Deadline::after(std::chrono::seconds(5)));
-    } catch (const Error&) {
-      return;  // a rank that never got through has other troubles
-    }
-  }
+  ServedStore(std::unique_ptr<StoreServer> server, std::shared_ptr<Store> client)
+      : PrefixStore(std::move(client), "job"), server_(std::move(server)) {}
 
  private:
   std::unique_ptr<StoreServer> server_;
-  int size_;
 };
 
 std::unique_ptr<StoreServer> serve_store(const Identity& identity) try {
@@ -76,7 +59,7 @@ std::shared_ptr<Store> open_store(const Identity& identity, Deadline deadline) {
   try {
     auto client =
         std::make_shared<TcpStore>(identity.store, deadline, TcpStoreOptions{.trust = identity.trust});
-    return std::make_shared<ServedStore>(std::move(server), std::move(client), identity.size);
+    return std::make_shared<ServedStore>(std::move(server), std::move(client));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::timeout) throw;
     throw Error(ErrorCode::timeout,
@@ -194,7 +177,6 @@ Group init(const InitOptions& options) {
   for (int rank = 0; rank < identity.size; ++rank) impl->world_of.push_back(rank);
   impl->context = make_context(identity, options, timeout);
   connect(*impl);
-  impl->context->store->set(arrived_keys(identity.size)[static_cast<std::size_t>(identity.rank)], "1");
   return Group(std::move(impl));
 }
 

@@ -50,6 +50,7 @@ struct alignas(64) RankStatus {
   std::atomic<std::int32_t> pid;            ///< 0 until init() has attached
   std::atomic<std::uint32_t> said_goodbye;  ///< 1: left in an orderly way
   std::atomic<std::int32_t> awaits;         ///< world rank that a long wait is for, plus one; 0: not waiting
+  std::atomic<std::uint64_t> awaits_at_ns;  ///< when it said so last (trace::now_ns); it says so every few ms
 };
 
 class ControlPage {

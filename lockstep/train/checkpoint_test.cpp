@@ -106,50 +106,43 @@ TEST_F(CheckpointTest, LetsTrainingGoOnAsIfItHadNeverStopped) {
                                                  torch::optim::SGDOptions(0.01).momentum(0.9));
     };
     std::vector<torch::Tensor> whole, resumed;
-    EXPECT_EQ(test::failures(2,
-                             [&](const Group& group) {
-                               Net net;
-                               const auto optimizer = make(net);
-                               DistributedDataParallel ddp(net, group);
-                               train(ddp, *optimizer, group, 0, 2);
-                               save_checkpoint(path_, group, ddp, *optimizer, {.epoch = 2, .metadata = {}});
-                               train(ddp, *optimizer, group, 2, 4);
-                               if (group.rank() == 0)
-                                 whole = copy_of(*net);  // buffers of the others are their own
-                             }),
-              "");
-    EXPECT_EQ(test::failures(2,
-                             [&](const Group& group) {
-                               Net net;
-                               const auto optimizer = make(net);
-                               DistributedDataParallel ddp(net, group);
-                               train(ddp, *optimizer, group, 7, 8);  // what was there before goes
-                               EXPECT_EQ(load_checkpoint(path_, group, ddp, *optimizer).epoch, 2U);
-                               train(ddp, *optimizer, group, 2, 4);
-                               if (group.rank() == 0) resumed = copy_of(*net);
-                             }),
-              "");
+    test::on_ranks(2, [&](const Group& group) {
+      Net net;
+      const auto optimizer = make(net);
+      DistributedDataParallel ddp(net, group);
+      train(ddp, *optimizer, group, 0, 2);
+      save_checkpoint(path_, group, ddp, *optimizer, {.epoch = 2, .metadata = {}});
+      train(ddp, *optimizer, group, 2, 4);
+      if (group.rank() == 0) whole = copy_of(*net);  // buffers of the others are their own
+    });
+    test::on_ranks(2, [&](const Group& group) {
+      Net net;
+      const auto optimizer = make(net);
+      DistributedDataParallel ddp(net, group);
+      train(ddp, *optimizer, group, 7, 8);  // what was there before goes
+      EXPECT_EQ(load_checkpoint(path_, group, ddp, *optimizer).epoch, 2U);
+      train(ddp, *optimizer, group, 2, 4);
+      if (group.rank() == 0) resumed = copy_of(*net);
+    });
     EXPECT_TRUE(same(whole, resumed)) << (adam ? "Adam" : "SGD");
   }
 }
 
 TEST_F(CheckpointTest, GivesEverybodyWhatRank0Reads) {
-  EXPECT_EQ(test::failures(3,
-                           [&](const Group& group) {
-                             Net net;
-                             torch::optim::Adam adam(net->parameters(), 0.01 * (group.rank() + 1));
-                             const auto path = group.rank() == 0 ? path_ : fs::path("/nobody/else/needs/it");
-                             save_checkpoint(path, group, net, adam, {.epoch = 4, .metadata = {{"a", "b"}}});
-                             const auto before = copy_of(*net);
-                             Net other;
-                             torch::optim::Adam other_adam(other->parameters(), 1);
-                             const auto info = load_checkpoint(path, group, other, other_adam);
-                             EXPECT_EQ(info.epoch, 4U);
-                             EXPECT_EQ(info.metadata.at("a"), "b");
-                             EXPECT_DOUBLE_EQ(other_adam.param_groups()[0].options().get_lr(), 0.01);
-                             EXPECT_TRUE(group.rank() != 0 || same(before, copy_of(*other)));
-                           }),
-            "");
+  test::on_ranks(3, [&](const Group& group) {
+    Net net;
+    torch::optim::Adam adam(net->parameters(), 0.01 * (group.rank() + 1));
+    const auto path = group.rank() == 0 ? path_ : fs::path("/nobody/else/needs/it");
+    save_checkpoint(path, group, net, adam, {.epoch = 4, .metadata = {{"a", "b"}}});
+    const auto before = copy_of(*net);
+    Net other;
+    torch::optim::Adam other_adam(other->parameters(), 1);
+    const auto info = load_checkpoint(path, group, other, other_adam);
+    EXPECT_EQ(info.epoch, 4U);
+    EXPECT_EQ(info.metadata.at("a"), "b");
+    EXPECT_DOUBLE_EQ(other_adam.param_groups()[0].options().get_lr(), 0.01);
+    EXPECT_TRUE(group.rank() != 0 || same(before, copy_of(*other)));
+  });
 }
 
 TEST_F(CheckpointTest, KeepsTensorsThatAreNotContiguousAndOfAnyType) {

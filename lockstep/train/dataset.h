@@ -6,9 +6,11 @@
 #include <torch/torch.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "lockstep/data/idx.h"
 

@@ -1,10 +1,14 @@
 // Ranks as threads, for tests of this floor.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <chrono>
+#include <cstring>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -45,14 +49,12 @@ inline std::vector<Ending> run_ranks(int ranks, const std::function<void(Group)>
   return endings;
 }
 
-/// The same, where no rank may fail. Returns what went wrong, or nothing.
-inline std::string failures(int ranks, const std::function<void(Group)>& rank_main) {
-  std::string text;
+/// The same, where no rank may fail.
+inline void on_ranks(int ranks, const std::function<void(Group)>& rank_main) {
   const auto endings = run_ranks(ranks, rank_main);
   for (std::size_t rank = 0; rank < endings.size(); ++rank) {
-    if (!endings[rank].ok) text += "rank " + std::to_string(rank) + ": " + endings[rank].text + "\n";
+    EXPECT_TRUE(endings[rank].ok) << "rank " << rank << ": " << endings[rank].text;
   }
-  return text;
 }
 
 /// Bit for bit.

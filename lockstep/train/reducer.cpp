@@ -182,7 +182,10 @@ void Reducer::finalize() {
   const std::uint64_t begin = trace::now_ns();
   const torch::NoGradGuard no_grad;
   const std::uint64_t waited_before = step_.exposed_wait_ns;
-  if (added_ < parameters_.size()) fill_missing();
+  if (added_ < parameters_.size()) {  // the others wait for all buckets, whatever is in them
+    pending_.assign(pending_.size(), 0);
+    buckets_.back().set_flag(true);
+  }
   try {
     wait_for_all();
   } catch (...) {
@@ -196,14 +199,6 @@ void Reducer::finalize() {
   step_.exposed_work_ns += step_.end_ns - begin - (step_.exposed_wait_ns - waited_before);
   group_.recorder().record(step_);
   ++steps_;
-}
-
-void Reducer::fill_missing() {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (ready_[i] == 0) slots_[i].zero_();
-  }
-  pending_.assign(pending_.size(), 0);
-  buckets_.back().set_flag(true);
 }
 
 void Reducer::wait_for_all() {
@@ -261,7 +256,10 @@ void Reducer::throw_missing() const {
 void Reducer::abandon() noexcept {
   if (!std::exchange(under_way_, false) || buckets_.empty()) return;
   try {
-    if (works_.empty()) works_.push_back(reduce_(group_, buckets_[0], 0));
+    // The buckets sent so far may be complete, and their works no longer close anything. This one is not:
+    // nobody sends to it.
+    const int other = (group_.rank() + 1) % group_.size();
+    works_.push_back(recv(group_, nothing_, other));
   } catch (const std::exception&) {
     // The group is closed already.
   }

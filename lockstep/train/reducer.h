@@ -7,6 +7,7 @@
 
 #include <torch/torch.h>
 
+#include <array>
 #include <functional>
 #include <string>
 #include <vector>
@@ -72,7 +73,6 @@ class Reducer {
   void collect(std::size_t parameter);
   void send_ready();
   void progress();
-  void fill_missing();
   void wait_for_all();
   void copy_back();
   [[noreturn]] void throw_missing() const;
@@ -92,6 +92,7 @@ class Reducer {
   std::size_t completed_ = 0;  // works known to be over, from the first on
   std::uint64_t steps_ = 0;
   trace::TrainingStepEvent step_{};
+  std::array<std::byte, 1> nothing_{};  // see abandon()
 };
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 
 #include <poll.h>
 
+#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -33,6 +34,9 @@ struct PeerNews {
   FirstCause::Cause cause;  ///< failed: what the peer says was the first cause
 };
 
+/// How old what a rank says of its waiting may be.
+inline constexpr std::chrono::milliseconds stale_wait{1000};
+
 /// How one rank of a group reaches all others. Ranks are the group's. One thread at a time (the progress
 /// lock).
 class Transport {
@@ -45,9 +49,10 @@ class Transport {
   virtual std::vector<PeerNews> look() = 0;
   /// Tells the peers why this rank fails.
   virtual void tell_failure(const FirstCause::Cause& cause) = 0;
-  /// Tells the peers that this rank waits for `rank` (none: -1); a slow wait calls it now and then.
+  /// Tells the peers that this rank waits for `rank` (none: -1); a slow wait calls it every few milliseconds.
   virtual void tell_waiting(int rank) = 0;
-  /// The rank for which `rank` itself waits, as far as it said so.
+  /// The rank for which `rank` itself waits, as far as it said so within `stale_wait`: one that is stopped in
+  /// the middle of a wait is silent.
   virtual std::optional<int> awaited_by(int rank) = 0;
   /// Says that this rank leaves in an orderly way.
   virtual void say_goodbye() = 0;

@@ -64,6 +64,7 @@ void RingTransport::tell_failure(const FirstCause::Cause& cause) {
 
 void RingTransport::tell_waiting(int rank) {
   const int world = rank < 0 ? -1 : options_.world_of[static_cast<std::size_t>(rank)];
+  status(options_.rank).awaits_at_ns.store(trace::now_ns(), std::memory_order_release);
   status(options_.rank).awaits.store(world + 1, std::memory_order_release);
 }
 
@@ -71,6 +72,8 @@ std::optional<int> RingTransport::awaited_by(int rank) {
   if (!is_local(rank)) return std::nullopt;
   const int world = status(rank).awaits.load(std::memory_order_acquire) - 1;
   if (world < 0) return std::nullopt;
+  const auto said = std::chrono::nanoseconds(status(rank).awaits_at_ns.load(std::memory_order_acquire));
+  if (std::chrono::nanoseconds(trace::now_ns()) - said > stale_wait) return std::nullopt;
   for (std::size_t other = 0; other < options_.world_of.size(); ++other) {
     if (options_.world_of[other] == world) return static_cast<int>(other);
   }

@@ -7,7 +7,6 @@ namespace lockstep::testing {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::AnyOf;
 using ::testing::Each;
 using ::testing::Field;
 using ::testing::HasSubstr;

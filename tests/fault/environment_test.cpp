@@ -4,7 +4,6 @@
 namespace lockstep::testing {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 

@@ -68,7 +68,7 @@ void call_something(const Group& group, std::mt19937_64& dice) {
 /// when everything freed before is never used again; and results that were complete before.
 class Untouched {
  public:
-  explicit Untouched(const Group& group) : results_(group.allocate<float>(elements)), fresh_() {
+  explicit Untouched(const Group& group) : results_(group.allocate<float>(elements)) {
     std::fill(results_.begin(), results_.end(), 1.0F);
     lockstep::all_reduce(group, results_).wait();
     expected_ = static_cast<float>(group.size());

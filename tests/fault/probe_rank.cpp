@@ -72,7 +72,11 @@ void fork_and_use(const Group& group, const Words&) {
       lockstep::barrier(group).wait();
     } catch (const lockstep::Error& error) {
       complain(group.rank(), error);
+#ifdef __SANITIZE_ADDRESS__
+      ::_exit(1);  // LeakSanitizer would look for the parent's threads
+#else
       ::exit(1);  // with everything that the parent had registered for its own end
+#endif
     }
     ::_exit(0);
   }
@@ -132,7 +136,11 @@ const std::map<std::string, Action>& actions() {
       {"return", [](auto&, auto& words) { throw EndEarly{number(words, 1)}; }},
       {"exit", [](auto&, auto& words) { ::exit(number(words, 1)); }},
       {"_exit", [](auto&, auto& words) { ::_exit(number(words, 1)); }},
-      {"raise", [](auto&, auto& words) { ::kill(::getpid(), number(words, 1)); }},
+      {"raise",
+       [](auto&, auto& words) {
+         if (number(words, 1) == SIGSEGV) ::signal(SIGSEGV, SIG_DFL);  // a sanitizer would make an exit of it
+         ::kill(::getpid(), number(words, 1));
+       }},
       {"fork", fork_and_use},
       {"fork_and_die", fork_and_die},
       {"say", [](auto& group, auto& words) { say(group, words.at(1)); }},

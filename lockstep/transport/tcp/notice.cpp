@@ -113,15 +113,18 @@ std::optional<Notice> NoticeStream::next() {
   return notice;
 }
 
-void NoticeStream::tell(const std::string& words, int awaited) {
+void NoticeStream::tell(const std::string& words, int awaited,
+                        std::chrono::steady_clock::time_point awaited_at) {
   if (words.size() > words_told_) {
     out_ += words.substr(words_told_);
     words_told_ = words.size();
   }
   flush();
-  if (out_.empty() && awaited != awaited_told_) {  // only the last one counts, so it never queues up
+  const bool is_news = awaited != awaited_told_ || (awaited >= 0 && awaited_at > awaited_told_at_);
+  if (out_.empty() && is_news) {  // only the last one counts, so it never queues up
     out_ = encode({.kind = Notice::Kind::waiting, .awaited = awaited});
     awaited_told_ = awaited;
+    awaited_told_at_ = awaited_at;
     flush();
   }
 }

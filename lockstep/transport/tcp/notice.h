@@ -6,6 +6,7 @@
 #include <poll.h>
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -39,9 +40,10 @@ class NoticeStream {
   std::vector<Notice> read();
   /// There is nothing more to read, for ever.
   bool has_ended() const { return ended_; }
-  /// Brings the other side to the same state: all of `words`, which only grow, and for whom this rank waits.
-  /// What does not go out now goes out with a later call.
-  void tell(const std::string& words, int awaited);
+  /// Brings the other side to the same state: all of `words`, which only grow, and for whom this rank waits,
+  /// as of `awaited_at`: a later time tells the same again. What does not go out now goes out with a later
+  /// call.
+  void tell(const std::string& words, int awaited, std::chrono::steady_clock::time_point awaited_at = {});
   /// All that was told has reached the other host, or never will.
   bool is_delivered() const;
   /// REQUIRES: !has_ended().
@@ -57,6 +59,7 @@ class NoticeStream {
   std::string out_;
   std::size_t words_told_;
   int awaited_told_ = -1;
+  std::chrono::steady_clock::time_point awaited_told_at_{};
   bool ended_ = false;
   bool deaf_ = false;  // the other side takes no more
 };

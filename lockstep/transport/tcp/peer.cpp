@@ -95,14 +95,21 @@ void Peer::listen() {
     for (Notice& notice : stream.read()) {
       if (notice.kind == Notice::Kind::failure && !failure_) failure_ = std::move(notice.cause);
       if (notice.kind == Notice::Kind::goodbye) left_ = true;
-      if (notice.kind == Notice::Kind::waiting) awaited_ = notice.awaited;
+      if (notice.kind != Notice::Kind::waiting) continue;
+      awaited_ = notice.awaited;
+      awaited_heard_ = std::chrono::steady_clock::now();
     }
   }
 }
 
-void Peer::tell(const std::string& words, int awaited) {
+std::optional<int> Peer::awaited() const {
+  const bool is_stale = std::chrono::steady_clock::now() - awaited_heard_ > stale_wait;
+  return awaited_ < 0 || is_stale ? std::nullopt : std::optional(awaited_);
+}
+
+void Peer::tell(const std::string& words, int awaited, std::chrono::steady_clock::time_point awaited_at) {
   if (notices_dial_ && !words.empty() && !notices_dial_->set_last_words(words)) continue_notices_dial();
-  for (NoticeStream& stream : notices_) stream.tell(words, awaited);
+  for (NoticeStream& stream : notices_) stream.tell(words, awaited, awaited_at);
 }
 
 bool Peer::is_gone() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -32,11 +33,12 @@ class Peer {
   /// Takes in what it told.
   void listen();
   /// Brings it up to date: see NoticeStream.
-  void tell(const std::string& words, int awaited);
+  void tell(const std::string& words, int awaited, std::chrono::steady_clock::time_point awaited_at);
   /// What became of it, if something did, once all that it sent has arrived. `may_arrive`: connections that
   /// it made may still be on their way. REQUIRES: listen() before.
   std::optional<PeerNews> news(bool may_arrive);
-  std::optional<int> awaited() const { return awaited_ < 0 ? std::nullopt : std::optional(awaited_); }
+  /// For whom it waits, if it said so not too long ago.
+  std::optional<int> awaited() const;
 
   /// No more data will be written.
   void end_writing();
@@ -68,6 +70,7 @@ class Peer {
   std::optional<FirstCause::Cause> failure_;
   bool left_ = false;
   int awaited_ = -1;
+  std::chrono::steady_clock::time_point awaited_heard_{};
 };
 
 }  // namespace lockstep::tcp

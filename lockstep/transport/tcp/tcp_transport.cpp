@@ -12,6 +12,8 @@ using Clock = std::chrono::steady_clock;
 // Who waits for less than this does not tell: most waits are over by then, and a notice costs each peer a
 // look.
 constexpr auto quiet_wait = std::chrono::milliseconds(20);
+// A long wait is told again so often, lest it be taken for stale.
+constexpr auto told_again = stale_wait / 4;
 // How long a leaving rank stays for the others' hosts to acknowledge its goodbye; most often that is no time
 // at all.
 constexpr auto longest_goodbye = std::chrono::milliseconds(20);
@@ -119,8 +121,10 @@ void TcpTransport::tell_waiting(int rank) {
   if (rank != awaited_) awaited_since_ = Clock::now();
   awaited_ = rank;
   const bool is_due = rank < 0 || Clock::now() - awaited_since_ >= quiet_wait;
-  if (!is_due || rank == awaited_told_) return;
+  const bool is_old = rank >= 0 && Clock::now() - awaited_told_at_ >= told_again;
+  if (!is_due || (rank == awaited_told_ && !is_old)) return;
   awaited_told_ = rank;
+  awaited_told_at_ = Clock::now();
   tell_peers();
 }
 
@@ -146,7 +150,7 @@ void TcpTransport::say(const std::string& last_words) {
 }
 
 void TcpTransport::tell_peers() {
-  for (auto& [rank, peer] : peers_) peer->tell(last_words_, awaited_told_);
+  for (auto& [rank, peer] : peers_) peer->tell(last_words_, awaited_told_, awaited_told_at_);
 }
 
 std::vector<pollfd> TcpTransport::wait_descriptors() {

@@ -84,6 +84,7 @@ class TcpTransport final : public Transport {
   int awaited_ = -1;        // for whom this rank waits
   std::chrono::steady_clock::time_point awaited_since_{};
   int awaited_told_ = -1;
+  std::chrono::steady_clock::time_point awaited_told_at_{};
 };
 
 }  // namespace lockstep
