@@ -78,9 +78,25 @@ class Training {
     return {loss, evaluate(), seconds, images / seconds};
   }
 
+  /// Accuracy on the test set, of which each rank evaluates a part.
+  double evaluate() {
+    ddp_.eval();
+    const torch::NoGradGuard no_grad;
+    std::vector<std::size_t> mine;
+    for (auto i = static_cast<std::size_t>(world_.rank()); i < *test_set_.size();
+         i += static_cast<std::size_t>(world_.size())) {
+      mine.push_back(i);
+    }
+    double right = 0;
+    if (!mine.empty()) {
+      const auto batch = test_set_.map(Stack<>()).get_batch(mine);
+      right = ddp_(batch.data).argmax(1).eq(batch.target).to(torch::kFloat64).mean().item<double>();
+    }
+    return lockstep::metric_average(world_, right, mine.size());  // 5
+  }
+
   void save(std::uint64_t next_epoch) {
-    lockstep::save_checkpoint(options_.checkpoint, world_, net_, sgd_,
-                              {.epoch = next_epoch, .metadata = {}});  // 6
+    lockstep::save_checkpoint(options_.checkpoint, world_, net_, sgd_, {.epoch = next_epoch});  // 6
   }
 
   /// One line for programs to read.
@@ -115,23 +131,6 @@ class Training {
       show_progress(epoch, samples);
     }
     return lockstep::metric_average(world_, loss_sum / static_cast<double>(samples), samples);  // 5
-  }
-
-  /// Each rank evaluates its part of the test set.
-  double evaluate() {
-    ddp_.eval();
-    const torch::NoGradGuard no_grad;
-    std::vector<std::size_t> mine;
-    for (auto i = static_cast<std::size_t>(world_.rank()); i < *test_set_.size();
-         i += static_cast<std::size_t>(world_.size())) {
-      mine.push_back(i);
-    }
-    double right = 0;
-    if (!mine.empty()) {
-      const auto batch = test_set_.map(Stack<>()).get_batch(mine);
-      right = ddp_(batch.data).argmax(1).eq(batch.target).to(torch::kFloat64).mean().template item<double>();
-    }
-    return lockstep::metric_average(world_, right, mine.size());  // 5
   }
 
   void show_progress(std::uint64_t epoch, std::size_t samples) const {
@@ -177,6 +176,7 @@ void run(const Options& options) {
   if (!options.checkpoint.empty()) lockstep::remove_checkpoint_leftovers(options.checkpoint, world);
   const std::uint64_t first = options.resume ? training.resume() : 0;
   Epoch result;
+  if (first >= options.epochs) result.accuracy = training.evaluate();  // nothing is left to train
   for (std::uint64_t epoch = first; epoch < options.epochs; ++epoch) {
     result = training.run(epoch);
     if (!options.checkpoint.empty()) training.save(epoch + 1);

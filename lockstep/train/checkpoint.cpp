@@ -69,7 +69,7 @@ Sha256 checksum_of(std::span<const std::byte> bytes) {
 
 void write_file(const std::filesystem::path& path, const torch::nn::Module& module,
                 const torch::optim::Optimizer* optimizer, const CheckpointInfo& info) {
-  CheckpointHeader header{.epoch = info.epoch, .metadata = info.metadata, .entries = {}};
+  CheckpointHeader header{.epoch = info.epoch, .metadata = info.metadata};
   std::vector<torch::Tensor> keep;
   std::vector<std::span<const std::byte>> contents;
   for (const auto& item : tensors_of(module)) {
@@ -212,7 +212,7 @@ void read_tensors(const CheckedFile& file, std::span<const NamedTensor> tensors,
 
 /// What rank 0 tells the others besides tensors.
 std::string pack(const CheckpointInfo& info) {
-  CheckpointHeader header{.epoch = info.epoch, .metadata = info.metadata, .entries = {}};
+  CheckpointHeader header{.epoch = info.epoch, .metadata = info.metadata};
   const auto bytes = encode(header);
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }

@@ -16,8 +16,8 @@
 namespace lockstep {
 
 struct CheckpointInfo {
-  std::uint64_t epoch = 0;                      ///< the next one to train, or whatever the program counts
-  std::map<std::string, std::string> metadata;  ///< anything; keys and values up to 1 MiB
+  std::uint64_t epoch = 0;                        ///< the next one to train, or whatever the program counts
+  std::map<std::string, std::string> metadata{};  ///< anything; keys and values up to 1 MiB
 };
 
 /// The module in a module holder, a pointer, a DistributedDataParallel, or itself.

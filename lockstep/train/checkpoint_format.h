@@ -22,7 +22,7 @@ struct CheckpointEntry {
   EntryKind kind = EntryKind::parameter;
   std::uint8_t type = 0;  ///< a number of docs/checkpoint_format.md: see element_bytes()
   std::string name;       ///< of a tensor as in named_parameters(); of an optimizer its class
-  std::vector<std::uint64_t> shape;
+  std::vector<std::uint64_t> shape{};
   std::uint64_t offset = 0;  ///< in the file; encode() sets it
   std::uint64_t bytes = 0;
   Sha256 checksum{};
@@ -33,8 +33,8 @@ struct CheckpointEntry {
 
 struct CheckpointHeader {
   std::uint64_t epoch = 0;
-  std::map<std::string, std::string> metadata;
-  std::vector<CheckpointEntry> entries;
+  std::map<std::string, std::string> metadata{};
+  std::vector<CheckpointEntry> entries{};
   std::uint64_t file_bytes = 0;  ///< encode() sets it
 };
 

@@ -14,7 +14,7 @@ namespace {
 using testing::HasSubstr;
 
 CheckpointHeader sample() {
-  CheckpointHeader header{.epoch = 7, .metadata = {{"note", "a \0 b"}, {"", ""}}, .entries = {}};
+  CheckpointHeader header{.epoch = 7, .metadata = {{"note", "a \0 b"}, {"", ""}}};
   header.entries.push_back(
       {.kind = EntryKind::parameter, .type = 5, .name = "fc.weight", .shape = {2, 3}, .bytes = 24});
   header.entries.push_back({.kind = EntryKind::buffer, .type = 2, .name = "count", .shape = {}, .bytes = 8});
@@ -58,7 +58,7 @@ TEST(CheckpointFormat, DecodesWhatItEncodes) {
 }
 
 TEST(CheckpointFormat, IsWhatTheDocumentSays) {
-  CheckpointHeader header{.epoch = 3, .metadata = {}, .entries = {}};
+  CheckpointHeader header{.epoch = 3};
   header.entries.push_back({.kind = EntryKind::buffer, .type = 6, .name = "x", .shape = {2}, .bytes = 16});
   const auto bytes = encode(header);
   ASSERT_EQ(bytes.size(), 80U + 8 + 1 + 8 + 8 + 8 + 32);

@@ -99,7 +99,7 @@ torch::nn::Linear filled(double value) {
 
 int save(const Group& world, const std::string& file, double value) {
   const auto net = filled(value);
-  lockstep::save_checkpoint(file, world, net, {.epoch = static_cast<std::uint64_t>(value), .metadata = {}});
+  lockstep::save_checkpoint(file, world, net, {.epoch = static_cast<std::uint64_t>(value)});
   return 0;
 }
 
