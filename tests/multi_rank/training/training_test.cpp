@@ -60,16 +60,6 @@ TEST_F(Training, OnTwoHostsNoticesEverySabotage) {
   }
 }
 
-TEST_F(Training, LeavesOverlapAndExposedTimeInTheRecord) {
-  const auto ending = launch(2, {program("training_rank"), "overlap"});
-  const auto lines = lines_with(ending.out, "[0] steps 50 complete ");
-  ASSERT_EQ(lines.size(), 1U) << ending.out << ending.err;
-  unsigned complete = 0;
-  ASSERT_EQ(std::sscanf(lines[0].c_str(), "[0] steps 50 complete %u", &complete), 1);
-  EXPECT_GE(complete, 4U) << lines[0];
-  RecordProperty("overlap", lines[0]);
-}
-
 TEST_F(Training, NamesARankThatReturnsInTheMiddle) {
   const auto ending = launch(3, {program("training_rank"), "return-in-training"});
   EXPECT_NE(ending.exit_code, 0);
