@@ -48,7 +48,10 @@ class Contestant:
         """The reports that it prints, one a line; `work` holds the flags of collectives/options.h."""
         session.reset()
         flags = {**work, "session": session.path, "buffers": ",".join(self.buffers)}
-        words = [word for key, value in flags.items() for word in (f"--{key}", str(value))]
+        return self.run_with([word for key, value in flags.items() for word in (f"--{key}", str(value))], timeout)
+
+    def run_with(self, words, timeout):
+        """As run(), with any arguments."""
         process = subprocess.Popen(
             self.command + words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, errors="replace", env=self.environment,

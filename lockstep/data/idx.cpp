@@ -1,23 +1,17 @@
 #include "lockstep/data/idx.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
-#include <cerrno>
 #include <concepts>
-#include <cstdio>
 #include <limits>
 #include <optional>
 #include <system_error>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/unique_fd.h"
+#include "lockstep/base/file.h"
 
 namespace lockstep {
 namespace {
@@ -92,49 +86,11 @@ IdxHeader parse_type_and_dimensions(std::span<const std::byte> start, std::strin
   return {type, std::vector<std::size_t>(dimensions)};
 }
 
-/// A file that was opened and looked at; nothing of its content is known yet.
-struct OpenFile {
-  UniqueFd fd;
-  std::string name;
-  std::uint64_t bytes = 0;
-};
-
-OpenFile open_regular(const std::filesystem::path& path) {
-  // Non-blocking, because opening a FIFO would otherwise wait for a writer.
-  OpenFile file{UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)), path.string(), 0};
-  if (!file.fd) throw_system("cannot open the IDX file " + file.name + " (check its path and permissions)");
-  struct stat status {};
-  if (::fstat(file.fd.get(), &status) != 0) throw_system("cannot look at the IDX file " + file.name);
-  if (!S_ISREG(status.st_mode)) {
-    throw_invalid_argument(file.name + ": expected an IDX file, found " +
-                           (S_ISDIR(status.st_mode) ? "a directory; name the file in it"
-                            : S_ISFIFO(status.st_mode)
-                                ? "a FIFO; write its content to a file first"
-                                : "a device or socket; copy its content to a file first"));
-  }
-  file.bytes = static_cast<std::uint64_t>(status.st_size);
-  return file;
-}
-
-void read_fully(const OpenFile& file, std::uint64_t offset, std::span<std::byte> into) {
-  while (!into.empty()) {
-    const ssize_t got = ::pread(file.fd.get(), into.data(), into.size(), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw_system("cannot read " + file.name + " at byte " + std::to_string(offset));
-    if (got == 0) {
-      throw_corrupt(file.name, offset, std::to_string(into.size()) + " more bytes", "the end of the file",
-                    "it became shorter while it was read: try again when its writer is done");
-    }
-    offset += static_cast<std::uint64_t>(got);
-    into = into.subspan(static_cast<std::size_t>(got));
-  }
-}
-
-IdxHeader read_header(const OpenFile& file) {
+IdxHeader read_header(const InputFile& file) {
   std::byte start[longest_header_bytes];
-  const std::span<std::byte> bytes(start, std::min<std::uint64_t>(file.bytes, longest_header_bytes));
-  read_fully(file, 0, bytes);
-  return parse_idx_header(bytes, file.bytes, file.name);
+  const std::span<std::byte> bytes(start, std::min<std::uint64_t>(file.size(), longest_header_bytes));
+  file.read(0, bytes);
+  return parse_idx_header(bytes, file.size(), file.name());
 }
 
 void check_for_writing(const IdxArray& array, const std::string& name) {
@@ -156,47 +112,6 @@ void check_for_writing(const IdxArray& array, const std::string& name) {
                            std::to_string(array.data.size()) + " bytes");
   }
 }
-
-void write_fully(int fd, std::span<const std::byte> bytes, const std::string& name) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) throw_system("cannot write " + name);
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
-}
-
-/// A new file beside the one that it will replace; removed unless it was put in place.
-class Replacement {
- public:
-  explicit Replacement(const std::filesystem::path& path) : path_(path) {
-    static std::atomic<unsigned> number = 0;
-    do {
-      beside_ = path.string() + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(number++);
-      fd_.reset(::open(beside_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-    } while (!fd_ && errno == EEXIST);
-    if (!fd_) throw_system("cannot create " + beside_ + " (check that its folder exists and is writable)");
-  }
-  Replacement(const Replacement&) = delete;
-  Replacement& operator=(const Replacement&) = delete;
-  ~Replacement() {
-    if (!in_place_) ::unlink(beside_.c_str());
-  }
-
-  void write(std::span<const std::byte> bytes) { write_fully(fd_.get(), bytes, beside_); }
-  void put_in_place() {
-    if (::fsync(fd_.get()) != 0) throw_system("cannot sync " + beside_);
-    if (::rename(beside_.c_str(), path_.c_str()) != 0)
-      throw_system("cannot rename " + beside_ + " to " + path_.string());
-    in_place_ = true;
-  }
-
- private:
-  std::filesystem::path path_;
-  std::string beside_;
-  UniqueFd fd_;
-  bool in_place_ = false;
-};
 
 template <class From, class To>
 void convert(std::span<const std::byte> record, std::span<To> out) {
@@ -294,13 +209,15 @@ IdxHeader parse_idx_header(std::span<const std::byte> start, std::uint64_t file_
   return header;
 }
 
-IdxHeader read_idx_header(const std::filesystem::path& path) { return read_header(open_regular(path)); }
+IdxHeader read_idx_header(const std::filesystem::path& path) {
+  return read_header(InputFile(path, "IDX file"));
+}
 
 IdxArray read_idx(const std::filesystem::path& path) {
-  const OpenFile file = open_regular(path);
+  const InputFile file(path, "IDX file");
   const IdxHeader header = read_header(file);
   IdxArray array{header.type, header.shape, std::vector<std::byte>(header.elements() * size_of(header.type))};
-  read_fully(file, header.data_offset(), array.data);
+  file.read(header.data_offset(), array.data);
   swap_elements(array.data, size_of(array.type));
   return array;
 }
@@ -316,19 +233,19 @@ void write_idx(const std::filesystem::path& path, const IdxArray& array) {
   bytes.insert(bytes.end(), array.data.begin(), array.data.end());
   swap_elements(std::span(bytes).subspan(header_bytes), size_of(array.type));
 
-  Replacement file(path);
+  FileReplacement file(path, "IDX file");
   file.write(bytes);
-  file.put_in_place();
+  file.commit();
 }
 
 void IdxFile::Unmap::operator()(std::byte* data) const { ::munmap(data, bytes); }
 
 IdxFile::IdxFile(const std::filesystem::path& path) : name_(path.string()) {
-  const OpenFile file = open_regular(path);
+  const InputFile file(path, "IDX file");
   header_ = read_header(file);
-  void* address = ::mmap(nullptr, file.bytes, PROT_READ, MAP_SHARED, file.fd.get(), 0);
-  if (address == MAP_FAILED) throw_system("cannot map " + std::to_string(file.bytes) + " bytes of " + name_);
-  mapping_ = {static_cast<std::byte*>(address), Unmap{file.bytes}};
+  void* address = ::mmap(nullptr, file.size(), PROT_READ, MAP_SHARED, file.fd(), 0);
+  if (address == MAP_FAILED) throw_system("cannot map " + std::to_string(file.size()) + " bytes of " + name_);
+  mapping_ = {static_cast<std::byte*>(address), Unmap{file.size()}};
 }
 
 std::span<const std::byte> IdxFile::record(std::size_t i) const {

@@ -142,7 +142,7 @@ TEST_F(Idx, WritesNothingThatItCouldNotRead) {
 
 TEST_F(Idx, AWriteThatFailsLeavesNothingBehind) {
   const IdxArray array{IdxType::u8, {1}, bytes({1})};
-  expect_error(ErrorCode::system, {"No such file"}, [&] { write_idx(folder_ / "none" / "x", array); });
+  expect_error(ErrorCode::system, {"there is no folder"}, [&] { write_idx(folder_ / "none" / "x", array); });
   fs::create_directory(folder_ / "taken");
   expect_error(ErrorCode::system, {"taken"}, [&] { write_idx(folder_ / "taken", array); });
   EXPECT_EQ(files(), 1u);

@@ -42,6 +42,8 @@ class Progress {
   using Lock = std::unique_lock<std::mutex>;
   Lock lock() { return Lock(mutex_); }
 
+  /// Of waits that begin from now on: for measurements.
+  void set_policy(const WaitPolicy& policy) { policy_ = policy; }
   void attach(Engine& engine);
   /// From now on a thread moves works on, too.
   void start_thread();

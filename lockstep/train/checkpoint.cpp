@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/file.h"
 #include "lockstep/group/collectives.h"
-#include "lockstep/train/checkpoint_file.h"
 #include "lockstep/train/checkpoint_format.h"
 #include "lockstep/train/optimizer_state.h"
 #include "lockstep/train/replicas.h"
@@ -95,7 +95,7 @@ void write_file(const std::filesystem::path& path, const torch::nn::Module& modu
     header.entries[i].bytes = contents[i].size();
     header.entries[i].checksum = checksum_of(contents[i]);
   }
-  CheckpointWriter file(path);
+  FileReplacement file(path, "checkpoint");
   file.write(encode(header));
   const std::array<std::byte, checkpoint_alignment> zeros{};
   for (std::size_t i = 0; i < contents.size(); ++i) {
@@ -108,7 +108,7 @@ void write_file(const std::filesystem::path& path, const torch::nn::Module& modu
 /// A file whose every byte has been checked.
 class CheckedFile {
  public:
-  explicit CheckedFile(const std::filesystem::path& path) : file_(path), name_(path.string()) {
+  explicit CheckedFile(const std::filesystem::path& path) : file_(path, "checkpoint"), name_(path.string()) {
     std::vector<std::byte> start(std::min<std::uint64_t>(file_.size(), checkpoint_fixed_bytes));
     file_.read(0, start);
     std::vector<std::byte> bytes(header_bytes(start, file_.size(), name_));
@@ -145,7 +145,7 @@ class CheckedFile {
     }
   }
 
-  CheckpointReader file_;
+  InputFile file_;
   std::string name_;
   CheckpointHeader header_;
 };
@@ -226,10 +226,7 @@ CheckpointInfo unpack(const std::string& text) {
 
 void save_checkpoint(const std::filesystem::path& path, const Group& group, const torch::nn::Module& module,
                      const torch::optim::Optimizer* optimizer, const CheckpointInfo& info) {
-  on_rank_0(group, [&] {
-    remove_leftovers(path);
-    write_file(path, module, optimizer, info);
-  });
+  on_rank_0(group, [&] { write_file(path, module, optimizer, info); });
 }
 
 CheckpointInfo load_checkpoint(const std::filesystem::path& path, const Group& group,

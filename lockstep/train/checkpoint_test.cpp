@@ -9,8 +9,8 @@
 #include <csignal>
 #include <fstream>
 
+#include "lockstep/base/file.h"
 #include "lockstep/base/unique_fd.h"
-#include "lockstep/train/checkpoint_file.h"
 #include "lockstep/train/data_parallel.h"
 #include "lockstep/train/ranks_test.h"
 
@@ -249,8 +249,9 @@ TEST_F(CheckpointTest, FailsOnAllRanksAlike) {
     for (const auto& ending : endings) EXPECT_EQ(ending.text, endings[0].text);
     return endings[2].text;
   };
-  EXPECT_THAT(refused(path_), HasSubstr("cannot open checkpoint " + path_.string() + ": No such file"));
-  EXPECT_THAT(refused(folder_), HasSubstr("no regular file"));
+  EXPECT_THAT(refused(path_), HasSubstr("cannot open the checkpoint " + path_.string() +
+                                        " (check its path and permissions): No such file"));
+  EXPECT_THAT(refused(folder_), HasSubstr("expected the checkpoint, found a directory"));
   const auto endings = test::run_ranks(3, [&](const Group& group) {
     Net net;
     save_checkpoint(folder_ / "absent" / "model.ckpt", group, net);
@@ -284,7 +285,7 @@ TEST_F(CheckpointTest, StaysAsItWasWhereThereIsNoRoomForANewOne) {
   }
   ::setrlimit(RLIMIT_FSIZE, &limit);
   std::signal(SIGXFSZ, previous);
-  EXPECT_THAT(text, HasSubstr("cannot write checkpoint " + path_.string()));
+  EXPECT_THAT(text, HasSubstr("cannot write the checkpoint " + path_.string()));
   EXPECT_THAT(text, HasSubstr("File too large"));
   EXPECT_EQ(content(), before);
   EXPECT_THAT(files(), testing::ElementsAre("model.ckpt"));

@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/transport/guest.h"
 
 namespace lockstep {
 namespace {
@@ -23,18 +24,6 @@ constexpr std::uint32_t hello_magic = 0x31486b4cU;  // "LkH1"
 // Ranks come in any order and at any pace, and so may strangers: nobody is waited for alone.
 constexpr std::size_t room_for_strangers = 64;
 constexpr std::chrono::nanoseconds patience = std::chrono::seconds(5);  // with one that says nothing
-
-struct Guest {
-  Guest(Socket connection, const Trust& trust) : socket(std::move(connection)), proof(socket, trust) {}
-
-  Socket socket;
-  ServerProof proof;
-  bool proven = false;
-  std::array<std::byte, ServerProof::answer_bytes> bytes{};
-  std::size_t received = 0;
-  Deadline::Clock::time_point since = Deadline::Clock::now();
-};
-static_assert(sizeof(Hello) <= ServerProof::answer_bytes);
 
 class Giver {
  public:
@@ -56,9 +45,7 @@ class Giver {
   void turn();
   void accept();
   bool serve(Guest& guest);
-  bool receive(Guest& guest, std::size_t bytes);
-  bool answer(Guest& guest);
-  void give(Guest& guest);
+  void give(Guest& guest, const Hello& hello);
   [[noreturn]] void throw_missing() const {
     throw Error(ErrorCode::timeout, std::to_string(missing_) + " of " + std::to_string(meeting_.local_ranks) +
                                         " ranks of this host did not come to share memory at " +
@@ -67,7 +54,7 @@ class Giver {
   bool is_full() const { return guests_.size() >= served_.size() + room_for_strangers; }
   Deadline patience_ends() const {
     if (guests_.empty()) return Deadline::never();
-    return Deadline::at(guests_.front()->since + (is_full() ? patience / 10 : patience));
+    return Deadline::at(guests_.front()->since() + (is_full() ? patience / 10 : patience));
   }
 
   const Meeting& meeting_;
@@ -81,7 +68,7 @@ class Giver {
 void Giver::turn() {
   std::vector<pollfd> descriptors{{.fd = is_full() ? -1 : listener_.fd(), .events = POLLIN, .revents = 0}};
   for (const auto& guest : guests_)
-    descriptors.push_back({.fd = guest->socket.fd(), .events = POLLIN, .revents = 0});
+    descriptors.push_back({.fd = guest->socket().fd(), .events = POLLIN, .revents = 0});
   const Deadline until = meeting_.deadline.earlier_of(patience_ends());
   const int ready =
       ::poll(descriptors.data(), descriptors.size(), until.poll_milliseconds(std::chrono::minutes(1)));
@@ -98,9 +85,7 @@ void Giver::accept() {
   auto socket = listener_.try_accept();
   if (!socket) return;
   try {
-    auto guest = std::make_unique<Guest>(std::move(*socket), meeting_.trust);
-    const auto challenge = guest->proof.challenge();
-    if (guest->socket.try_send(challenge) == challenge.size()) guests_.push_back(std::move(guest));
+    guests_.push_back(std::make_unique<Guest>(std::move(*socket), meeting_.trust));
   } catch (const Error& error) {
     log::debug("a connection was dropped: " + std::string(error.what()));
   }
@@ -109,43 +94,29 @@ void Giver::accept() {
 // False: done with, one way or the other.
 bool Giver::serve(Guest& guest) {
   try {
-    if (!guest.proven) return !receive(guest, ServerProof::answer_bytes) || answer(guest);
-    if (!receive(guest, sizeof(Hello))) return true;
-    give(guest);
+    if (!guest.is_proven()) {
+      if (guest.prove()) guest.welcome();
+      return true;
+    }
+    const auto hello = guest.hello<Hello>();
+    if (!hello) return true;
+    give(guest, *hello);
   } catch (const Error& error) {
     log::debug("a connection was dropped: " + std::string(error.what()));
   }
   return false;
 }
 
-bool Giver::receive(Guest& guest, std::size_t bytes) {
-  const auto received = guest.socket.try_receive(std::span(guest.bytes).first(bytes).subspan(guest.received));
-  if (received == 0U)
-    throw Error(ErrorCode::peer_lost, guest.socket.peer() + ": closed before it said who it is");
-  guest.received += received.value_or(0);
-  if (guest.received < bytes) return false;
-  guest.received = 0;
-  return true;
-}
-
-bool Giver::answer(Guest& guest) {
-  guest.proven = guest.proof.check(guest.bytes);
-  const auto reply = guest.proof.reply();
-  return guest.socket.try_send(reply) == reply.size() && guest.proven;
-}
-
-void Giver::give(Guest& guest) {
-  Hello hello{};
-  std::memcpy(&hello, guest.bytes.data(), sizeof(hello));
+void Giver::give(Guest& guest, const Hello& hello) {
   const bool fits = hello.magic == hello_magic && hello.local_ranks == meeting_.local_ranks &&
                     hello.local_rank > 0 && hello.local_rank < meeting_.local_ranks &&
                     !served_[static_cast<std::size_t>(hello.local_rank)];
   if (!fits) {
-    return log::warning(guest.socket.peer() + " is turned away: it is no rank of the group that meets at " +
+    return log::warning(guest.socket().peer() + " is turned away: it is no rank of the group that meets at " +
                         meeting_.endpoint.to_string());
   }
   const Deadline deadline = Deadline::after(patience).earlier_of(meeting_.deadline);
-  for (const int fd : offered_) guest.socket.send_fd(fd, std::byte{1}, deadline);
+  for (const int fd : offered_) guest.socket().send_fd(fd, std::byte{1}, deadline);
   served_[static_cast<std::size_t>(hello.local_rank)] = true;
   --missing_;
 }

@@ -23,24 +23,7 @@ Listener listen_on(const DoorOptions& options) {
   return Listener::bind(Endpoint::tcp(options.address, 0));
 }
 
-// A connection on which nothing waits to be sent takes so few bytes whole.
-bool send_whole(Socket& socket, std::span<const std::byte> bytes) {
-  return socket.try_send(bytes) == bytes.size();
-}
-
 }  // namespace
-
-struct Door::Guest {
-  Guest(Socket connection, const Trust& trust) : socket(std::move(connection)) {
-    proof.emplace(socket, trust);
-  }
-
-  Socket socket;
-  std::optional<ServerProof> proof;  // until it is through
-  std::array<std::byte, ServerProof::answer_bytes> bytes{};
-  std::size_t received = 0;
-  const Clock::time_point since = Clock::now();
-};
 
 Door::Door(DoorOptions options, Bell& bell)
     : options_(std::move(options)),
@@ -82,7 +65,7 @@ bool Door::turn() {
                                   {.fd = listening ? listener_.fd() : -1, .events = POLLIN, .revents = 0}};
   const std::size_t first = descriptors.size();
   for (const auto& guest : guests_)
-    descriptors.push_back({.fd = guest->socket.fd(), .events = POLLIN, .revents = 0});
+    descriptors.push_back({.fd = guest->socket().fd(), .events = POLLIN, .revents = 0});
   if (::poll(descriptors.data(), descriptors.size(), poll_milliseconds()) < 0 && errno != EINTR)
     throw_system("poll");
   if (descriptors[0].revents != 0) return false;
@@ -96,7 +79,7 @@ bool Door::turn() {
 
 int Door::poll_milliseconds() const {
   Deadline next = Deadline::never();
-  if (!guests_.empty()) next = next.earlier_of(Deadline::at(guests_.front()->since + patience()));
+  if (!guests_.empty()) next = next.earlier_of(Deadline::at(guests_.front()->since() + patience()));
   if (accept_again_ > Clock::now()) next = next.earlier_of(Deadline::at(accept_again_));
   return next.poll_milliseconds(std::chrono::hours(1));
 }
@@ -106,8 +89,7 @@ void Door::accept_guests() {
     try {
       auto socket = listener_.try_accept();
       if (!socket) return;
-      auto guest = std::make_unique<Guest>(std::move(*socket), options_.trust);
-      if (send_whole(guest->socket, guest->proof->challenge())) guests_.push_back(std::move(guest));
+      guests_.push_back(std::make_unique<Guest>(std::move(*socket), options_.trust));
     } catch (const Error& error) {
       if (error.code() == ErrorCode::peer_lost) continue;  // this one is gone already
       log::debug("the next connections wait: " + std::string(error.what()));
@@ -120,63 +102,44 @@ void Door::accept_guests() {
 // False: done with, one way or the other.
 bool Door::serve(Guest& guest) {
   try {
-    if (guest.proof) return !receive(guest, ServerProof::answer_bytes) || check_proof(guest);
-    if (!receive(guest, sizeof(Hello))) return true;
-    let_in(guest);
+    if (!guest.is_proven()) {
+      if (!guest.prove()) return true;
+      arriving_.fetch_add(1, std::memory_order_acq_rel);  // before it can send anything
+      guest.welcome();
+      return true;
+    }
+    const auto hello = guest.hello<Hello>();
+    if (!hello) return true;
+    let_in(guest, *hello);
   } catch (const Error& error) {
     log::debug("a connection was dropped: " + std::string(error.what()));
   }
   return false;
 }
 
-bool Door::receive(Guest& guest, std::size_t bytes) {
-  const auto rest = std::span(guest.bytes).first(bytes).subspan(guest.received);
-  const auto received = guest.socket.try_receive(rest);
-  if (received == 0U)
-    throw Error(ErrorCode::peer_lost, guest.socket.peer() + ": closed before it said who it is");
-  guest.received += received.value_or(0);
-  if (guest.received < bytes) return false;
-  guest.received = 0;
-  return true;
-}
-
-bool Door::check_proof(Guest& guest) {
-  const bool proven = guest.proof->check(guest.bytes);
-  if (proven) arriving_.fetch_add(1, std::memory_order_acq_rel);  // before it can send anything
-  const auto reply = guest.proof->reply();
-  std::array<std::byte, ServerProof::reply_bytes> copy{};
-  std::copy(reply.begin(), reply.end(), copy.begin());
-  if (proven) guest.proof.reset();
-  if (!proven) log::debug(guest.socket.peer() + ": wrong secret");
-  return send_whole(guest.socket, copy) && proven;
-}
-
-void Door::let_in(Guest& guest) {
-  static_assert(sizeof(Hello) <= ServerProof::answer_bytes);
-  Hello hello;
-  std::memcpy(&hello, guest.bytes.data(), sizeof(hello));
+void Door::let_in(Guest& guest, const Hello& hello) {
   const bool fits = hello.magic == Hello::expected_magic && hello.group == options_.group &&
                     hello.to == options_.rank && hello.from >= 0 && hello.from < options_.ranks &&
                     hello.from != options_.rank && (is_data(hello.line) || hello.line == Line::notices);
-  if (!fits) throw Error(ErrorCode::corrupt_data, guest.socket.peer() + ": not a rank of this group");
+  if (!fits) throw Error(ErrorCode::corrupt_data, guest.socket().peer() + ": not a rank of this group");
   {
     const std::lock_guard lock(mutex_);
     const std::string& words = last_words_;
     if (!words.empty() && hello.line == Line::notices) {
-      if (!send_whole(guest.socket, std::as_bytes(std::span(words)))) return;
+      if (guest.socket().try_send(std::as_bytes(std::span(words))) != words.size()) return;
     }
-    arrivals_.push_back({std::move(guest.socket), hello.from, hello.line, words.size()});
+    arrivals_.push_back({std::move(guest.socket()), hello.from, hello.line, words.size()});
   }
   bell_.ring();
 }
 
 void Door::drop_late() {
   const auto oldest = Clock::now() - patience();
-  while (!guests_.empty() && guests_.front()->since <= oldest) remove(0);
+  while (!guests_.empty() && guests_.front()->since() <= oldest) remove(0);
 }
 
 void Door::remove(std::size_t index) {
-  const bool was_proven = !guests_[index]->proof;
+  const bool was_proven = guests_[index]->is_proven();
   guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(index));
   if (was_proven) arriving_.fetch_sub(1, std::memory_order_acq_rel);
 }

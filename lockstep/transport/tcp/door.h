@@ -13,6 +13,7 @@
 
 #include "lockstep/base/secret.h"
 #include "lockstep/base/socket.h"
+#include "lockstep/transport/guest.h"
 #include "lockstep/transport/tcp/background_thread.h"
 #include "lockstep/transport/tcp/bell.h"
 #include "lockstep/transport/tcp/hello.h"
@@ -57,14 +58,11 @@ class Door {
   bool is_here() const { return thread_->runs_here(); }
 
  private:
-  struct Guest;
   void run() noexcept;
   bool turn();
   void accept_guests();
   bool serve(Guest& guest);
-  bool receive(Guest& guest, std::size_t bytes);
-  bool check_proof(Guest& guest);
-  void let_in(Guest& guest);
+  void let_in(Guest& guest, const Hello& hello);
   void drop_late();
   bool is_full() const { return guests_.size() >= static_cast<std::size_t>(options_.max_guests); }
   std::chrono::nanoseconds patience() const { return is_full() ? options_.patience / 10 : options_.patience; }

@@ -1,4 +1,4 @@
-#include "lockstep/train/checkpoint_file.h"
+#include "lockstep/base/file.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -11,10 +11,8 @@
 #include <random>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/train/checkpoint_format.h"
 
 namespace lockstep {
 namespace {
@@ -37,8 +35,8 @@ bool is_still_linked(int fd) {
   return ::fstat(fd, &status) == 0 && status.st_nlink > 0;
 }
 
-bool is_temporary_of(const std::string& name, const std::string& checkpoint) {
-  const std::string start = checkpoint + temporary_mark;
+bool is_temporary_of(const std::string& name, const std::string& file) {
+  const std::string start = file + temporary_mark;
   return name.size() > start.size() && name.starts_with(start) &&
          name.find_first_not_of("0123456789abcdef-", start.size()) == std::string::npos;
 }
@@ -52,18 +50,21 @@ void remove_if_left_behind(const std::filesystem::path& file) {
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(std::filesystem::path path) : path_(std::move(path)) {
+FileReplacement::FileReplacement(std::filesystem::path path, std::string kind)
+    : path_(std::move(path)), kind_(std::move(kind)) {
   std::error_code ignored;
   if (path_.empty() || !path_.has_filename())
-    throw_invalid_argument("a checkpoint needs a file name, found \"" + path_.string() + "\"");
+    throw_invalid_argument("the " + kind_ + " needs a file name, found \"" + path_.string() + "\"");
   if (!std::filesystem::is_directory(folder_of(path_), ignored)) {
-    throw Error(ErrorCode::system, "cannot write checkpoint " + path_.string() + ": there is no folder " +
-                                       folder_of(path_).string() + "; make it first");
+    throw Error(ErrorCode::system, "cannot write the " + kind_ + " " + path_.string() +
+                                       ": there is no folder " + folder_of(path_).string() +
+                                       "; make it first");
   }
   if (std::filesystem::is_directory(path_, ignored)) {
     throw Error(ErrorCode::system,
-                "cannot write checkpoint " + path_.string() + ": it is a folder; name a file in it");
+                "cannot write the " + kind_ + " " + path_.string() + ": it is a folder; name a file in it");
   }
+  remove_leftovers(path_);
   while (!fd_) {
     temporary_ = path_.string() + unique_suffix();
     fd_.reset(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
@@ -74,18 +75,18 @@ CheckpointWriter::CheckpointWriter(std::filesystem::path path) : path_(std::move
   }
 }
 
-CheckpointWriter::~CheckpointWriter() {
+FileReplacement::~FileReplacement() {
   if (fd_) ::unlink(temporary_.c_str());
 }
 
-void CheckpointWriter::fail(const char* what) const {
+void FileReplacement::fail(const char* what) const {
   const int error_number = errno;
-  throw_system("cannot " + std::string(what) + " checkpoint " + path_.string() + " (as " +
+  throw_system("cannot " + std::string(what) + " the " + kind_ + " " + path_.string() + " (as " +
                    temporary_.filename().string() + ")",
                error_number);
 }
 
-void CheckpointWriter::write(std::span<const std::byte> bytes) {
+void FileReplacement::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const auto written = ::write(fd_.get(), bytes.data(), std::min(bytes.size(), std::size_t{1} << 30));
     if (written < 0 && errno == EINTR) continue;
@@ -95,7 +96,7 @@ void CheckpointWriter::write(std::span<const std::byte> bytes) {
   }
 }
 
-void CheckpointWriter::commit() {
+void FileReplacement::commit() {
   if (::fsync(fd_.get()) != 0) fail("sync");
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("rename");
   fd_.reset();
@@ -104,39 +105,50 @@ void CheckpointWriter::commit() {
   if (!folder || (::fsync(folder.get()) != 0 && errno != EINVAL)) fail("sync the folder of");
 }
 
-CheckpointReader::CheckpointReader(const std::filesystem::path& path) : path_(path) {
-  fd_.reset(::open(path.c_str(),
-                   O_RDONLY | O_NONBLOCK | O_CLOEXEC));  // non-blocking: a FIFO must not be waited for
-  if (!fd_) throw_system("cannot open checkpoint " + path.string());
+void remove_leftovers(const std::filesystem::path& path) noexcept {
+  try {
+    const std::string file = path.filename().string();
+    for (const auto& item : std::filesystem::directory_iterator(folder_of(path))) {
+      if (is_temporary_of(item.path().filename().string(), file)) remove_if_left_behind(item.path());
+    }
+  } catch (const std::exception&) {
+    return;  // no such folder, or one that may not be listed
+  }
+}
+
+InputFile::InputFile(const std::filesystem::path& path, std::string kind)
+    : name_(path.string()), kind_(std::move(kind)) {
+  // Non-blocking, because opening a FIFO would otherwise wait for a writer.
+  fd_.reset(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!fd_) throw_system("cannot open the " + kind_ + " " + name_ + " (check its path and permissions)");
   struct stat status {};
-  if (::fstat(fd_.get(), &status) != 0) throw_system("cannot read checkpoint " + path.string());
-  if (!S_ISREG(status.st_mode)) throw_invalid_argument("checkpoint " + path.string() + " is no regular file");
+  if (::fstat(fd_.get(), &status) != 0) throw_system("cannot look at the " + kind_ + " " + name_);
+  if (!S_ISREG(status.st_mode)) {
+    throw_invalid_argument(name_ + ": expected the " + kind_ + ", found " +
+                           (S_ISDIR(status.st_mode) ? "a directory; name the file in it"
+                            : S_ISFIFO(status.st_mode)
+                                ? "a FIFO; write its content to a file first"
+                                : "a device or socket; copy its content to a file first"));
+  }
   size_ = static_cast<std::uint64_t>(status.st_size);
 }
 
-void CheckpointReader::read(std::uint64_t offset, std::span<std::byte> bytes) const {
+void InputFile::read(std::uint64_t offset, std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
     const auto count = ::pread(fd_.get(), bytes.data(), std::min(bytes.size(), std::size_t{1} << 30),
                                static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw_system("cannot read checkpoint " + path_.string());
+    const std::string place = kind_ + " " + name_ + " at byte " + std::to_string(offset);
+    if (count < 0) throw_system("cannot read the " + place);
     if (count == 0) {
-      throw_corrupt_checkpoint(path_.string(), offset, std::to_string(bytes.size()) + " bytes more",
-                               "the end of the file");
+      throw Error(
+          ErrorCode::corrupt_data,
+          place + ": expected " + std::to_string(bytes.size()) +
+              " more bytes, found the end of the file; it became shorter while it was read: try again "
+              "when its writer is done");
     }
     bytes = bytes.subspan(static_cast<std::size_t>(count));
     offset += static_cast<std::uint64_t>(count);
-  }
-}
-
-void remove_leftovers(const std::filesystem::path& path) noexcept {
-  try {
-    const std::string checkpoint = path.filename().string();
-    for (const auto& item : std::filesystem::directory_iterator(folder_of(path))) {
-      if (is_temporary_of(item.path().filename().string(), checkpoint)) remove_if_left_behind(item.path());
-    }
-  } catch (const std::exception&) {
-    return;  // no such folder, or one that may not be listed
   }
 }
 

@@ -1,0 +1,72 @@
+// Files that are read as a whole and written as a whole. Writing may be killed at any moment, and what was
+// there before must survive it. So the bytes go into a file of their own beside the one they will replace,
+// reach the disk, and only then take its name: a reader finds the old file or the new one, whole.
+//
+//   model.ckpt.tmp-8121-5f3a9c01   made, locked (flock) -> written -> synced
+//   model.ckpt                     renamed to this -> folder synced
+//
+// The lock goes with its process: a temporary that can be locked was left behind by one that is gone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "lockstep/base/unique_fd.h"
+
+namespace lockstep {
+
+/// A new content for `path`. Every function throws Error{system} with the path, what the system said and what
+/// to do.
+class FileReplacement {
+ public:
+  /// Makes the temporary, and removes those that were left behind. A missing folder is not made, but named.
+  /// `kind` ("checkpoint") stands in messages.
+  FileReplacement(std::filesystem::path path, std::string kind);
+  FileReplacement(const FileReplacement&) = delete;
+  FileReplacement& operator=(const FileReplacement&) = delete;
+  /// Without commit() the temporary goes, and the file is as it was.
+  ~FileReplacement();
+
+  void write(std::span<const std::byte> bytes);
+  /// Bytes written so far.
+  std::uint64_t size() const { return size_; }
+  /// To the disk, then in place.
+  void commit();
+
+ private:
+  [[noreturn]] void fail(const char* what) const;
+
+  std::filesystem::path path_;
+  std::string kind_;
+  std::filesystem::path temporary_;
+  UniqueFd fd_;
+  std::uint64_t size_ = 0;
+};
+
+/// Removes the temporaries that processes which are gone have left beside the file `path`. Never throws: what
+/// cannot be removed stays.
+void remove_leftovers(const std::filesystem::path& path) noexcept;
+
+/// An existing file. Throws Error: system if it cannot be opened, invalid_argument if it is no regular file.
+class InputFile {
+ public:
+  InputFile(const std::filesystem::path& path, std::string kind);
+
+  const std::string& name() const { return name_; }
+  std::uint64_t size() const { return size_; }
+  int fd() const { return fd_.get(); }
+  /// Fills `bytes` from `offset` on. Throws Error: system; corrupt_data if the file ends before, which is to
+  /// say that it has shrunk where size() was asked first.
+  void read(std::uint64_t offset, std::span<std::byte> bytes) const;
+
+ private:
+  std::string name_;
+  std::string kind_;
+  UniqueFd fd_;
+  std::uint64_t size_ = 0;
+};
+
+}  // namespace lockstep
