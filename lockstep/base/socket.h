@@ -49,7 +49,7 @@ struct ReceivedFd {
 
 /// One connected stream. The descriptor is always non-blocking and close-on-exec; the calls below that take a
 /// Deadline wait by poll(2). TCP connections have TCP_NODELAY, and keepalive (a host that vanishes without a
-/// word is noticed within a minute by whoever waits for it).
+/// word is noticed within a minute by whoever waits for it); a forked child has no part in them.
 ///
 /// Thread safety: one thread may send while another receives; shutdown() may be called from any thread.
 /// Errors: peer_lost when the other side closed or reset the connection (peer() stays empty: a socket knows

@@ -137,5 +137,12 @@ TEST_F(Fork, ADeadParentIsNoticedAlthoughItsChildLives) {
   EXPECT_EQ(ranks[0].finish().exit_code, 128 + SIGKILL);
 }
 
+TEST_F(Fork, ADeadParentOnAnotherHostIsNoticedAlthoughItsChildLives) {
+  REQUIRE_TWO_HOSTS();
+  auto ranks = start_probes_on_two_hosts(2, {"barrier", "0:fork_and_die", "1:all_reduce,f32,1000"});
+  EXPECT_THAT(ranks[1].finish().err, HasSubstr("code=peer_lost peer=0"));
+  EXPECT_EQ(ranks[0].finish().exit_code, 128 + SIGKILL);
+}
+
 }  // namespace
 }  // namespace lockstep::testing
