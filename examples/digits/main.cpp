@@ -153,15 +153,18 @@ class Training {
 };
 
 void add_flags(CLI::App& app, Options& options) {
-  app.add_option("--epochs", options.epochs, "Passes through the training set")->capture_default_str();
+  app.add_option("--epochs", options.epochs, "Passes through the training set")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
   app.add_option("--batch-size", options.batch_size, "Images per process and step")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
   app.add_option("--learning-rate", options.learning_rate,
                  "Of one process; multiplied by the number of processes")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1e-9, 1e3))
       ->capture_default_str();
   app.add_option("--seed", options.seed, "For the first weights and the order of the images")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--data", options.data, "Folder that script/make-digits has filled")->capture_default_str();
   auto* const checkpoint =
@@ -197,10 +200,12 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app("Trains a small convolutional network on handwritten digits.");
   add_flags(app, options);
-  CLI11_PARSE(app, argc, argv);
   try {
+    app.parse(argc, argv);
     run(options);
     return 0;
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
   } catch (const lockstep::Error& error) {
     std::cerr << "digits: " << error.what() << std::endl;
   } catch (const std::exception& error) {

@@ -20,7 +20,7 @@ enum class ErrorCode {
   system,            ///< the operating system refused: errno's text is in the message
 };
 
-/// The code's name as it is written in messages, traces and docs/errors.md, e.g. "peer_lost".
+/// The code's name as it is written in messages and records, e.g. "peer_lost".
 std::string_view to_string(ErrorCode code);
 
 class Error : public std::runtime_error {

@@ -139,11 +139,12 @@ std::filesystem::path find_one(const std::filesystem::path& prefix, const std::s
   if (const auto gz = first_file({names[0].string() + ".gz", names[1].string() + ".gz"})) {
     compressed = "; there is " + gz->string() + ": decompress it with gunzip";
   }
-  throw_invalid_argument("no " + what + " at " + prefix.string() + ": expected " + names[0].string() +
-                         " or " + names[1].string() + ", found neither" +
-                         (compressed.empty()
-                              ? "; run script/demo or script/make-digits to make the digits (in build/digits)"
-                              : compressed));
+  throw_invalid_argument(
+      "no " + what + " at " + prefix.string() + ": expected " + names[0].string() + " or " +
+      names[1].string() + ", found neither" +
+      (compressed.empty()
+           ? "; check the path (Lockstep's script/make-digits makes the digits in build/digits)"
+           : compressed));
 }
 
 }  // namespace

@@ -32,6 +32,8 @@ Group::Impl::~Impl() {
 Group::Group() : impl_(std::make_shared<Impl>()) {
   impl_->context = std::make_shared<Context>();
   impl_->context->page = std::make_shared<ControlPage>(ControlPage::in_process(1));
+  impl_->context->hosts = {"this one"};
+  impl_->context->page_rank = {0};
   impl_->context->recorder = std::make_unique<trace::Recorder>(&impl_->context->page->record(0));
 }
 

@@ -69,7 +69,7 @@ class Group {
   int local_size() const;
   /// The rank in the world of a rank of this group.
   int world_rank(int rank) const;
-  /// As in messages: "world", "world/2" for the second group made of it.
+  /// As in messages: "world"; "world/0,2" for a subgroup of these ranks, "world/0,2#2" for the second one.
   const std::string& name() const;
 
   /// A group of these ranks of this one, in this order. Collective over the ranks listed, and over them
@@ -91,6 +91,7 @@ class Group {
   trace::Recorder& recorder() const;
 
   Impl& impl() const { return *impl_; }
+  const std::shared_ptr<Impl>& shared_impl() const { return impl_; }
 
  private:
   std::shared_ptr<Impl> impl_;

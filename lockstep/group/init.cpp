@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <fstream>
+#include <memory>
+#include <mutex>
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
@@ -162,12 +164,14 @@ std::shared_ptr<Context> make_context(const Identity& identity, const InitOption
   return context;
 }
 
-}  // namespace
+/// Of a process that the environment makes a rank: it can join its job once.
+struct Membership {
+  std::mutex mutex;
+  bool joined = false;
+  std::weak_ptr<Group::Impl> world;
+};
 
-Group init(const InitOptions& options) {
-  const Identity identity = find_identity(options);
-  log::set_rank(identity.rank);
-  if (identity.size == 1) return Group();
+Group join(const Identity& identity, const InitOptions& options) {
   const auto timeout = options.arrival_timeout.value_or(
       env::duration("LOCKSTEP_INIT_TIMEOUT").value_or(std::chrono::minutes(5)));
 
@@ -178,6 +182,32 @@ Group init(const InitOptions& options) {
   impl->context = make_context(identity, options, timeout);
   connect(*impl);
   return Group(std::move(impl));
+}
+
+Group join_once(const Identity& identity, const InitOptions& options) {
+  static Membership membership;
+  const std::lock_guard lock(membership.mutex);
+  if (auto world = membership.world.lock()) return Group(std::move(world));
+  if (membership.joined) {
+    throw_invalid_argument(
+        "lockstep::init() was called in this process before, and its world is gone; a rank joins its job "
+        "once: keep "
+        "the Group that the first init() returned");
+  }
+  const Group world = join(identity, options);
+  membership.joined = true;
+  membership.world = world.shared_impl();
+  return world;
+}
+
+}  // namespace
+
+Group init(const InitOptions& options) {
+  log::require_known_level();
+  const Identity identity = find_identity(options);
+  log::set_rank(identity.rank);
+  if (identity.size == 1) return Group();
+  return options.rank ? join(identity, options) : join_once(identity, options);
 }
 
 }  // namespace lockstep

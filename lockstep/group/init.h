@@ -25,9 +25,11 @@ struct InitOptions {
   std::optional<bool> insecure;
 };
 
-/// Joins the job and returns the group of all its ranks, when all have arrived.
+/// Joins the job and returns the group of all its ranks, when all have arrived. Where the environment says
+/// who this process is, it joins once: while any Group of its world is left, init() returns that world again.
 /// Throws Error: invalid_argument (half an environment, a rank outside the world, wrong secret: what was
-/// found and what to set), timeout (which ranks never arrived), system (the port is taken, no memory).
+/// found and what to set; a second init() after the world is gone), timeout (which ranks never arrived),
+/// system (the port is taken, no memory).
 Group init(const InitOptions& options = {});
 
 }  // namespace lockstep

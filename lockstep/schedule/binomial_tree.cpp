@@ -9,8 +9,7 @@
 //
 // ceil(log2 p) rounds of n bytes. An all-reduce is a reduction to rank 0 along the same tree, backwards, and
 // then the broadcast; a result is made on one rank and copied, so all ranks hold the same bits. Halves are
-// rounded at every level, ceil(log2 p) times and once for each further child. Source: Thakur, Rabenseifner &
-// Gropp 2005.
+// rounded at every level, at most ceil(log2 p) times. Source: Thakur, Rabenseifner & Gropp 2005.
 #include <algorithm>
 #include <vector>
 

@@ -8,7 +8,7 @@
 //   rank 3                                W      |
 //
 // One wait; p reads a rank. All ranks compute the same sums in the same order, so all hold the same bits.
-// A slot is reused only when all ranks are past it; the executor sees to that (execute/lane.h).
+// A slot is reused only when all ranks are past it; the executor sees to that (execute/arrivals.h).
 // Source: shared-memory folklore; the flat form of "all-to-all broadcast" in Graham & Shipman 2008.
 #include <vector>
 

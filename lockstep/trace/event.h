@@ -1,5 +1,5 @@
 // What the record holds: one fixed-size event for each collective and for each training step. Events lie in
-// shared memory, so they survive the process that wrote them; formats are made of them elsewhere (view/).
+// shared memory, so they survive the process that wrote them.
 #pragma once
 
 #include <cstdint>

@@ -59,15 +59,27 @@ void require_dense(const torch::Tensor& tensor, const std::string& what) {
               what + " is " + describe(tensor) + "; only dense tensors can be moved: use .to_dense()");
 }
 
-std::span<std::byte> writable_bytes(const torch::Tensor& tensor, const std::string& what) {
+namespace {
+
+std::span<std::byte> bytes_of(const torch::Tensor& tensor, const std::string& what, const char* what_to_do) {
   if (!tensor.defined()) throw_invalid_argument(what + " is an undefined tensor");
   require_host_array(tensor, what);
   if (!tensor.is_contiguous()) {
-    throw_invalid_argument(what + " is " + describe(tensor) +
-                           " and not contiguous; pass tensor.contiguous() and copy the result back");
+    throw_invalid_argument(what + " is " + describe(tensor) + " and not contiguous; " + what_to_do);
   }
-  if (!tensor.is_inference()) torch::autograd::impl::bump_version(tensor);
   return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+}  // namespace
+
+std::span<const std::byte> readable_bytes(const torch::Tensor& tensor, const std::string& what) {
+  return bytes_of(tensor, what, "pass tensor.contiguous()");
+}
+
+std::span<std::byte> writable_bytes(const torch::Tensor& tensor, const std::string& what) {
+  const auto bytes = bytes_of(tensor, what, "pass tensor.contiguous() and copy the result back");
+  if (!tensor.is_inference()) torch::autograd::impl::bump_version(tensor);
+  return bytes;
 }
 
 }  // namespace lockstep

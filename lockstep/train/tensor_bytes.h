@@ -32,6 +32,9 @@ void require_host_array(const torch::Tensor& tensor, const std::string& what);
 /// Throws Error{unsupported} unless `tensor` is a plain array, wherever it is.
 void require_dense(const torch::Tensor& tensor, const std::string& what);
 
+/// The elements of a contiguous tensor in main memory. Errors as below.
+std::span<const std::byte> readable_bytes(const torch::Tensor& tensor, const std::string& what);
+
 /// The elements of a contiguous tensor in main memory, to be written to; tells autograd that they change.
 /// Throws Error: unsupported (see require_host_array), invalid_argument if it is not contiguous.
 std::span<std::byte> writable_bytes(const torch::Tensor& tensor, const std::string& what);

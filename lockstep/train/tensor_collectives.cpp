@@ -21,4 +21,21 @@ Work broadcast(const Group& group, const torch::Tensor& tensor, int root) {
   return broadcast_bytes(group, writable_bytes(tensor, "broadcast's tensor"), root);
 }
 
+Work all_gather(const Group& group, const torch::Tensor& input, const torch::Tensor& output) {
+  if (input.scalar_type() != output.scalar_type()) {
+    throw_invalid_argument("all_gather's input is " + describe(input) + ", its output " + describe(output) +
+                           "; they need the same type");
+  }
+  return all_gather_bytes(group, readable_bytes(input, "all_gather's input"),
+                          writable_bytes(output, "all_gather's output"));
+}
+
+Work send(const Group& group, const torch::Tensor& tensor, int destination) {
+  return send_bytes(group, readable_bytes(tensor, "send's tensor"), destination);
+}
+
+Work recv(const Group& group, const torch::Tensor& tensor, int source) {
+  return recv_bytes(group, writable_bytes(tensor, "recv's tensor"), source);
+}
+
 }  // namespace lockstep

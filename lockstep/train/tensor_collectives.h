@@ -19,4 +19,13 @@ Work all_reduce(const Group& group, const torch::Tensor& tensor, ReduceOp op = R
 /// above.
 Work broadcast(const Group& group, const torch::Tensor& tensor, int root);
 
+/// Concatenates everybody's `input`, in rank order, in everybody's `output` of size() times as many elements
+/// of the same type. Both contiguous, in main memory and of any type. Otherwise as above.
+Work all_gather(const Group& group, const torch::Tensor& input, const torch::Tensor& output);
+
+/// Sends `tensor` to one rank, which receives as many bytes into one of its own. Both contiguous, in main
+/// memory and of any type. Otherwise as above.
+Work send(const Group& group, const torch::Tensor& tensor, int destination);
+Work recv(const Group& group, const torch::Tensor& tensor, int source);
+
 }  // namespace lockstep

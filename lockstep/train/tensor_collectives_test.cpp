@@ -38,6 +38,30 @@ TEST(TensorCollectives, BroadcastAnyType) {
   });
 }
 
+TEST(TensorCollectives, GatherAnyType) {
+  test::on_ranks(3, [](const Group& group) {
+    const auto mine = torch::full({2}, group.rank(), torch::kInt16);
+    const auto all = torch::empty({3, 2}, torch::kInt16);
+    all_gather(group, mine, all).wait();
+    for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(all[rank].eq(rank).all().item<bool>());
+  });
+}
+
+TEST(TensorCollectives, SendAndReceiveWithoutChangingWhatIsSent) {
+  test::on_ranks(2, [](const Group& group) {
+    const auto tensor = torch::full({5}, group.rank() + 7, torch::kUInt8);
+    const auto before = tensor._version();
+    if (group.rank() == 0) {
+      send(group, tensor, 1).wait();
+      EXPECT_EQ(tensor._version(), before);
+    } else {
+      recv(group, tensor, 0).wait();
+      EXPECT_TRUE(tensor.eq(7).all().item<bool>());
+      EXPECT_GT(tensor._version(), before);
+    }
+  });
+}
+
 TEST(TensorCollectives, TellAutogradThatTheTensorChanged) {
   const auto tensor = torch::ones({2});
   const auto before = tensor._version();
@@ -58,6 +82,12 @@ TEST(TensorCollectives, SayWhatTheyCannotMove) {
               HasSubstr("on meta; this build of Lockstep was made without CUDA"));
   EXPECT_THAT(refusal([&] { broadcast(alone, torch::ones({2}).to_sparse(), 0).wait(); }),
               HasSubstr("only dense tensors"));
+  EXPECT_THAT(refusal([&] { all_gather(alone, torch::ones({2}), torch::ones({2}, torch::kInt32)).wait(); }),
+              HasSubstr("all_gather's input is f32 [2], its output i32 [2]; they need the same type"));
+  EXPECT_THAT(refusal([&] {
+                send(alone, torch::ones({4, 4}).t(), 0).wait();
+              }),
+              HasSubstr("not contiguous; pass tensor.contiguous()"));
 }
 
 }  // namespace

@@ -53,6 +53,7 @@ INSTANTIATE_TEST_SUITE_P(
         Environment{"OnlyRank", {{"RANK", "0"}}, {"RANK is set but WORLD_SIZE is not", "lockstep run"}},
         Environment{"OnlySize", {{"WORLD_SIZE", "2"}}, {"WORLD_SIZE is set but RANK is not", "lockstep run"}},
         Environment{"SizeEmpty", {{"RANK", "0"}, {"WORLD_SIZE", ""}}, {"WORLD_SIZE is not"}},
+        Environment{"LogLevelIsUnknown", {{"LOCKSTEP_LOG", "loud"}}, {"LOCKSTEP_LOG=\"loud\"", "warning"}},
         Environment{"OnlyTheLaunchersStore",
                     {{"LOCKSTEP_STORE", "unix:@nobody"}},
                     {"LOCKSTEP_STORE is set but RANK and WORLD_SIZE are not"}}),
@@ -110,6 +111,12 @@ TEST_F(GoodEnvironment, AloneIsAWorldOfOne) {
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_EQ(ending.out, "probe rank=0 of 1 done\n");
   EXPECT_EQ(ending.err, "");
+}
+
+TEST_F(GoodEnvironment, AWorldOfOneHasSubgroups) {
+  const Ending ending = start({program("probe_rank"), "subgroup_of_itself"}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out, HasSubstr("world/0 of 1 has 3.0")) << ending.err;
 }
 
 TEST_F(GoodEnvironment, OneRankNeedsNoPlaceToMeet) {

@@ -94,6 +94,21 @@ void fork_and_die(const Group&, const Words&) {
   ::_exit(0);
 }
 
+void init_again(const Group& group, const Words&) {
+  const Group again = lockstep::init();
+  lockstep::barrier(again).wait();
+  say(group,
+      again.name() == group.name() && again.size() == group.size() ? "is in the same world" : "is elsewhere");
+}
+
+void subgroup_of_itself(const Group& group, const Words&) {
+  const int self = group.rank();
+  const Group alone = group.subgroup(std::span(&self, 1));
+  float value = 3;
+  lockstep::all_reduce(alone, std::span(&value, 1)).wait();
+  say(group, alone.name() + " of " + std::to_string(alone.size()) + " has " + std::to_string(value));
+}
+
 void read_line() {
   std::string line;
   std::getline(std::cin, line);
@@ -141,6 +156,8 @@ const std::map<std::string, Action>& actions() {
          if (number(words, 1) == SIGSEGV) ::signal(SIGSEGV, SIG_DFL);  // a sanitizer would make an exit of it
          ::kill(::getpid(), number(words, 1));
        }},
+      {"init_again", init_again},
+      {"subgroup_of_itself", subgroup_of_itself},
       {"fork", fork_and_use},
       {"fork_and_die", fork_and_die},
       {"say", [](auto& group, auto& words) { say(group, words.at(1)); }},
@@ -186,6 +203,7 @@ lockstep::InitOptions take_options(Words& words, bool& goes_on) {
     if (parts[0] == "--port") options.port = number(parts, 1);
     if (parts[0] == "--insecure") options.insecure = true;
     if (parts[0] == "--go-on") goes_on = true;
+    if (parts[0] == "--after-another-world") (void)lockstep::init();
     words.erase(words.begin());
   }
   return options;

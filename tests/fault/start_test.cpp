@@ -41,6 +41,22 @@ TEST_F(Start, ByHandWithASecretMeetsOverTcp) {
   expect_done(ranks);
 }
 
+TEST_F(Start, ASecondInitReturnsTheSameWorld) {
+  for (const Ending& ending : finish(start_probes(2, {"init_again"}))) {
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    EXPECT_THAT(ending.out, HasSubstr("is in the same world"));
+  }
+}
+
+TEST_F(Start, ASecondInitAfterTheWorldIsGoneIsRefused) {
+  for (const Ending& ending : finish(start_probes(2, {"--after-another-world", "barrier"}))) {
+    EXPECT_EQ(ending.exit_code, 1);
+    EXPECT_THAT(lines_with(ending.err, ""), SizeIs(1)) << ending.err;
+    EXPECT_THAT(ending.err, AllOf(HasSubstr("code=invalid_argument"), HasSubstr("its world is gone"),
+                                  HasSubstr("keep the Group")));
+  }
+}
+
 TEST_F(Start, LocalhostIsThisHost) {
   auto ranks = start_probes(2, {"barrier"}, {{"MASTER_ADDR", "localhost"}});
   expect_done(ranks);

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -60,6 +61,8 @@ std::size_t end_of_options(const CLI::App& app, std::vector<std::string>& argume
     std::string& word = arguments[i];
     if (word == "--" || word.size() < 2 || word.front() != '-') return i;
     if (word == "-np" || word.starts_with("-np=")) word.insert(0, "-");
+    if (word.size() > 3 && word.starts_with("-np") && std::isdigit(static_cast<unsigned char>(word[3])) != 0)
+      word.replace(0, 3, "--np=");
     const CLI::Option* option = app.get_option_no_throw(word);  // nullptr also for --name=value
     if (option != nullptr && option->get_items_expected_min() > 0) ++i;
   }
