@@ -16,6 +16,8 @@
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <sstream>
+#include <stdexcept>
 #include <string>
 
 #include "communication.h"
@@ -46,6 +48,20 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
+/// Whatever else the files hold would fail in the middle of training, and say less.
+void require_digits(lockstep::IdxDataset& set, const std::string& name) {
+  for (std::size_t i = 0; i < *set.size(); ++i) {
+    const auto sample = set.get(i);
+    const auto label = sample.target.item<std::int64_t>();
+    if (sample.data.sizes() != torch::IntArrayRef{1, 8, 8} || label < 0 || label > 9) {
+      std::ostringstream found;
+      found << name << ": expected images of 8 x 8 with labels 0 to 9, found image " << i << " of "
+            << sample.data.sizes() << " with label " << label << "; script/make-digits makes the digits";
+      throw std::invalid_argument(found.str());
+    }
+  }
+}
+
 class Training {
  public:
   Training(const Options& options, const lockstep::Group& world)
@@ -56,7 +72,10 @@ class Training {
         train_set_(options.data + "/train", {.scale = 1.0F / 16}),
         test_set_(options.data + "/test", {.scale = 1.0F / 16}),
         sampler_(*train_set_.size(), world, {.seed = options.seed}),  // 4
-        communication_(world) {}
+        communication_(world) {
+    require_digits(train_set_, options.data + "/train");
+    require_digits(test_set_, options.data + "/test");
+  }
 
   /// Returns the epoch to begin with.
   std::uint64_t resume() {
@@ -206,8 +225,8 @@ int main(int argc, char** argv) {
     return 0;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
-  } catch (const lockstep::Error& error) {
-    std::cerr << "digits: " << error.what() << std::endl;
+  } catch (const c10::Error& error) {  // its what() ends in a stack trace
+    std::cerr << "digits: " << error.what_without_backtrace() << std::endl;
   } catch (const std::exception& error) {
     std::cerr << "digits: " << error.what() << std::endl;
   }

@@ -8,6 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <ctime>
 #include <random>
 #include <string>
 #include <utility>
@@ -35,11 +38,62 @@ bool is_still_linked(int fd) {
   return ::fstat(fd, &status) == 0 && status.st_nlink > 0;
 }
 
+/// "<file>.tmp-<pid>-<8 hex digits>"
 bool is_temporary_of(const std::string& name, const std::string& file) {
   const std::string start = file + temporary_mark;
-  return name.size() > start.size() && name.starts_with(start) &&
-         name.find_first_not_of("0123456789abcdef-", start.size()) == std::string::npos;
+  if (!name.starts_with(start)) return false;
+  const std::string rest = name.substr(start.size());
+  const auto dash = rest.find('-');
+  return dash != std::string::npos && dash > 0 && rest.find_first_not_of("0123456789") == dash &&
+         rest.size() == dash + 9 && rest.find_first_not_of("0123456789abcdef", dash + 1) == std::string::npos;
 }
+
+/// Where `path` leads; a link stays what it is, also one to a file that is not there yet.
+std::filesystem::path follow_links(std::filesystem::path path) {
+  constexpr int most_links = 40;  // as the system
+  std::error_code ignored;
+  for (int i = 0; i < most_links && std::filesystem::is_symlink(path, ignored); ++i) {
+    const auto target = std::filesystem::read_symlink(path);
+    path = target.is_absolute() ? target : folder_of(path) / target;
+  }
+  return path;
+}
+
+/// Why `path` cannot be replaced by a file, if it cannot.
+const char* what_stands_there(const std::filesystem::path& path) {
+  std::error_code ignored;
+  switch (std::filesystem::symlink_status(path, ignored).type()) {
+    case std::filesystem::file_type::none:
+    case std::filesystem::file_type::not_found:
+    case std::filesystem::file_type::regular: return nullptr;
+    case std::filesystem::file_type::directory: return "it is a folder; name a file in it";
+    case std::filesystem::file_type::symlink: return "its links lead nowhere";
+    default: return "it is no regular file (a device, a FIFO or a socket); name another";
+  }
+}
+
+/// A file beyond RLIMIT_FSIZE is an error of write(2), and not the end of the process by SIGXFSZ.
+class WithoutSizeSignal {
+ public:
+  WithoutSizeSignal() {
+    ::sigemptyset(&signal_);
+    ::sigaddset(&signal_, SIGXFSZ);
+    ::pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+  }
+  ~WithoutSizeSignal() {
+    const int error_number = errno;
+    const timespec now{};
+    if (::sigismember(&before_, SIGXFSZ) == 0) (void)::sigtimedwait(&signal_, nullptr, &now);
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    errno = error_number;
+  }
+  WithoutSizeSignal(const WithoutSizeSignal&) = delete;
+  WithoutSizeSignal& operator=(const WithoutSizeSignal&) = delete;
+
+ private:
+  sigset_t signal_{};
+  sigset_t before_{};
+};
 
 void remove_if_left_behind(const std::filesystem::path& file) {
   const UniqueFd fd(::open(file.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
@@ -51,7 +105,7 @@ void remove_if_left_behind(const std::filesystem::path& file) {
 }  // namespace
 
 FileReplacement::FileReplacement(std::filesystem::path path, std::string kind)
-    : path_(std::move(path)), kind_(std::move(kind)) {
+    : path_(follow_links(std::move(path))), kind_(std::move(kind)) {
   std::error_code ignored;
   if (path_.empty() || !path_.has_filename())
     throw_invalid_argument("the " + kind_ + " needs a file name, found \"" + path_.string() + "\"");
@@ -60,10 +114,8 @@ FileReplacement::FileReplacement(std::filesystem::path path, std::string kind)
                                        ": there is no folder " + folder_of(path_).string() +
                                        "; make it first");
   }
-  if (std::filesystem::is_directory(path_, ignored)) {
-    throw Error(ErrorCode::system,
-                "cannot write the " + kind_ + " " + path_.string() + ": it is a folder; name a file in it");
-  }
+  if (const char* const problem = what_stands_there(path_))
+    throw Error(ErrorCode::system, "cannot write the " + kind_ + " " + path_.string() + ": " + problem);
   remove_leftovers(path_);
   while (!fd_) {
     temporary_ = path_.string() + unique_suffix();
@@ -87,6 +139,7 @@ void FileReplacement::fail(const char* what) const {
 }
 
 void FileReplacement::write(std::span<const std::byte> bytes) {
+  const WithoutSizeSignal guard;
   while (!bytes.empty()) {
     const auto written = ::write(fd_.get(), bytes.data(), std::min(bytes.size(), std::size_t{1} << 30));
     if (written < 0 && errno == EINTR) continue;
@@ -105,8 +158,9 @@ void FileReplacement::commit() {
   if (!folder || (::fsync(folder.get()) != 0 && errno != EINVAL)) fail("sync the folder of");
 }
 
-void remove_leftovers(const std::filesystem::path& path) noexcept {
+void remove_leftovers(const std::filesystem::path& named) noexcept {
   try {
+    const auto path = follow_links(named);
     const std::string file = path.filename().string();
     for (const auto& item : std::filesystem::directory_iterator(folder_of(path))) {
       if (is_temporary_of(item.path().filename().string(), file)) remove_if_left_behind(item.path());

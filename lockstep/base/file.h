@@ -18,11 +18,12 @@
 
 namespace lockstep {
 
-/// A new content for `path`. Every function throws Error{system} with the path, what the system said and what
-/// to do.
+/// A new content for `path`, or for what it leads to where it is a link. Every function throws Error{system}
+/// with the path, what the system said and what to do.
 class FileReplacement {
  public:
-  /// Makes the temporary, and removes those that were left behind. A missing folder is not made, but named.
+  /// Makes the temporary, and removes those that were left behind. A missing folder is not made, but named;
+  /// what is there and no regular file stays.
   /// `kind` ("checkpoint") stands in messages.
   FileReplacement(std::filesystem::path path, std::string kind);
   FileReplacement(const FileReplacement&) = delete;

@@ -64,7 +64,7 @@ Listener Listener::bind(const Endpoint& endpoint) {
     UniqueFd fd = detail::open_stream(address.storage.ss_family);
     error_number = bind_and_listen(fd.get(), address);
     if (error_number != 0) continue;
-    if (endpoint.kind == Endpoint::Kind::tcp) fd.keep_from_children();
+    fd.keep_from_children();
     Endpoint real = endpoint;
     if (endpoint.port == 0 && endpoint.kind == Endpoint::Kind::tcp) {
       real.port = Endpoint::parse(detail::to_text(detail::local_address(fd.get()).value_or(address))).port;

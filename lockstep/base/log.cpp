@@ -3,6 +3,8 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <optional>
+
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 
@@ -11,22 +13,23 @@ namespace {
 
 thread_local int this_rank = -1;
 
-spdlog::level::level_enum level_from_environment() {
-  const auto level = env::text("LOCKSTEP_LOG").value_or("warning");
-  if (level == "off") return spdlog::level::off;
-  if (level == "error") return spdlog::level::err;
-  if (level == "warning") return spdlog::level::warn;
-  if (level == "info") return spdlog::level::info;
-  if (level == "debug") return spdlog::level::debug;
-  throw_invalid_argument("LOCKSTEP_LOG=\"" + level + "\" is none of off, error, warning, info, debug");
+std::optional<spdlog::level::level_enum> level_named(const std::string& name) {
+  if (name == "off") return spdlog::level::off;
+  if (name == "error") return spdlog::level::err;
+  if (name == "warning") return spdlog::level::warn;
+  if (name == "info") return spdlog::level::info;
+  if (name == "debug") return spdlog::level::debug;
+  return std::nullopt;
 }
+
+std::string wanted_level() { return env::text("LOCKSTEP_LOG").value_or("warning"); }
 
 spdlog::logger& logger() {
   static const auto instance = [] {
     auto made =
         std::make_shared<spdlog::logger>("lockstep", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     made->set_pattern("%v");
-    made->set_level(level_from_environment());
+    made->set_level(level_named(wanted_level()).value_or(spdlog::level::warn));
     made->flush_on(spdlog::level::debug);
     return made;
   }();
@@ -41,7 +44,11 @@ void say(spdlog::level::level_enum level, const std::string& message) {
 
 }  // namespace
 
-void require_known_level() { (void)logger(); }
+void require_known_level() {
+  const std::string level = wanted_level();
+  if (level_named(level)) return;
+  throw_invalid_argument("LOCKSTEP_LOG=\"" + level + "\" is none of off, error, warning, info, debug");
+}
 void set_rank(int rank) { this_rank = rank; }
 
 void debug(const std::string& message) { say(spdlog::level::debug, message); }

@@ -6,7 +6,8 @@
 
 namespace lockstep::log {
 
-/// Throws Error{invalid_argument} if LOCKSTEP_LOG is none of these; so does the first message otherwise.
+/// Throws Error{invalid_argument} if LOCKSTEP_LOG is none of these, which is "warning" to the calls below:
+/// they never throw.
 void require_known_level();
 
 /// Shown in the prefix from now on; -1 before the rank is known. Per thread, because ranks may be threads.

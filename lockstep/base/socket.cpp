@@ -134,8 +134,7 @@ Socket::Socket(UniqueFd fd, std::string peer) : fd_(std::move(fd)), peer_(std::m
   if (flags < 0 || ::fcntl(fd_.get(), F_SETFL, flags | O_NONBLOCK) != 0) throw_system("fcntl(O_NONBLOCK)");
   if (::fcntl(fd_.get(), F_SETFD, FD_CLOEXEC) != 0) throw_system("fcntl(FD_CLOEXEC)");
   if (peer_.empty()) peer_ = peer_text(fd_.get());
-  if (is_unix()) return;
-  detail::set_tcp_options(fd_.get());
+  if (!is_unix()) detail::set_tcp_options(fd_.get());
   fd_.keep_from_children();
 }
 

@@ -1,7 +1,5 @@
 #include "lockstep/data/idx.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -11,7 +9,6 @@
 #include <system_error>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/file.h"
 
 namespace lockstep {
 namespace {
@@ -239,30 +236,31 @@ void write_idx(const std::filesystem::path& path, const IdxArray& array) {
   file.commit();
 }
 
-void IdxFile::Unmap::operator()(std::byte* data) const { ::munmap(data, bytes); }
+IdxFile::IdxFile(const std::filesystem::path& path) : file_(path, "IDX file"), header_(read_header(file_)) {}
 
-IdxFile::IdxFile(const std::filesystem::path& path) : name_(path.string()) {
-  const InputFile file(path, "IDX file");
-  header_ = read_header(file);
-  void* address = ::mmap(nullptr, file.size(), PROT_READ, MAP_SHARED, file.fd(), 0);
-  if (address == MAP_FAILED) throw_system("cannot map " + std::to_string(file.size()) + " bytes of " + name_);
-  mapping_ = {static_cast<std::byte*>(address), Unmap{file.size()}};
+std::size_t IdxFile::record_bytes() const { return header_.record_elements() * size_of(header_.type); }
+
+void IdxFile::read_record(std::size_t i, std::span<std::byte> out) const {
+  if (i >= size()) {
+    throw_invalid_argument(file_.name() + ": expected a record number below " + std::to_string(size()) +
+                           ", found " + std::to_string(i));
+  }
+  file_.read(header_.data_offset() + i * record_bytes(), out);
 }
 
-std::span<const std::byte> IdxFile::record(std::size_t i) const {
-  if (i >= size()) {
-    throw_invalid_argument(name_ + ": expected a record number below " + std::to_string(size()) + ", found " +
-                           std::to_string(i));
-  }
-  const std::size_t bytes = header_.record_elements() * size_of(header_.type);
-  return {mapping_.get() + header_.data_offset() + i * bytes, bytes};
+std::vector<std::byte> IdxFile::record(std::size_t i) const {
+  std::vector<std::byte> bytes(record_bytes());
+  read_record(i, bytes);
+  return bytes;
 }
 
 template <class To>
 void IdxFile::decode_record(std::size_t i, std::span<To> out) const {
-  const std::span<const std::byte> bytes = record(i);
+  thread_local std::vector<std::byte> bytes;  // a record at a time needs no memory of its own each time
+  bytes.resize(record_bytes());
+  read_record(i, bytes);
   if (out.size() != header_.record_elements()) {
-    throw_invalid_argument(name_ + ": a record has " + std::to_string(header_.record_elements()) +
+    throw_invalid_argument(file_.name() + ": a record has " + std::to_string(header_.record_elements()) +
                            " elements, found room for " + std::to_string(out.size()));
   }
   switch (header_.type) {
@@ -276,7 +274,7 @@ void IdxFile::decode_record(std::size_t i, std::span<To> out) const {
   if constexpr (std::floating_point<To>) {
     return header_.type == IdxType::f32 ? convert<float>(bytes, out) : convert<double>(bytes, out);
   }
-  throw_invalid_argument(name_ + ": expected a file of integers, found " + describe(header_));
+  throw_invalid_argument(file_.name() + ": expected a file of integers, found " + describe(header_));
 }
 
 void IdxFile::decode(std::size_t i, std::span<float> out) const { decode_record(i, out); }

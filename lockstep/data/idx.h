@@ -18,11 +18,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "lockstep/base/file.h"
 
 namespace lockstep {
 
@@ -70,10 +71,10 @@ IdxArray read_idx(const std::filesystem::path& path);
 void write_idx(const std::filesystem::path& path, const IdxArray& array);
 
 /// An IDX file read a record at a time: only the pages of the records that are asked for come from the disk,
-/// which is what a rank wants that trains on its shard. Mapped read-only, and shared by all processes that
-/// map it. Thread safety: const functions may be called at the same time. The file may be replaced (renamed
-/// over) while it is mapped, but must not be shortened in place: the system answers a read past the new end
-/// with SIGBUS.
+/// which is what a rank wants that trains on its shard, and the system keeps them for all processes. Thread
+/// safety: const functions may be called at the same time. A file that is replaced (renamed over) meanwhile
+/// is read on as it was; one that is shortened in place is Error{corrupt_data}. Cost: a pread(2) for each
+/// record.
 class IdxFile {
  public:
   explicit IdxFile(const std::filesystem::path& path);
@@ -81,28 +82,24 @@ class IdxFile {
   const IdxHeader& header() const { return header_; }
   std::size_t size() const { return header_.records(); }
 
-  /// Record `i` as it stands in the file, big-endian; lives as long as this object does.
-  /// Throws Error{invalid_argument} if there is no such record.
-  std::span<const std::byte> record(std::size_t i) const;
+  /// Record `i` as it stands in the file, big-endian. Throws Error: invalid_argument if there is no such
+  /// record; corrupt_data, system.
+  std::vector<std::byte> record(std::size_t i) const;
 
   /// Converts record `i`, of any type, into `out`, which has header().record_elements() places. Values that a
-  /// float cannot hold are rounded; u8, i8 and i16 are exact. Throws Error{invalid_argument}.
+  /// float cannot hold are rounded; u8, i8 and i16 are exact. Throws as record() does.
   void decode(std::size_t i, std::span<float> out) const;
   /// The same, exact, for integer types. Throws Error{invalid_argument} also for f32 and f64.
   void decode(std::size_t i, std::span<std::int64_t> out) const;
 
  private:
-  struct Unmap {
-    std::size_t bytes;
-    void operator()(std::byte* data) const;
-  };
-
+  void read_record(std::size_t i, std::span<std::byte> out) const;
+  std::size_t record_bytes() const;
   template <class To>
   void decode_record(std::size_t i, std::span<To> out) const;
 
-  std::string name_;
+  InputFile file_;
   IdxHeader header_;
-  std::unique_ptr<std::byte, Unmap> mapping_;
 };
 
 /// The two files of a labelled set of images.

@@ -166,6 +166,15 @@ TEST_F(Idx, RecordsOutliveTheFilesNameAndAMove) {
   EXPECT_TRUE(std::ranges::equal(moved.record(1), bytes({13, 14, 255})));
 }
 
+TEST_F(Idx, AFileThatIsShortenedMeanwhileIsAnError) {
+  const fs::path path = file("x", small_file);
+  const IdxFile idx(path);
+  fs::resize_file(path, small_file.size() - 1);
+  EXPECT_TRUE(std::ranges::equal(idx.record(0), bytes({10, 11, 12})));
+  expect_error(ErrorCode::corrupt_data, {path.string(), "at byte", "became shorter"},
+               [&] { (void)idx.record(1); });
+}
+
 TEST_F(Idx, DecodesEveryTypeToFloat) {
   const auto decoded = [&](IdxType type, const Bytes& data) {
     write_idx(folder_ / "x", {type, {2, 1}, data});

@@ -9,7 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/group/impl.h"
-#include "lockstep/rendezvous/prefix_store.h"
+#include "lockstep/group/joining.h"
 #include "lockstep/transport/ring_transport.h"
 #include "lockstep/transport/shm/shm_transport.h"
 
@@ -22,19 +22,33 @@ std::string short_hash(const std::string& text) {  // FNV-1a, so that long names
   return std::to_string(hash);
 }
 
+std::shared_ptr<HostRegion> create_region(int local_ranks, std::size_t arena_bytes) try {
+  return HostRegion::create(local_ranks, arena_bytes);
+} catch (const Error& error) {
+  if (error.code() != ErrorCode::system) throw;
+  throw Error(ErrorCode::system,
+              std::string(error.what()) + "; each rank's arena has an address space of " +
+                  std::to_string(arena_bytes) +
+                  " bytes (LOCKSTEP_ARENA_BYTES; the default is this host's memory), which "
+                  "`ulimit -v` may forbid");
+}
+
 /// Ranks of this host share one region; its number for each group rank stands in impl.local_of.
-std::shared_ptr<HostRegion> share_region(const Group::Impl& impl, int leader, int local_ranks,
-                                         Deadline deadline) {
+std::shared_ptr<HostRegion> share_region(const Group::Impl& impl, const std::vector<int>& local,
+                                         WatchedStore& store, Deadline deadline) {
   const Context& context = *impl.context;
   const int mine = impl.local_of[static_cast<std::size_t>(impl.rank)];
+  const int local_ranks = static_cast<int>(local.size());
   const Meeting meeting{.endpoint = Endpoint::unix_abstract(context.job + "-g" + short_hash(impl.name) + "-" +
-                                                            std::to_string(leader)),
+                                                            std::to_string(local.front())),
                         .local_rank = mine,
                         .local_ranks = local_ranks,
                         .trust = context.trust,
-                        .deadline = deadline};
+                        .deadline = deadline,
+                        .world_ranks = local,
+                        .check = [&store] { store.check(); }};
   if (mine != 0) return HostRegion::attach(std::move(hand_over(meeting, {}, 1).front()), local_ranks);
-  auto region = HostRegion::create(local_ranks, context.arena_bytes);
+  auto region = create_region(local_ranks, context.arena_bytes);
   const int fd = region->fd();
   static_cast<void>(hand_over(meeting, std::span(&fd, 1), 1));
   return region;
@@ -93,7 +107,7 @@ void await_all(const Group::Impl& impl, Store& store, Deadline deadline) {
 
 /// The rank that serves the store may leave the job right after this, and must not before the others have
 /// read in it for the last time.
-void close_store(const Group::Impl& impl, Store& store) {
+void close_store(const Group::Impl& impl, Store& store, Deadline deadline) {
   const int me = impl.world_of[static_cast<std::size_t>(impl.rank)];
   const int host = impl.context->store_host;
   if (std::find(impl.world_of.begin(), impl.world_of.end(), host) == impl.world_of.end()) return;
@@ -103,7 +117,7 @@ void close_store(const Group::Impl& impl, Store& store) {
   }
   try {
     if (me == host) {
-      store.wait(through, Deadline::after(std::chrono::seconds(10)));
+      store.wait(through, deadline.earlier_of(Deadline::after(std::chrono::seconds(10))));
     } else {
       store.set("through/" + std::to_string(me), "1");
     }
@@ -120,24 +134,23 @@ void connect(Group::Impl& impl) {
   const std::string& my_host =
       context.hosts[static_cast<std::size_t>(impl.world_of[static_cast<std::size_t>(impl.rank)])];
   std::vector<int> page_ranks;
-  int local_ranks = 0;
-  int leader = -1;
+  std::vector<int> local;  // world ranks
   impl.local_of.clear();
   for (const int world : impl.world_of) {
     const bool is_here = context.hosts[static_cast<std::size_t>(world)] == my_host;
-    if (is_here && leader < 0) leader = world;
-    impl.local_of.push_back(is_here ? local_ranks++ : -1);
+    impl.local_of.push_back(is_here ? static_cast<int>(local.size()) : -1);
+    if (is_here) local.push_back(world);
     page_ranks.push_back(is_here ? context.page_rank[static_cast<std::size_t>(world)] : -1);
   }
   if (impl.size() == 1) return;
 
-  PrefixStore store(context.store, "group/" + impl.name);
-  const auto region = share_region(impl, leader, local_ranks, deadline);
+  WatchedStore store(context.store, "group/" + impl.name, impl.world_of, context.store_host);
+  const auto region = share_region(impl, local, store, deadline);
   auto transport = make_transport(impl, region, page_ranks, store, deadline);
   impl.backend = NativeBackend::make({.name = impl.name,
                                       .rank = impl.rank,
                                       .world_of = impl.world_of,
-                                      .one_host = local_ranks == impl.size(),
+                                      .one_host = local.size() == impl.world_of.size(),
                                       .region = region,
                                       .region_rank = impl.local_of[static_cast<std::size_t>(impl.rank)],
                                       .page = context.page,
@@ -148,10 +161,10 @@ void connect(Group::Impl& impl) {
                                       .tuning = context.tuning,
                                       .timeout = context.options.timeout,
                                       .warn_after = context.options.warn_after});
-  if (local_ranks < impl.size()) context.progress->start_thread();
+  if (local.size() < impl.world_of.size()) context.progress->start_thread();
 
   await_all(impl, store, deadline);
-  close_store(impl, store);
+  close_store(impl, store, deadline);
 }
 
 }  // namespace lockstep

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int most_ranks = 1 << 20;
+constexpr int most_ranks = 1 << 16;
 
 std::string user() { return std::to_string(::getuid()); }
 

@@ -15,6 +15,7 @@ namespace lockstep {
 /// What the groups of one rank share.
 struct Context {
   std::shared_ptr<Store> store;
+  std::shared_ptr<void> last_word;  ///< see leave_word_at_death()
   std::shared_ptr<ControlPage> page;
   std::shared_ptr<Progress> progress;
   std::unique_ptr<trace::Recorder> recorder;

@@ -15,6 +15,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/group/identity.h"
 #include "lockstep/group/impl.h"
+#include "lockstep/group/joining.h"
 #include "lockstep/group/meet.h"
 #include "lockstep/rendezvous/prefix_store.h"
 #include "lockstep/rendezvous/store_server.h"
@@ -79,7 +80,7 @@ std::shared_ptr<Store> open_store(const Identity& identity, Deadline deadline) {
 
 /// The launcher's page, or one that this host's first rank makes.
 std::shared_ptr<ControlPage> open_page(const Identity& identity, const std::vector<int>& local,
-                                       Deadline deadline) {
+                                       WatchedStore& store, Deadline deadline) {
   const int ranks = static_cast<int>(local.size());
   const int mine = static_cast<int>(std::find(local.begin(), local.end(), identity.rank) - local.begin());
   if (identity.control_fd) {
@@ -94,7 +95,9 @@ std::shared_ptr<ControlPage> open_page(const Identity& identity, const std::vect
       .local_rank = mine,
       .local_ranks = ranks,
       .trust = identity.trust,
-      .deadline = deadline};
+      .deadline = deadline,
+      .world_ranks = local,
+      .check = [&store] { store.check(); }};
   if (mine != 0)
     return std::make_shared<ControlPage>(ControlPage::attach(std::move(hand_over(meeting, {}, 1)[0]), ranks));
   auto page = std::make_shared<ControlPage>(ControlPage::create(ranks));
@@ -103,13 +106,13 @@ std::shared_ptr<ControlPage> open_page(const Identity& identity, const std::vect
   return page;
 }
 
-Tuning agree_on_tuning(Store& store, int rank) {
+Tuning agree_on_tuning(Store& store, int rank, Deadline deadline) {
   Tuning tuning = Tuning::from_environment();
   if (rank == 0) {
     store.set("tuning", std::string(reinterpret_cast<const char*>(&tuning), sizeof(tuning)));
     return tuning;
   }
-  const std::string bytes = store.get("tuning", Deadline::after(std::chrono::minutes(1)));
+  const std::string bytes = store.get("tuning", deadline);
   if (bytes.size() != sizeof(tuning)) {
     throw Error(ErrorCode::mismatch,
                 "rank 0 runs another version of Lockstep than rank " + std::to_string(rank), 0);
@@ -132,36 +135,40 @@ std::string listen_address(const Identity& identity) {
   return Endpoint::parse(probe.local()).host;
 }
 
-std::shared_ptr<Context> make_context(const Identity& identity, const InitOptions& options,
-                                      std::chrono::nanoseconds arrival_timeout) {
-  const Deadline deadline = Deadline::after(arrival_timeout);
+/// Who is there, and where.
+std::shared_ptr<Context> meet_others(const Identity& identity, const InitOptions& options,
+                                     Deadline deadline) {
   auto context = std::make_shared<Context>();
   context->trust = identity.trust;
   context->job = identity.job;
   if (identity.launcher != "lockstep run") context->store_host = 0;
   context->options = options.group.value_or(GroupOptions::from_environment());
-  context->arrival_timeout = arrival_timeout;
   context->arena_bytes = env::bytes("LOCKSTEP_ARENA_BYTES").value_or(default_arena_bytes());
   context->store = open_store(identity, deadline);
+  context->last_word = leave_word_at_death(*context->store, identity.rank);
   context->hosts = meet(*context->store, identity, host_hint(), deadline);
-  context->tuning = agree_on_tuning(*context->store, identity.rank);
+  return context;
+}
 
+/// What all groups of this rank need.
+void prepare(Context& context, const Identity& identity, const std::vector<int>& world, Deadline deadline) {
+  WatchedStore store(context.store, "init", world, context.store_host);
+  context.tuning = agree_on_tuning(store, identity.rank, deadline);
   std::vector<int> local;
-  for (int rank = 0; rank < identity.size; ++rank) {
-    const bool is_here = context->hosts[static_cast<std::size_t>(rank)] ==
-                         context->hosts[static_cast<std::size_t>(identity.rank)];
-    context->page_rank.push_back(is_here ? static_cast<int>(local.size()) : -1);
+  for (const int rank : world) {
+    const bool is_here = context.hosts[static_cast<std::size_t>(rank)] ==
+                         context.hosts[static_cast<std::size_t>(identity.rank)];
+    context.page_rank.push_back(is_here ? static_cast<int>(local.size()) : -1);
     if (is_here) local.push_back(rank);
   }
-  context->page = open_page(identity, local, deadline);
-  const int mine = context->page_rank[static_cast<std::size_t>(identity.rank)];
-  context->page->status(mine).pid.store(::getpid());
-  context->recorder = std::make_unique<trace::Recorder>(&context->page->record(mine));
+  context.page = open_page(identity, local, store, deadline);
+  const int mine = context.page_rank[static_cast<std::size_t>(identity.rank)];
+  context.page->status(mine).pid.store(::getpid());
+  context.recorder = std::make_unique<trace::Recorder>(&context.page->record(mine));
   const auto policy =
       WaitPolicy::for_ranks_per_core(topology::ranks_per_core(static_cast<int>(local.size())));
-  context->progress = std::make_shared<Progress>(context->page, policy);
-  if (static_cast<int>(local.size()) < identity.size) context->listen_address = listen_address(identity);
-  return context;
+  context.progress = std::make_shared<Progress>(context.page, policy);
+  if (local.size() < world.size()) context.listen_address = listen_address(identity);
 }
 
 /// Of a process that the environment makes a rank: it can join its job once.
@@ -175,12 +182,19 @@ Group join(const Identity& identity, const InitOptions& options) {
   const auto timeout = options.arrival_timeout.value_or(
       env::duration("LOCKSTEP_INIT_TIMEOUT").value_or(std::chrono::minutes(5)));
 
+  const Deadline deadline = Deadline::after(timeout);
   auto impl = std::make_shared<Group::Impl>();
   impl->rank = identity.rank;
   impl->world_of.clear();
   for (int rank = 0; rank < identity.size; ++rank) impl->world_of.push_back(rank);
-  impl->context = make_context(identity, options, timeout);
-  connect(*impl);
+  impl->context = meet_others(identity, options, deadline);
+  impl->context->arrival_timeout = timeout;
+  try {
+    prepare(*impl->context, identity, impl->world_of, deadline);
+    connect(*impl);
+  } catch (const Error& error) {
+    throw first_trouble(*impl->context->store, identity, error);
+  }
   return Group(std::move(impl));
 }
 

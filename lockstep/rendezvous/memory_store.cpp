@@ -115,4 +115,10 @@ bool MemoryStore::contains(const std::string& key) {
   return values_.contains(key);
 }
 
+std::shared_ptr<void> MemoryStore::bequeath(const std::string& key, std::string value) {
+  detail::require_key(key, limits_);
+  detail::require_value(key, value.size(), limits_);
+  return std::make_shared<std::string>(std::move(value));
+}
+
 }  // namespace lockstep

@@ -44,4 +44,8 @@ void PrefixStore::wait(std::span<const std::string> keys, Deadline deadline) {
 
 bool PrefixStore::erase(const std::string& key) { return store_->erase(full(key)); }
 
+std::shared_ptr<void> PrefixStore::bequeath(const std::string& key, std::string value) {
+  return store_->bequeath(full(key), std::move(value));
+}
+
 }  // namespace lockstep

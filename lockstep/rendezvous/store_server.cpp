@@ -188,8 +188,9 @@ void StoreServer::Loop::drop(int fd) {
   if (found == clients_.end()) return;
   Client& client = *found->second;
   if (unproven_.erase({client.since, fd}) == 0) --proven_;
-  service_.forget(client.connection);
+  const auto touched = service_.forget(client.connection);
   clients_.erase(found);
+  for (const int other : touched) settle(other);
 }
 
 void StoreServer::Loop::drop_late() {

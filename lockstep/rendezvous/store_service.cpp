@@ -1,6 +1,7 @@
 #include "lockstep/rendezvous/store_service.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 
 namespace lockstep {
 namespace {
@@ -11,6 +12,7 @@ using store_wire::Status;
 std::size_t fields_of(Operation operation) {
   switch (operation) {
     case Operation::set:
+    case Operation::bequeath:
     case Operation::add: return 2;
     case Operation::compare_set: return 3;
     default: return 1;
@@ -55,6 +57,12 @@ void StoreService::execute(StoreConnection& client, const StoreRequest& request)
       return wake(fields[0]);
     case Operation::wait: return park(client, {.keys = fields, .left = fields.size(), .wants_value = false});
     case Operation::erase: return client.reply(table_.erase(fields[0]) ? Status::done : Status::missing);
+    case Operation::bequeath:
+      detail::require_key(fields[0], limits_);
+      detail::require_value(fields[0], fields[1].size(), limits_);
+      wills_[&client] = {fields[0], fields[1]};
+      return client.reply(Status::done);
+    case Operation::withdraw: return client.reply(wills_.erase(&client) > 0 ? Status::done : Status::missing);
   }
 }
 
@@ -96,7 +104,21 @@ void StoreService::wake(const std::string& key) {
   }
 }
 
-void StoreService::forget(StoreConnection& client) {
+std::vector<int> StoreService::forget(StoreConnection& client) {
+  stop_waiting(client);
+  const auto will = wills_.extract(&client);
+  if (will.empty()) return {};
+  const auto& [key, value] = will.mapped();
+  try {
+    static_cast<void>(table_.compare_set(key, "", value));
+    wake(key);
+  } catch (const Error& error) {
+    log::debug("store: a last will was not executed: " + std::string(error.what()));
+  }
+  return std::exchange(touched_, {});
+}
+
+void StoreService::stop_waiting(StoreConnection& client) {
   const auto found = waiting_.find(&client);
   if (found == waiting_.end()) return;
   for (std::size_t i = 0; i < found->second.keys.size(); ++i) {

@@ -26,8 +26,9 @@ class StoreService {
   /// Throws Error{corrupt_data}: not a request.
   std::vector<int> answer(StoreConnection& client, const StoreRequest& request);
 
-  /// Has to be called before a connection that was ever passed to answer() is destroyed.
-  void forget(StoreConnection& client);
+  /// Executes the client's last will. Returns as answer() does. Has to be called before a connection that was
+  /// ever passed to answer() is destroyed.
+  std::vector<int> forget(StoreConnection& client);
 
   /// Clients that wait for a key.
   std::size_t waiting() const { return waiting_.size(); }
@@ -43,11 +44,13 @@ class StoreService {
   void execute(StoreConnection& client, const StoreRequest& request);
   void park(StoreConnection& client, Waiting waiting);
   void wake(const std::string& key);
+  void stop_waiting(StoreConnection& client);
 
   const StoreLimits limits_;
   MemoryStore table_;
   std::unordered_map<StoreConnection*, Waiting> waiting_;
   std::map<std::string, std::set<Waiter>> waiters_;  // of each key that is waited for
+  std::unordered_map<StoreConnection*, std::pair<std::string, std::string>> wills_;  // key and value
   std::vector<int> touched_;
 };
 

@@ -47,10 +47,12 @@ std::size_t longest_body(std::uint8_t operation) {
   constexpr std::size_t key = length_bytes + limits.key_bytes;
   constexpr std::size_t value = length_bytes + limits.value_bytes;
   switch (static_cast<Operation>(operation)) {
-    case Operation::set: return key + value;
+    case Operation::set:
+    case Operation::bequeath: return key + value;
     case Operation::try_get:
     case Operation::get:
-    case Operation::erase: return key;
+    case Operation::erase:
+    case Operation::withdraw: return key;
     case Operation::add: return key + length_bytes + number_bytes;
     case Operation::compare_set: return key + value + value;
     case Operation::wait: return keys_bytes;

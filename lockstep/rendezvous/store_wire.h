@@ -21,7 +21,17 @@ inline constexpr StoreLimits limits = {};                         ///< of one ke
 inline constexpr std::size_t keys_bytes = std::size_t{16} << 20;  ///< body of a wait
 inline constexpr std::size_t refusal_bytes = 4096;                ///< text of a refusal
 
-enum class Operation : std::uint8_t { set = 1, try_get, get, add, compare_set, wait, erase };
+enum class Operation : std::uint8_t {
+  set = 1,
+  try_get,
+  get,
+  add,
+  compare_set,
+  wait,
+  erase,
+  bequeath,
+  withdraw
+};
 enum class Status : std::uint8_t {
   done = 0,     ///< body: what the call returns
   missing = 1,  ///< there is no such key; body empty

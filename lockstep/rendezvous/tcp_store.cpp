@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <thread>
 #include <utility>
 
@@ -56,6 +57,15 @@ class TcpStore::Call {
     return next();
   }
 
+  /// As run(); the connection is the caller's afterwards.
+  Socket run_and_keep(Operation operation, std::initializer_list<std::string_view> fields) {
+    send(operation, std::span(fields.begin(), fields.size()));
+    Reply reply;
+    translated([&] { reply = receive_reply(socket_, deadline_); });
+    if (reply.status == Status::refused) throw_invalid_argument(reply.body);
+    return std::move(socket_);
+  }
+
   void send(Operation operation, std::span<const std::string_view> fields) {
     const std::string request = store_wire::encode_request(operation, fields);
     translated([&] {
@@ -99,6 +109,28 @@ class TcpStore::Call {
   const std::string what_;
   const Deadline deadline_;
   Socket socket_;
+};
+
+class TcpStore::Will {
+ public:
+  Will(Socket socket, std::string key) : socket_(std::move(socket)), key_(std::move(key)) {}
+  Will(const Will&) = delete;
+  Will& operator=(const Will&) = delete;
+  ~Will() {
+    if (::getpid() != process_) return;
+    const std::string request =
+        store_wire::encode_request(Operation::withdraw, std::array<std::string_view, 1>{key_});
+    try {  // where it does not go, the store is gone, or has more than this to think of
+      (void)socket_.try_send(std::as_bytes(std::span(request)));
+    } catch (const Error&) {
+      return;
+    }
+  }
+
+ private:
+  const int process_ = ::getpid();
+  Socket socket_;
+  const std::string key_;
 };
 
 TcpStore::TcpStore(Endpoint endpoint, Deadline deadline, TcpStoreOptions options)
@@ -221,6 +253,13 @@ bool TcpStore::erase(const std::string& key) {
   detail::require_key(key, store_wire::limits);
   return Call(*this, "erase", detail::quoted(key), usual_deadline()).run(Operation::erase, {key}).status ==
          Status::done;
+}
+
+std::shared_ptr<void> TcpStore::bequeath(const std::string& key, std::string value) {
+  detail::require_key(key, store_wire::limits);
+  detail::require_value(key, value.size(), store_wire::limits);
+  Call call(*this, "bequeath", detail::quoted(key), usual_deadline());
+  return std::make_shared<Will>(call.run_and_keep(Operation::bequeath, {key, value}), key);
 }
 
 }  // namespace lockstep

@@ -42,11 +42,13 @@ class TcpStore : public Store {
                           const std::string& desired) override;
   void wait(std::span<const std::string> keys, Deadline deadline) override;
   bool erase(const std::string& key) override;
+  std::shared_ptr<void> bequeath(const std::string& key, std::string value) override;
 
   const Endpoint& endpoint() const { return endpoint_; }
 
  private:
   class Call;  // one exchange over one connection
+  class Will;  // a connection whose end executes it
 
   Socket connect(bool wait_for_server, Deadline deadline) const;
   Socket borrow(Deadline deadline);

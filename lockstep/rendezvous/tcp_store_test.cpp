@@ -3,8 +3,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -70,6 +73,51 @@ TEST(TcpStore, LosesItsServerInTheMiddleOfAWait) {
   expect_gone(error_of([&] { store->set("k", "v"); }), job.endpoint);
   expect_gone(error_of([&] { (void)store->get("k", Deadline::never()); }), job.endpoint);
   expect_gone(error_of([&] { store->wait(keys, Deadline::never()); }), job.endpoint);
+}
+
+/// A process that leaves a will, and ends by a kill, or after it has withdrawn it.
+void live_and_die(const Job& job, bool withdraws) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto store = job.join();
+    auto will = store->bequeath("left", "behind");
+    if (withdraws) will.reset();
+    store->set("ready", "1");
+    ::raise(SIGKILL);
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+}
+
+TEST(TcpStore, ExecutesTheLastWillOfAProcessThatWasKilled) {
+  Job job;
+  const auto store = job.join();
+  std::string found;
+  std::jthread heir([&] { found = store->get("left", soon()); });
+  job.await_waiting(1);
+  live_and_die(job, false);
+  heir.join();
+  EXPECT_EQ(found, "behind");
+}
+
+TEST(TcpStore, KeepsNoWillThatWasWithdrawn) {
+  Job job;
+  const auto store = job.join();
+  live_and_die(job, true);
+  store->wait(std::vector<std::string>{"ready"}, soon());
+  for (const Deadline limit = soon(); job.server->clients() > 1; std::this_thread::yield())
+    ASSERT_FALSE(limit.expired());
+  EXPECT_EQ(store->try_get("left"), std::nullopt);
+}
+
+TEST(TcpStore, LeavesWhatIsThereToAWill) {
+  Job job;
+  const auto store = job.join();
+  store->set("left", "earlier");
+  live_and_die(job, false);
+  for (const Deadline limit = soon(); job.server->clients() > 1; std::this_thread::yield())
+    ASSERT_FALSE(limit.expired());
+  EXPECT_EQ(store->try_get("left"), "earlier");
 }
 
 TEST(TcpStore, WaitsForAServerThatComesLater) {

@@ -1,5 +1,9 @@
 // Ranks that never come, come twice or come with another idea of the job: every rank that is there says who
 // and why, in the same words, and none waits longer than it has to.
+#include <sys/wait.h>
+
+#include "lockstep/group/joining.h"
+#include "lockstep/group/meet.h"
 #include "lockstep/rendezvous/tcp_store.h"
 #include "tests/support/job_test.h"
 
@@ -110,6 +114,54 @@ TEST_F(Arrival, ADeathOfRankZeroWhileTheOthersWaitIsNamed) {
   zero.send(SIGKILL);
   EXPECT_EQ(zero.finish().exit_code, 128 + SIGKILL);
   EXPECT_THAT(one.finish(), failed_saying("peer_lost peer=0", "rank 0, which holds the meeting place"));
+}
+
+TEST_F(Arrival, ARankThatFailsAfterTheMeetingIsNamedByAllAtOnce) {
+  std::vector<Process> ranks;
+  for (const int rank : {0, 1, 2}) {
+    const Variables wrong = {{"LOCKSTEP_SEGMENT_BYTES", "many"}};
+    ranks.push_back(probe(rank, 3, rank == 1 ? with(patient, wrong) : patient));
+  }
+  const auto endings = finish(ranks);
+  EXPECT_THAT(endings, Each(Field("err", &Ending::err, HasSubstr("LOCKSTEP_SEGMENT_BYTES=\"many\""))));
+  EXPECT_THAT(endings[0], failed_saying("peer_lost peer=1", "rank 1 could not join"));
+  EXPECT_THAT(endings[1], failed_saying("invalid_argument", "LOCKSTEP_SEGMENT_BYTES"));
+  EXPECT_THAT(endings[2], failed_saying("peer_lost peer=1", "rank 1 could not join"));
+}
+
+TEST_F(Arrival, ARankZeroWithoutMemoryIsNamedByAllAtOnce) {
+  std::vector<Process> ranks;
+  for (const int rank : {0, 1, 2})
+    ranks.push_back(probe(rank, 3, with(patient, {{"LOCKSTEP_ARENA_BYTES", "100000G"}})));
+  const auto endings = finish(ranks);
+  EXPECT_THAT(endings, Each(Field("err", &Ending::err, HasSubstr("LOCKSTEP_ARENA_BYTES"))));
+  EXPECT_THAT(endings[0], failed_saying("system", "bytes of shared memory"));
+  for (const int rank : {1, 2})
+    EXPECT_THAT(endings[static_cast<std::size_t>(rank)],
+                failed_saying("peer_lost peer=0", "rank 0 could not join"));
+}
+
+TEST_F(Arrival, ARankThatIsKilledAfterTheMeetingIsNamedByAllAtOnce) {
+  const Variables secret = with(patient, {{"LOCKSTEP_SECRET_FILE", secret_file("one")}});
+  std::vector<Process> ranks;
+  for (const int rank : {0, 1}) ranks.push_back(probe(rank, 3, secret));
+  const pid_t two = ::fork();
+  if (two == 0) {  // a rank of another host, up to the end of the meeting
+    const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+    const TcpStoreOptions options{.trust = {.secret = Secret::from_file(secret_file("one"))}};
+    const Endpoint endpoint = Endpoint::tcp("127.0.0.1", static_cast<std::uint16_t>(port()));
+    PrefixStore job(std::make_shared<TcpStore>(endpoint, deadline, options), "job");
+    const auto word = leave_word_at_death(job, 2);
+    Identity identity;
+    identity.rank = 2;
+    identity.size = 3;
+    identity.store = endpoint;
+    static_cast<void>(meet(job, identity, "elsewhere", deadline));
+    ::raise(SIGKILL);
+  }
+  EXPECT_THAT(finish(ranks),
+              Each(failed_saying("peer_lost peer=2", "rank 2 ended before all ranks were connected")));
+  EXPECT_EQ(::waitpid(two, nullptr, 0), two);
 }
 
 TEST_F(Arrival, ATakenPortIsNamed) {

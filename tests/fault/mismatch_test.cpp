@@ -91,6 +91,18 @@ TEST_P(Mismatch, IsNamedByBothRanksOnTwoHosts) {
 INSTANTIATE_TEST_SUITE_P(Of, Mismatch, ::testing::ValuesIn(kinds),
                          [](const auto& info) { return info.param.name; });
 
+class MismatchOfMessages : public JobTest {};
+
+TEST_F(MismatchOfMessages, TwoThatBothReceiveFirstAreBothNamed) {
+  auto ranks = start_probes(2, {"0:recv,10,1", "1:recv,10,0"}, {{"LOCKSTEP_TIMEOUT", "2s"}});
+  for (const Ending& ending : finish(ranks)) {
+    EXPECT_EQ(ending.exit_code, 1);
+    EXPECT_THAT(ending.err,
+                AllOf(HasSubstr("code=timeout"), HasSubstr("ranks 0, 1 waited for each other, 2 s long"),
+                      HasSubstr("both receive first")));
+  }
+}
+
 class MismatchOfMany : public JobTest {};
 
 TEST_F(MismatchOfMany, AllRanksNameTheSameTwo) {

@@ -42,14 +42,16 @@ TEST_F(Start, ByHandWithASecretMeetsOverTcp) {
 }
 
 TEST_F(Start, ASecondInitReturnsTheSameWorld) {
-  for (const Ending& ending : finish(start_probes(2, {"init_again"}))) {
+  auto ranks = start_probes(2, {"init_again"});
+  for (const Ending& ending : finish(ranks)) {
     EXPECT_EQ(ending.exit_code, 0) << ending.err;
     EXPECT_THAT(ending.out, HasSubstr("is in the same world"));
   }
 }
 
 TEST_F(Start, ASecondInitAfterTheWorldIsGoneIsRefused) {
-  for (const Ending& ending : finish(start_probes(2, {"--after-another-world", "barrier"}))) {
+  auto ranks = start_probes(2, {"--after-another-world", "barrier"});
+  for (const Ending& ending : finish(ranks)) {
     EXPECT_EQ(ending.exit_code, 1);
     EXPECT_THAT(lines_with(ending.err, ""), SizeIs(1)) << ending.err;
     EXPECT_THAT(ending.err, AllOf(HasSubstr("code=invalid_argument"), HasSubstr("its world is gone"),

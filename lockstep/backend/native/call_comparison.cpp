@@ -48,8 +48,6 @@ Error CallComparison::explain(int peer, const Link::Unexpected& unexpected) cons
   std::uint64_t number = unexpected.sequence;
   Signature expected = unexpected.expected;
   const MessageHeader& arrived = unexpected.arrived;
-  if (expected.operation == Operation::send)
-    expected.operation = Operation::receive;  // this is its other end
   // Left over from an earlier call, which then was another one here.
   if (const Signature* mine = find(arrived.sequence); mine != nullptr && !mine->matches(arrived.signature)) {
     number = arrived.sequence;

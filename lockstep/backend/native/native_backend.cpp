@@ -130,7 +130,9 @@ bool NativeBackend::advance_links() {
     moved = link.advance() || moved;
     if (const auto& unexpected = link.unexpected()) {
       if (key.second == Purpose::collective) throw calls_.explain(key.first, *unexpected);
-      throw mismatch(world_rank(rank()), unexpected->expected, unexpected->sequence, world_rank(key.first),
+      Signature expected = unexpected->expected;
+      expected.operation = Operation::receive;  // on the wire both ends call it send
+      throw mismatch(world_rank(rank()), expected, unexpected->sequence, world_rank(key.first),
                      unexpected->arrived.signature, unexpected->arrived.sequence);
     }
   }
@@ -309,15 +311,17 @@ FirstCause::Cause NativeBackend::loss(const PeerNews& news) const {
           who + (pid > 0 ? " (pid " + std::to_string(pid) + ")" : "") + " died"};
 }
 
-std::vector<int> NativeBackend::culprits(const std::vector<int>& missing) {
+NativeBackend::Culprits NativeBackend::culprits(const std::vector<int>& missing) {
   std::vector<int> found;
+  bool in_a_circle = false;
   for (const int rank : missing) {
     int last = rank;
     for (int hops = 0; hops < ranks(); ++hops) {
       const auto next = options_.transport->awaited_by(last);
       if (!next) break;
       if (*next == this->rank() || hops + 1 == ranks()) {
-        last = rank;  // they wait for each other: name the one we wait for
+        last = rank;  // they wait for each other
+        in_a_circle = true;
         break;
       }
       last = *next;
@@ -326,7 +330,7 @@ std::vector<int> NativeBackend::culprits(const std::vector<int>& missing) {
   }
   // Those that wait for another of them are not to blame.
   std::sort(found.begin(), found.end());
-  return found;
+  return {found, in_a_circle};
 }
 
 void NativeBackend::look_at_clock(NativeTask& task) {
@@ -336,7 +340,13 @@ void NativeBackend::look_at_clock(NativeTask& task) {
   const auto waited = std::chrono::nanoseconds(now - task.waiting_since_ns);
   if (missing.empty()) return;
   if (waited >= options_.timeout) {
-    const auto guilty = culprits(missing);
+    auto [guilty, in_a_circle] = culprits(missing);
+    if (in_a_circle && guilty.size() == 1) {
+      guilty.insert(std::upper_bound(guilty.begin(), guilty.end(), rank()), rank());
+      return fail({ErrorCode::timeout, -1, world_rank(rank()),
+                   names(guilty) + " waited for each other, " + seconds(options_.timeout) +
+                       " long: their calls do not fit together (both receive first, or both send much)"});
+    }
     const int one = guilty.size() == 1 ? world_rank(guilty.front()) : -1;
     return fail({ErrorCode::timeout, one, world_rank(rank()),
                  names(guilty) + " did not arrive within " + seconds(options_.timeout)});

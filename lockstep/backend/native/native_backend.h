@@ -82,7 +82,11 @@ class NativeBackend final : public Backend,
   FirstCause::Cause cause_of(const Error& error) const;
   void look_at_clock(NativeTask& task);
   FirstCause::Cause loss(const PeerNews& news) const;
-  std::vector<int> culprits(const std::vector<int>& missing);
+  struct Culprits {
+    std::vector<int> ranks;
+    bool in_a_circle = false;  ///< this rank waits for one that waits for this rank
+  };
+  Culprits culprits(const std::vector<int>& missing);
   std::string names(const std::vector<int>& ranks) const;
 
   NativeOptions options_;

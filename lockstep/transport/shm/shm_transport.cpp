@@ -23,6 +23,7 @@ constexpr std::uint32_t hello_magic = 0x31486b4cU;  // "LkH1"
 
 // Ranks come in any order and at any pace, and so may strangers: nobody is waited for alone.
 constexpr std::size_t room_for_strangers = 64;
+constexpr std::chrono::milliseconds check_every(250);
 constexpr std::chrono::nanoseconds patience = std::chrono::seconds(5);  // with one that says nothing
 
 class Giver {
@@ -46,11 +47,7 @@ class Giver {
   void accept();
   bool serve(Guest& guest);
   void give(Guest& guest, const Hello& hello);
-  [[noreturn]] void throw_missing() const {
-    throw Error(ErrorCode::timeout, std::to_string(missing_) + " of " + std::to_string(meeting_.local_ranks) +
-                                        " ranks of this host did not come to share memory at " +
-                                        meeting_.endpoint.to_string() + " before the deadline");
-  }
+  [[noreturn]] void throw_missing() const;
   bool is_full() const { return guests_.size() >= served_.size() + room_for_strangers; }
   Deadline patience_ends() const {
     if (guests_.empty()) return Deadline::never();
@@ -65,14 +62,24 @@ class Giver {
   std::vector<std::unique_ptr<Guest>> guests_;  // oldest first
 };
 
+void Giver::throw_missing() const {
+  std::string list;
+  for (std::size_t local = 1; local < served_.size(); ++local) {
+    if (!served_[local]) list += (list.empty() ? "" : ", ") + std::to_string(meeting_.world_rank(local));
+  }
+  throw Error(ErrorCode::timeout, (missing_ == 1 ? "rank " : "ranks ") + list +
+                                      " of this host did not come to share memory at " +
+                                      meeting_.endpoint.to_string() + " before the deadline");
+}
+
 void Giver::turn() {
   std::vector<pollfd> descriptors{{.fd = is_full() ? -1 : listener_.fd(), .events = POLLIN, .revents = 0}};
   for (const auto& guest : guests_)
     descriptors.push_back({.fd = guest->socket().fd(), .events = POLLIN, .revents = 0});
   const Deadline until = meeting_.deadline.earlier_of(patience_ends());
-  const int ready =
-      ::poll(descriptors.data(), descriptors.size(), until.poll_milliseconds(std::chrono::minutes(1)));
+  const int ready = ::poll(descriptors.data(), descriptors.size(), until.poll_milliseconds(check_every));
   if (ready < 0 && errno != EINTR) throw_system("poll");
+  if (ready == 0) meeting_.check();
   for (std::size_t index = guests_.size(); index-- > 0;) {
     if (descriptors[index + 1].revents == 0 || serve(*guests_[index])) continue;
     guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(index));
@@ -121,6 +128,21 @@ void Giver::give(Guest& guest, const Hello& hello) {
   --missing_;
 }
 
+Socket connect_to_giver(const Meeting& meeting) {
+  for (;;) {
+    try {
+      return Socket::connect(meeting.endpoint, meeting.deadline.earlier_of(Deadline::after(check_every)));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::timeout) throw;
+      meeting.check();
+      if (!meeting.deadline.expired()) continue;
+      throw Error(ErrorCode::timeout, "rank " + std::to_string(meeting.world_rank(0)) +
+                                          ", which hands out this host's shared memory, was not at " +
+                                          meeting.endpoint.to_string() + " before the deadline");
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<UniqueFd> hand_over(const Meeting& meeting, std::span<const int> offered, std::size_t count) {
@@ -129,7 +151,7 @@ std::vector<UniqueFd> hand_over(const Meeting& meeting, std::span<const int> off
     if (meeting.local_ranks > 1) Giver(meeting, offered).give_to_all();
     return received;
   }
-  Socket socket = Socket::connect(meeting.endpoint, meeting.deadline);
+  Socket socket = connect_to_giver(meeting);
   prove_as_client(socket, meeting.trust, meeting.deadline);
   const Hello hello{hello_magic, meeting.local_rank, meeting.local_ranks};
   socket.send_all(std::as_bytes(std::span(&hello, 1)), meeting.deadline);

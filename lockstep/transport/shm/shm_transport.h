@@ -20,12 +20,18 @@ struct Meeting {
   int local_ranks = 1;
   Trust trust;
   Deadline deadline = Deadline::never();
+  std::vector<int> world_ranks = {};    ///< by local rank: how messages call them; none: as local_rank
+  std::function<void()> check = [] {};  ///< called now and then in a wait: throws if it is in vain
+
+  int world_rank(std::size_t local) const {
+    return world_ranks.empty() ? static_cast<int>(local) : world_ranks.at(local);
+  }
 };
 
 /// The host's first rank gives its descriptors to all others: that they get through an abstract unix socket
 /// proves that they are on one host. Returns them, in order; empty on the first rank, which keeps its own.
 /// Every connection is proven first (base/secret.h); whatever else than a rank of this group connects is
-/// turned away and holds nobody up. Throws timeout saying how many ranks of the host never came, and
+/// turned away and holds nobody up. Throws timeout saying which ranks of the host never came, and
 /// peer_lost when the first rank ended early or turned this one away.
 std::vector<UniqueFd> hand_over(const Meeting& meeting, std::span<const int> offered, std::size_t count);
 

@@ -67,22 +67,31 @@ TEST_F(Training, NamesARankThatReturnsInTheMiddle) {
   EXPECT_THAT(ending.err, HasSubstr("left")) << ending.err;
 }
 
-TEST_F(Training, OfTheDigitsResumesWhereItStopped) {
-  // Without the data set that script/make-digits fetches: a small one of random digits.
-  const auto folder = this->folder();
-  const auto bytes = [](std::initializer_list<int> head, int count, int modulus) {
-    std::string text;
-    for (const int byte : head) text += static_cast<char>(byte);
-    for (int i = 0; i < count; ++i) text += static_cast<char>(i * 7 % modulus);
-    return text;
-  };
-  const auto write = [&](const std::string& name, const std::string& content) {
-    std::ofstream(folder / name, std::ios::binary) << content;
+/// A small set of random digits in the test's folder, instead of the one that script/make-digits fetches.
+void write_digits(const std::filesystem::path& folder, int labels) {
+  const auto write = [&](const std::string& name, std::initializer_list<int> head, int count, int modulus) {
+    std::ofstream file(folder / name, std::ios::binary);
+    for (const int byte : head) file.put(static_cast<char>(byte));
+    for (int i = 0; i < count; ++i) file.put(static_cast<char>(i * 7 % modulus));
   };
   for (const std::string set : {"train", "test"}) {
-    write(set + "-images-idx3-ubyte", bytes({0, 0, 8, 3, 0, 0, 0, 40, 0, 0, 0, 8, 0, 0, 0, 8}, 40 * 64, 17));
-    write(set + "-labels-idx1-ubyte", bytes({0, 0, 8, 1, 0, 0, 0, 40}, 40, 10));
+    write(set + "-images-idx3-ubyte", {0, 0, 8, 3, 0, 0, 0, 40, 0, 0, 0, 8, 0, 0, 0, 8}, 40 * 64, 17);
+    write(set + "-labels-idx1-ubyte", {0, 0, 8, 1, 0, 0, 0, 40}, 40, labels);
   }
+}
+
+TEST_F(Training, OfTheDigitsRefusesOtherLabels) {
+  write_digits(folder(), 12);
+  const auto ending = launch(2, {program("digits"), "--data", folder()});
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(lines_with(ending.err, "[0] "),
+              ::testing::ElementsAre(AllOf(HasSubstr("train: expected images of 8 x 8 with labels 0 to 9"),
+                                           HasSubstr("with label 11; script/make-digits makes the digits"))));
+}
+
+TEST_F(Training, OfTheDigitsResumesWhereItStopped) {
+  const auto folder = this->folder();
+  write_digits(folder, 10);
   const auto digits = [&](const std::string& file, std::vector<std::string> more) {
     more.insert(more.begin(), {program("digits"), "--data", folder, "--checkpoint", folder / file});
     const auto ending = launch(2, more);
