@@ -172,6 +172,13 @@ class Training {
 };
 
 void add_flags(CLI::App& app, Options& options) {
+  app.footer(
+      "The line that begins with \"summary\" is about the whole training, from the record of each step:\n"
+      "  waiting_share        part of the time spent waiting for other processes\n"
+      "  exposed_us_per_step  time per step that averaging gradients took after backward had ended\n"
+      "  overlap              part of the gradient buckets that were averaged before; this network is so "
+      "small\n"
+      "                       that all gradients are one bucket, so there is nothing to overlap");
   app.add_option("--epochs", options.epochs, "Passes through the training set")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();

@@ -46,6 +46,9 @@ std::shared_ptr<GradientHooks> synchronise(const torch::nn::Module& module, cons
 ///   not. Frozen ones are left alone.
 /// - A gradient lies in a bucket that the next backward writes again: clone it to keep it. Both forms of
 ///   zero_grad() work. Without zero_grad() gradients add up, and grad() is the average of the ranks' sums.
+/// - Buffers (batch norm's running statistics) are each rank's own after construction: with statistics of
+///   different samples they drift apart, and a checkpoint holds rank 0's. Load one, or broadcast() them,
+///   before an evaluation that is split over ranks.
 /// - Convert (.to()), freeze and resize before wrapping.
 /// - An exception that ends a backward early closes the group: the others wait for this rank's gradients.
 /// - torch::autograd::grad() of the parameters gives this rank's own gradients, not the average.
