@@ -1,38 +1,18 @@
 #include "probe_loop.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <chrono>
-#include <iostream>
 #include <random>
-#include <string>
 #include <vector>
 
 #include "lockstep/base/env.h"
-#include "lockstep/base/error.h"
 #include "probe_collectives.h"
+#include "tests/soak/victim.h"
 
 namespace probe {
 namespace {
 
 using lockstep::Group;
-
-std::int64_t now_ns() {
-  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// In one write, so that lines of several ranks on one pipe stay whole.
-void say(const Group& group, const std::string& text) {
-  const std::string line = "soak rank=" + std::to_string(group.rank()) + " " + text + "\n";
-  (void)!::write(STDOUT_FILENO, line.data(), line.size());
-}
-
-std::string one_line(std::string text) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
-}
 
 /// Two all_reduces under way at once, as gradients' buckets are.
 void overlapping(const Group& group, std::size_t elements) {
@@ -89,37 +69,15 @@ class Untouched {
   float expected_ = 0;
 };
 
-int stay_and_look(const Group& group, Untouched& memory) {
-  memory.take_more(group);
-  std::string line;
-  std::getline(std::cin, line);
-  const bool whole = memory.is_whole();
-  say(group, whole ? "unharmed" : "harmed: somebody wrote into memory after the failure");
-  return whole ? 1 : 3;
-}
-
 }  // namespace
 
 int loop(const Group& group) {
   std::mt19937_64 dice(
       static_cast<std::uint64_t>(lockstep::env::integer("SOAK_SEED", 0, INT64_MAX).value_or(0)));
   Untouched memory(group);
-  std::uint64_t calls = 0;
-  std::int64_t began = now_ns();
-  say(group, "pid=" + std::to_string(::getpid()) + " loops");
-  try {
-    for (;; ++calls) {
-      began = now_ns();
-      call_something(group, dice);
-    }
-  } catch (const lockstep::Error& error) {
-    const std::int64_t failed = now_ns();
-    say(group, "code=" + std::string(to_string(error.code())) +
-                   " peer=" + std::to_string(error.peer().value_or(-1)) +
-                   " began_ns=" + std::to_string(began) + " failed_ns=" + std::to_string(failed) +
-                   " calls=" + std::to_string(calls) + " text=" + one_line(error.what()));
-  }
-  return lockstep::env::flag("SOAK_STAYS").value_or(false) ? stay_and_look(group, memory) : 1;
+  return soak::loop_until_hurt(
+      group, [&] { call_something(group, dice); }, [&] { memory.take_more(group); },
+      [&] { return memory.is_whole(); });
 }
 
 }  // namespace probe

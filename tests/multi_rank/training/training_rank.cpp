@@ -6,15 +6,18 @@
 //   save FILE VALUE      saves a model full of VALUE
 //   load FILE            prints the VALUE of that model
 //   same FILE FILE       "same" if two checkpoints of examples/digits hold the same model, bit for bit
+//   soak FILE            trains on, saving to FILE every few steps, until a soak hurts a rank
 //   return-in-training   rank 1 returns from main after three steps
 #include <lockstep/lockstep.h>
 #include <lockstep/train.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 
 #include "examples/digits/network.h"
 #include "lockstep/train/trial_test.h"
+#include "tests/soak/victim.h"
 
 namespace {
 
@@ -125,6 +128,40 @@ int same(const Group& world, const std::string& file, const std::string& other) 
   return 0;
 }
 
+/// Goes on from what an earlier one saved.
+int train_until_hurt(const Group& world, const std::string& file) {
+  torch::set_num_threads(1);
+  torch::nn::Sequential net(torch::nn::Linear(64, 512), torch::nn::ReLU(), torch::nn::Linear(512, 512),
+                            torch::nn::ReLU(), torch::nn::Linear(512, 64));
+  lockstep::DistributedDataParallel ddp(net, world,
+                                        {.first_bucket_bytes = 1 << 16, .bucket_cap_bytes = 1 << 19});
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(1e-3).momentum(0.9));
+  lockstep::remove_checkpoint_leftovers(file, world);
+  if (lockstep::metric_average(world, std::filesystem::exists(file) ? 1 : 0, 1) > 0)
+    lockstep::load_checkpoint(file, world, net, sgd);
+  std::uint64_t steps = 0;
+  const auto step = [&] {
+    sgd.zero_grad();
+    ddp(torch::randn({16, 64})).square().mean().backward();
+    sgd.step();
+    if (++steps % 5 == 0) lockstep::save_checkpoint(file, world, net, sgd, {.epoch = steps});
+  };
+  lockstep::ArenaBuffer<float> fresh;
+  std::vector<torch::Tensor> parameters;
+  const auto take_memory = [&] {
+    fresh = world.allocate<float>(1'000'000);
+    std::fill(fresh.begin(), fresh.end(), 7.0F);
+    for (const auto& p : net->parameters()) parameters.push_back(p.detach().clone());
+  };
+  const auto is_whole = [&] {
+    bool whole = std::count(fresh.begin(), fresh.end(), 7.0F) == 1'000'000;
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      whole &= torch::equal(parameters[i], net->parameters()[i]);
+    return whole;
+  };
+  return soak::loop_until_hurt(world, step, take_memory, is_whole);
+}
+
 int return_in_training(const Group& world) {
   auto net = filled(1);
   lockstep::DistributedDataParallel ddp(net, world);
@@ -141,6 +178,7 @@ int run(const std::vector<std::string>& words) {
   if (action == "equivalence") return equivalence(world);
   if (action == "sabotage") return sabotage(world);
   if (action == "overlap") return overlap(world);
+  if (action == "soak") return train_until_hurt(world, words.at(1));
   if (action == "save") return save(world, words.at(1), std::stod(words.at(2)));
   if (action == "load") return load(world, words.at(1));
   if (action == "same") return same(world, words.at(1), words.at(2));
