@@ -1,17 +1,21 @@
 #include "lockstep/launch/guard.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <string>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/launch/descendants.h"
+#include "lockstep/launch/stop_orders.h"
 #include "lockstep/launch/verdict.h"
 
 namespace lockstep::launch {
@@ -52,25 +56,71 @@ void open_missing_standard_descriptors() {
   ::_exit(code);
 }
 
-// The exit status of `child`; passes signals on until then.
-int watch_over(pid_t child, int orders, const sigset_t& taken) {
-  for (;;) {
-    int status = 0;
-    const pid_t ended = ::waitpid(-1, &status, WNOHANG);  // orphans too, should the job be gone before them
-    if (ended == child) return status;
-    if (ended > 0) continue;
-    const int signal = ::sigwaitinfo(&taken, nullptr);
-    if (signal <= 0 || signal == SIGCHLD) continue;
+// 0: none came until the deadline.
+int next_signal(const sigset_t& taken, Deadline deadline) {
+  if (deadline.is_never()) return std::max(::sigwaitinfo(&taken, nullptr), 0);
+  const auto left = std::chrono::ceil<std::chrono::nanoseconds>(deadline.remaining());
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(left);
+  const timespec time{.tv_sec = seconds.count(), .tv_nsec = (left - seconds).count()};
+  return std::max(::sigtimedwait(&taken, nullptr, &time), 0);
+}
+
+// Stands by the job until it ends: passes signals on, and kills a job that does not end when told to because
+// it is stuck.
+class Watch {
+ public:
+  Watch(pid_t job, int orders, const GuardLimits& limits) : job_(job), orders_(orders), limits_(limits) {}
+
+  // The job's exit status.
+  int until_the_end(const sigset_t& taken) {
+    for (;;) {
+      int status = 0;
+      const pid_t ended = ::waitpid(-1, &status, WNOHANG);  // orphans too, should the job be gone before them
+      if (ended == job_) return status;
+      if (ended > 0) continue;
+      if (limit_.expired()) kill_job();
+      const int signal = next_signal(taken, limit_);
+      if (signal != 0 && signal != SIGCHLD) pass_on(signal);
+    }
+  }
+
+  // How it ended, for the user, and the exit code; for one that was killed.
+  std::pair<std::string, int> explain(int status) const {
+    if (!killed_) return {"was " + describe(status), 128 + WTERMSIG(status)};
+    const auto granted = stop_.hurried() ? limits_.hurried : limits_.stopped;
+    return {fmt::format("did not end within {:g} s of {} and was killed",
+                        std::chrono::duration<double>(granted).count(), signal_name(stop_.first())),
+            128 + stop_.first()};
+  }
+
+ private:
+  void pass_on(int signal) {
+    if (stop_.take(signal)) {
+      limit_ = limit_.earlier_of(Deadline::after(stop_.hurried() ? limits_.hurried : limits_.stopped));
+      (void)::kill(job_, SIGCONT);  // one that is stopped would not notice
+    }
     const char order = static_cast<char>(signal);
-    (void)!::write(orders, &order, 1);
+    (void)!::write(orders_, &order, 1);
     if (signal == SIGTSTP)
       (void)::raise(SIGSTOP);  // the shell waits for us to stop; SIGCONT comes as a signal again
   }
-}
+
+  void kill_job() {
+    killed_ = ::kill(job_, SIGKILL) == 0;
+    limit_ = Deadline::never();
+  }
+
+  pid_t job_;
+  int orders_;
+  GuardLimits limits_;
+  StopOrders stop_;
+  Deadline limit_ = Deadline::never();
+  bool killed_ = false;
+};
 
 }  // namespace
 
-int run_guarded(const std::function<int(GuardLine)>& job) {
+int run_guarded(const std::function<int(GuardLine)>& job, const GuardLimits& limits) {
   open_missing_standard_descriptors();
   become_reaper_of_orphans();
   (void)::signal(SIGCHLD, SIG_DFL);  // whoever started us may ignore it; children would then vanish unseen
@@ -90,12 +140,13 @@ int run_guarded(const std::function<int(GuardLine)>& job) {
   }
   line.orders.reset();
   (void)::signal(SIGPIPE, SIG_IGN);
-  const int status = watch_over(child, orders.get(), taken);
+  Watch watch(child, orders.get(), limits);
+  const int status = watch.until_the_end(taken);
   (void)kill_descendants(Deadline::after(killing_limit));
   if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
-  (void)std::fprintf(stderr, "lockstep run: the launcher was %s; all ranks have been ended\n",
-                     describe(status).c_str());
-  return 128 + WTERMSIG(status);
+  const auto [how, exit_code] = watch.explain(status);
+  (void)std::fprintf(stderr, "lockstep run: the launcher %s; all ranks have been ended\n", how.c_str());
+  return exit_code;
 }
 
 }  // namespace lockstep::launch

@@ -5,6 +5,7 @@
 
 #include <signal.h>
 
+#include <chrono>
 #include <functional>
 
 #include "lockstep/base/unique_fd.h"
@@ -19,9 +20,16 @@ struct GuardLine {
       {};  ///< as it was before the guard blocked what it takes over: what programs should have
 };
 
+/// What the job has to end by itself after a signal that tells it to, before the guard kills it.
+struct GuardLimits {
+  std::chrono::milliseconds stopped = {};
+  std::chrono::milliseconds hurried = {};  ///< from the second Ctrl-C on
+};
+
 /// Runs `job` in a child process, passes signals on to it as bytes, ends what is left of it, and returns its
-/// exit code (128 + signal, after a line on stderr, if it was killed). In the child all signals that the
-/// guard takes over are blocked, and SIGPIPE is ignored. See run() for what this does to the calling process.
-int run_guarded(const std::function<int(GuardLine)>& job);
+/// exit code (128 + signal, after a line on stderr, if it was killed). A job that was stopped (SIGSTOP)
+/// continues when it is told to end. In the child all signals that the guard takes over are blocked, and
+/// SIGPIPE is ignored. See run() for what this does to the calling process.
+int run_guarded(const std::function<int(GuardLine)>& job, const GuardLimits& limits);
 
 }  // namespace lockstep::launch

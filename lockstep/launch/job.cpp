@@ -20,7 +20,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds one_press{100};  // a terminal and `timeout` deliver one signal several times
 constexpr std::chrono::seconds killing_limit{5};
 
 UniqueFd watch_children() {
@@ -45,10 +44,6 @@ std::string random_name() {
 
 Listener listen_for_store(const std::string& job) {
   return Listener::bind(Endpoint::unix_abstract("lockstep-" + std::to_string(::getuid()) + "-" + job + "-0"));
-}
-
-bool is_stop(int signal) {
-  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
 }
 
 }  // namespace
@@ -88,12 +83,12 @@ int Job::run() {
   wait_for_leftovers();
   const int left = kill_descendants(Deadline::after(killing_limit));
   output_.finish();
-  if (left > 0 && !told_ && stopped_by_ == 0) {
+  if (left > 0 && !told_ && stop_.first() == 0) {
     output_.say("lockstep run: ended " + std::to_string(left) + (left == 1 ? " process" : " processes") +
                 " that the ranks had left behind\n");
   }
   for (Ending& ending : endings_) ending.last_lines = output_.last_lines(ending.rank);
-  const Verdict verdict = judge(endings_, page_.first_cause().get(), failed_first_ ? 0 : stopped_by_);
+  const Verdict verdict = judge(endings_, page_.first_cause().get(), failed_first_ ? 0 : stop_.first());
   output_.say(verdict.summary);
   write_remaining_output();
   return verdict.exit_code;
@@ -138,16 +133,9 @@ void Job::take_orders() {
 }
 
 void Job::take_order(int signal) {
-  const auto now = Clock::now();
-  if (is_stop(signal)) {
-    if (stopped_by_ == 0) stopped_by_ = signal;
-    kill_at_ = kill_at_.earlier_of(Deadline::after(plan_.options.stop_grace));
-    if (signal == SIGINT && first_interrupt_ == Clock::time_point{}) first_interrupt_ = now;
-    if (signal == SIGINT && now - first_interrupt_ > one_press) {
-      hurried_ = true;
-      kill_at_ = Deadline::at(now);
-    }
-  }
+  if (stop_.take(signal))
+    kill_at_ =
+        kill_at_.earlier_of(Deadline::after(stop_.hurried() ? milliseconds(0) : plan_.options.stop_grace));
   signal_ranks(signal, signal != SIGUSR1 && signal != SIGUSR2);
 }
 
@@ -179,14 +167,14 @@ void Job::note_failure() {
   const Ending* failure = earliest_failure(endings_);
   if (failure == nullptr || failed_) return;
   failed_ = true;
-  failed_first_ = stopped_by_ == 0;
+  failed_first_ = stop_.first() == 0;
   const bool needed = page_.status(failure->rank).said_goodbye.load() == 0;
   if (needed) {
     (void)page_.first_cause().set(
         {.code = ErrorCode::peer_lost, .culprit = failure->rank, .text = describe(*failure)});
     page_.doorbell().ring();  // survivors that wait hear of it now
   }
-  if (stopped_by_ != 0) return;  // the rest has been told to end already
+  if (stop_.first() != 0) return;  // the rest has been told to end already
   terminate_at_ = Deadline::after(plan_.options.report_grace);
   kill_at_ = kill_at_.earlier_of(Deadline::after(plan_.options.report_grace + plan_.options.terminate_grace));
 }
@@ -213,7 +201,7 @@ bool Job::any_running() const {
 
 void Job::wait_for_leftovers() {
   const Deadline deadline = Deadline::after(told_ ? milliseconds(0) : plan_.options.leftover_grace);
-  while (!guard_gone_ && !hurried_ && !deadline.expired() && has_children()) {
+  while (!guard_gone_ && !stop_.hurried() && !deadline.expired() && has_children()) {
     wait_for_events(deadline);
     reap();
   }
@@ -222,10 +210,11 @@ void Job::wait_for_leftovers() {
 // Whoever reads our output may be slow, which is waited for, or stuck, which must not keep us from ending
 // when told to.
 void Job::write_remaining_output() {
-  const Deadline deadline = stopped_by_ == 0 ? Deadline::never() : Deadline::after(plan_.options.stop_grace);
-  const int told_before = stopped_by_;
-  while (!output_.flushed() && !guard_gone_ && !hurried_ && !deadline.expired() &&
-         stopped_by_ == told_before) {
+  const Deadline deadline =
+      stop_.first() == 0 ? Deadline::never() : Deadline::after(plan_.options.stop_grace);
+  const int told_before = stop_.first();
+  while (!output_.flushed() && !guard_gone_ && !stop_.hurried() && !deadline.expired() &&
+         stop_.first() == told_before) {
     wait_for_events(deadline);
   }
 }

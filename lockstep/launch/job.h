@@ -16,6 +16,7 @@
 #include "lockstep/launch/output.h"
 #include "lockstep/launch/placement.h"
 #include "lockstep/launch/run.h"
+#include "lockstep/launch/stop_orders.h"
 #include "lockstep/launch/terminal_input.h"
 #include "lockstep/launch/verdict.h"
 #include "lockstep/memory/control_page.h"
@@ -39,7 +40,6 @@ class Job {
   int run();
 
  private:
-  using Clock = Deadline::Clock;
   struct Rank {
     pid_t pid = 0;
     bool running = false;
@@ -75,14 +75,12 @@ class Job {
   std::vector<Ending> endings_;
   int moment_ = 0;
   bool guard_gone_ = false;
-  bool hurried_ = false;       // told to end at once: output may be lost
-  int stopped_by_ = 0;         // the first signal that told the launcher to end
+  StopOrders stop_;            // once hurried, output may be lost
   bool failed_ = false;        // a rank did
   bool failed_first_ = false;  // before any such signal
   bool told_ = false;          // ranks have been told to end by us
   Deadline terminate_at_ = Deadline::never();
   Deadline kill_at_ = Deadline::never();
-  Clock::time_point first_interrupt_{};
 };
 
 }  // namespace lockstep::launch

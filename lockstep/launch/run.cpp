@@ -52,10 +52,13 @@ int run(const RunOptions& options) {
     }
     const Placement placement = place(topology::find_cores(), placement_request(options.ranks, options.pin));
     if (!placement.line.empty()) say(placement.line);
-    return run_guarded([&](GuardLine line) {
+    const GuardLimits limits{.stopped = 2 * options.stop_grace + options.guard_grace,
+                             .hurried = options.guard_grace};
+    const auto run_job = [&](GuardLine line) {
       Job job({.options = options, .program = program.path, .placement = placement}, std::move(line));
       return job.run();
-    });
+    };
+    return run_guarded(run_job, limits);
   } catch (const Error& error) {
     say("lockstep run: " + std::string(error.what()));
     if (error.code() != ErrorCode::invalid_argument) return 1;

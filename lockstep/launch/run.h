@@ -30,6 +30,9 @@ struct RunOptions {
   std::chrono::milliseconds stop_grace{2000};
   /// What processes that a rank leaves behind have to end by themselves (such as tee), after the last rank.
   std::chrono::milliseconds leftover_grace{500};
+  /// After a signal to the launcher its own process may take stop_grace for the ranks, again for its output,
+  /// and this on top; a launcher that is stuck is then killed, and all with it.
+  std::chrono::milliseconds guard_grace{6000};
 };
 
 /// Runs the job to its end; complaints and the summary of a failure go to stderr. Returns the exit code: 0;

@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <pty.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -133,6 +136,56 @@ TEST(LauncherSignal, OneThatIsIgnoredAtTheStartStaysIgnored) {
   const Result result = job.finish();
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(count(result.out, "still here"), 2);
+}
+
+// The process that runs the job, by what its ranks print.
+constexpr const char* tell_parent = "exec 9>$FOLDER/life; echo parent=$PPID; ";
+pid_t process_under(JobUnderTest& job) {
+  job.await("parent=");
+  return std::stoi(rest_of_line(job.seen(), "parent="));
+}
+
+char state_of(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const std::size_t name_end = text.rfind(')');
+  return name_end == std::string::npos ? '?' : text.at(name_end + 2);
+}
+
+TEST(LauncherSignal, AJobProcessThatIsStoppedEndsWhenToldTo) {
+  for (const auto& [number, name] : {std::pair(SIGINT, "SIGINT"), std::pair(SIGTERM, "SIGTERM")}) {
+    RunOptions options = shells(2, tell_parent + std::string("exec sleep 1000"));
+    options.guard_grace = std::chrono::hours(1);
+    JobUnderTest job(options);
+    const pid_t under = process_under(job);
+    job.await("parent=", 2);
+    ASSERT_EQ(kill(under, SIGSTOP), 0);
+    const Deadline deadline = Deadline::after(std::chrono::seconds(30));
+    while (state_of(under) != 'T' && !deadline.expired()) sched_yield();
+    job.send(number);
+    const Result result = job.finish();
+    if (HasFailure()) kill(under, SIGKILL);
+    EXPECT_EQ(result.exit_code, 128 + number);
+    EXPECT_THAT(result.err, HasSubstr("lockstep run: ended by " + std::string(name) + "\n"));
+    job.await_nobody_left();
+  }
+}
+
+// The rank stops it whenever it passes SIGTERM on, and nothing but the guard is left to act.
+TEST(LauncherSignal, AJobProcessThatIsStuckIsKilledAfterTheGraces) {
+  RunOptions options =
+      shells(1, "trap 'kill -STOP $PPID' TERM; " + std::string(tell_parent) + "while :; do :; done");
+  options.stop_grace = std::chrono::milliseconds(500);
+  options.guard_grace = std::chrono::milliseconds(0);
+  JobUnderTest job(options);
+  const pid_t under = process_under(job);
+  job.send(SIGTERM);
+  const Result result = job.finish();
+  if (HasFailure()) kill(under, SIGKILL);
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM);
+  EXPECT_THAT(result.err, HasSubstr("lockstep run: the launcher did not end within 1 s of SIGTERM and was "
+                                    "killed; all ranks have been ended\n"));
+  job.await_nobody_left();
 }
 
 // A launcher in the foreground of a terminal of its own.
