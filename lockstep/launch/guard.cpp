@@ -22,6 +22,7 @@ namespace lockstep::launch {
 namespace {
 
 constexpr std::array passed_on = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
+constexpr std::array writing = {SIGPIPE, SIGXFSZ};  // end whoever writes where it cannot
 constexpr std::chrono::seconds killing_limit{5};
 
 // Ignored ones stay ignored: that is how nohup and a shell's `&` protect a job.
@@ -44,7 +45,7 @@ void open_missing_standard_descriptors() {
 }
 
 [[noreturn]] void be_the_job(const std::function<int(GuardLine)>& job, GuardLine line) {
-  (void)::signal(SIGPIPE, SIG_IGN);
+  for (const int signal : writing) (void)::signal(signal, SIG_IGN);
   int code = 1;
   try {
     become_reaper_of_orphans();

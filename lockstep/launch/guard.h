@@ -29,7 +29,7 @@ struct GuardLimits {
 /// Runs `job` in a child process, passes signals on to it as bytes, ends what is left of it, and returns its
 /// exit code (128 + signal, after a line on stderr, if it was killed). A job that was stopped (SIGSTOP)
 /// continues when it is told to end. In the child all signals that the guard takes over are blocked, and
-/// SIGPIPE is ignored. See run() for what this does to the calling process.
+/// SIGPIPE and SIGXFSZ are ignored. See run() for what this does to the calling process.
 int run_guarded(const std::function<int(GuardLine)>& job, const GuardLimits& limits);
 
 }  // namespace lockstep::launch

@@ -91,7 +91,7 @@ int Job::run() {
   const Verdict verdict = judge(endings_, page_.first_cause().get(), failed_first_ ? 0 : stop_.first());
   output_.say(verdict.summary);
   write_remaining_output();
-  return verdict.exit_code;
+  return verdict.exit_code == 0 && output_.lost() ? 1 : verdict.exit_code;
 }
 
 void Job::start_rank(int rank) {

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <system_error>
 
 #include "lockstep/base/error.h"
 
@@ -29,10 +30,13 @@ void Sink::write_some() {
   const ssize_t written =
       ::write(fd_, queue_.data() + written_, std::min<std::size_t>(queue_.size() - written_, PIPE_BUF));
   if (written < 0) {
-    if (errno != EINTR && errno != EAGAIN) {
-      closed_ = true;
-      drop();
+    if (errno == EINTR || errno == EAGAIN) return;
+    if (errno == EPIPE || errno == ECONNRESET) {
+      reader_gone_ = true;
+    } else {
+      error_ = errno;
     }
+    drop();
     return;
   }
   written_ += static_cast<std::size_t>(written);
@@ -74,14 +78,21 @@ UniqueFd RankOutput::open_stream(Stream& stream) {
 void RankOutput::watch(PollSet& poll) {
   for (Stream& stream : streams_) {
     // With its reader gone a rank gets what it would get without us: SIGPIPE.
-    if (stream.sink->closed()) stream.pipe.reset();
+    if (stream.sink->reader_gone()) stream.pipe.reset();
     if (stream.pipe && !stream.sink->full())
       poll.watch(stream.pipe.get(), POLLIN, [&] { read_some(stream); });
   }
   for (const auto& sink : sinks_) {
     if (sink->closed()) sink->drop();
-    if (!sink->empty()) poll.watch(sink->fd(), POLLOUT, [&sink] { sink->write_some(); });
+    if (!sink->empty()) poll.watch(sink->fd(), POLLOUT, [this, &sink] { write_some(*sink); });
   }
+}
+
+void RankOutput::write_some(Sink& sink) {
+  sink.write_some();
+  if (sink.error() == 0 || &sink == &err()) return;  // where stderr itself fails, nobody can be told
+  say(fmt::format("lockstep run: cannot write to stdout: {}; the ranks' output from here on is lost\n",
+                  std::generic_category().message(sink.error())));
 }
 
 bool RankOutput::read_some(Stream& stream) {
@@ -109,6 +120,10 @@ void RankOutput::finish() {
 bool RankOutput::flushed() const {
   return std::all_of(sinks_.begin(), sinks_.end(),
                      [](const auto& sink) { return sink->empty() || sink->closed(); });
+}
+
+bool RankOutput::lost() const {
+  return std::any_of(sinks_.begin(), sinks_.end(), [](const auto& sink) { return sink->error() != 0; });
 }
 
 std::vector<std::string> RankOutput::last_lines(int rank) const {

@@ -1,6 +1,7 @@
 // The ranks' words on their way to the launcher's own stdout and stderr. Whoever reads those may be slow or
 // gone, and the launcher must stay able to act: it never blocks in a write, and stops reading from the ranks
-// instead.
+// instead. Where there is no room for the words (a full disk), they are lost, which is said, and the job goes
+// on.
 #pragma once
 
 #include <array>
@@ -24,8 +25,12 @@ class Sink {
   std::string& queue() { return queue_; }
   bool empty() const { return queue_.size() == written_; }
   bool full() const { return queue_.size() - written_ >= full_bytes; }
-  /// Its reader is gone; what is queued from now on is dropped.
-  bool closed() const { return closed_; }
+  /// Its reader is gone.
+  bool reader_gone() const { return reader_gone_; }
+  /// errno of a write that failed for any other reason, or 0.
+  int error() const { return error_; }
+  /// One of the above: what is queued from now on is to be dropped.
+  bool closed() const { return reader_gone_ || error_ != 0; }
   int fd() const { return fd_; }
   /// As much as goes without blocking. REQUIRES: poll(2) said that the descriptor is writable.
   void write_some();
@@ -36,7 +41,8 @@ class Sink {
   int fd_;
   std::string queue_;
   std::size_t written_ = 0;  // of queue_
-  bool closed_ = false;
+  bool reader_gone_ = false;
+  int error_ = 0;
 };
 
 class RankOutput {
@@ -60,6 +66,8 @@ class RankOutput {
   /// A line of the launcher's own, among the others on stderr.
   void say(const std::string& text) { err().queue() += text; }
   bool flushed() const;
+  /// Some of it could not be written, though there was somebody to read it.
+  bool lost() const;
   std::vector<std::string> last_lines(int rank) const;
 
  private:
@@ -71,6 +79,7 @@ class RankOutput {
 
   Sink& err() { return *sinks_.back(); }
   UniqueFd open_stream(Stream& stream);
+  void write_some(Sink& sink);
   bool read_some(Stream& stream);  // false: nothing more for now
 
   std::vector<std::unique_ptr<Sink>> sinks_;  // of stdout and stderr; one where both are the same file

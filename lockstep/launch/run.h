@@ -38,9 +38,9 @@ struct RunOptions {
 /// Runs the job to its end; complaints and the summary of a failure go to stderr. Returns the exit code: 0;
 /// that of the rank that failed first (128 + signal where a signal killed it, 1 where it left early with 0);
 /// 128 + signal if the launcher was told to stop; 2 for options that cannot work, 126 or 127 for a program
-/// that cannot run; 1 if the system refused something. REQUIRES: one thread, and no other children. Takes
-/// over SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP and SIGCONT (but for those that are
-/// ignored already), and makes this process the reaper of orphaned descendants.
+/// that cannot run; 1 if the system refused something, be it to take the ranks' output. REQUIRES: one thread,
+/// and no other children. Takes over SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP and SIGCONT
+/// (but for those that are ignored already), and makes this process the reaper of orphaned descendants.
 int run(const RunOptions& options);
 
 }  // namespace lockstep::launch

@@ -87,6 +87,7 @@ void become(const Prepared& prepared) {
     if (::fcntl(fd, F_SETFD, 0) != 0) return;
   }
   (void)::signal(SIGPIPE, SIG_DFL);
+  (void)::signal(SIGXFSZ, SIG_DFL);
   if (::sigprocmask(SIG_SETMASK, &options.signal_mask, nullptr) != 0) return;
   ::execve(options.path.c_str(), prepared.arguments.data(), prepared.environment.data());
 }

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -103,6 +105,63 @@ TEST(LauncherOutput, AReaderThatLeavesEndsTheWriters) {
   const Result result = run_job(shells(2, "trap - PIPE; exec yes"), {.in_launcher = close_reading_end});
   EXPECT_EQ(result.exit_code, 128 + SIGPIPE);
   EXPECT_THAT(result.err, HasSubstr("was killed by signal 13 (SIGPIPE)"));
+}
+
+// Rank 0 writes again, and more than any pipe holds, once the launcher has said that it cannot.
+void expect_that_a_full_disk_is_said(int code_of_the_job, int exit_code) {
+  const auto fill_stdout = [] {
+    if (dup2(open("/dev/full", O_WRONLY | O_CLOEXEC), 1) < 0) _exit(99);
+  };
+  const std::string script =
+      "exec 9>$FOLDER/life; [ $RANK = 0 ] || exit 0; echo lost; while ! [ -e $FOLDER/said ]; do :; done;"
+      "head -c 1000000 /dev/zero; echo $? went on >&2; exit " +
+      std::to_string(code_of_the_job);
+  JobUnderTest job(shells(2, script), {.in_launcher = fill_stdout});
+  job.await("is lost");
+  std::ofstream(job.folder() / "said") << "";
+  const Result result = job.finish();
+  EXPECT_EQ(result.exit_code, exit_code);
+  EXPECT_THAT(result.err, HasSubstr("[0] 0 went on\n"));
+  EXPECT_EQ(count(result.err,
+                  "lockstep run: cannot write to stdout: No space left on device; the ranks' output "
+                  "from here on is lost\n"),
+            1);
+  EXPECT_EQ(count(result.err, "cannot write"), 1);
+  EXPECT_THAT(result.err, Not(HasSubstr("SIGPIPE")));
+  job.await_nobody_left();
+}
+
+TEST(LauncherOutput, AFullDiskIsSaidAndTheJobGoesOn) { expect_that_a_full_disk_is_said(0, 1); }
+
+TEST(LauncherOutput, AFullDiskDoesNotHideTheJobsOwnFailure) { expect_that_a_full_disk_is_said(5, 5); }
+
+TEST(LauncherOutput, WithStderrOnAFullDiskTheExitCodeTells) {
+  const auto fill_stderr = [] {
+    if (dup2(open("/dev/full", O_WRONLY | O_CLOEXEC), 2) < 0) _exit(99);
+  };
+  const Result result = run_job(shells(1, "echo out; echo err >&2"), {.in_launcher = fill_stderr});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.out, "[0] out\n");
+}
+
+// A file that becomes full. The rank is subject to the same limit, but for it the signal stays deadly.
+TEST(LauncherOutput, WhatFitsIsKept) {
+  constexpr rlim_t limit = 4 << 20;
+  const auto limit_stdout = [] {
+    const rlimit set{limit, limit};
+    const std::string file = std::string(getenv("FOLDER")) + "/out";
+    if (setrlimit(RLIMIT_FSIZE, &set) != 0) _exit(99);
+    if (dup2(open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600), 1) < 0) _exit(99);
+  };
+  RunOptions options =
+      shells(1, "head -c 5000000 /dev/zero; echo $? >&2; exec head -c 5000000 /dev/zero > $FOLDER/big");
+  options.prefix = false;
+  JobUnderTest job(options, {.in_launcher = limit_stdout});
+  const Result result = job.finish();
+  EXPECT_EQ(result.exit_code, 128 + SIGXFSZ);
+  EXPECT_THAT(result.err, HasSubstr("cannot write to stdout: File too large; the ranks'"));
+  EXPECT_THAT(result.err, HasSubstr("\n0\n"));
+  EXPECT_EQ(std::filesystem::file_size(job.folder() / "out"), limit);
 }
 
 TEST(LauncherOutput, AReaderThatIsStuckDoesNotKeepTheJobFromEnding) {

@@ -19,7 +19,8 @@ LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and their HOROVOD_ forms; lockstep::i
 Rank 0 reads stdin. One Ctrl-C ends the job, a second one at once.
 
 The exit code is 0, or that of the rank that failed first (128 + signal where a signal killed it; 1 where it left
-early with 0). Wrong usage is 2, a program that cannot run 126 or 127.
+early with 0). Wrong usage is 2, a program that cannot run 126 or 127; 1 where the system refused something, be it
+to take the ranks' output.
 
   lockstep run -np 4 ./train --epochs 3
   lockstep run -np 2 -- python3 train.py
