@@ -12,12 +12,14 @@
 #include "lockstep/launch/job.h"
 #include "lockstep/launch/placement.h"
 #include "lockstep/launch/program.h"
+#include "lockstep/launch/spawn.h"
 #include "lockstep/topology/topology.h"
 
 namespace lockstep::launch {
 namespace {
 
 constexpr int wrong_usage = 2;
+constexpr int cannot_execute = 126;  // as shells have it
 
 void say(const std::string& line) { (void)!::write(STDERR_FILENO, (line + "\n").data(), line.size() + 1); }
 
@@ -55,8 +57,13 @@ int run(const RunOptions& options) {
     const GuardLimits limits{.stopped = 2 * options.stop_grace + options.guard_grace,
                              .hurried = options.guard_grace};
     const auto run_job = [&](GuardLine line) {
-      Job job({.options = options, .program = program.path, .placement = placement}, std::move(line));
-      return job.run();
+      try {
+        Job job({.options = options, .program = program.path, .placement = placement}, std::move(line));
+        return job.run();
+      } catch (const CannotExecute& error) {
+        say("lockstep run: " + std::string(error.what()));
+        return cannot_execute;
+      }
     };
     return run_guarded(run_job, limits);
   } catch (const Error& error) {

@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/unique_fd.h"
+#include "lockstep/launch/interpreter.h"
 
 namespace lockstep::launch {
 namespace {
@@ -73,28 +74,35 @@ bool set_standard_descriptors(const std::array<int, 3>& standard) {
   return true;
 }
 
-// Returns only if something failed, with errno set.
-void become(const Prepared& prepared) {
+// How far a child came on its way to its program, and errno there. What it writes to its parent.
+struct Failure {
+  bool executing = false;  // it was ready, and the program is to blame
+  int error_number = 0;
+};
+
+// All but the program itself. False if something failed, with errno set.
+bool make_ready(const Prepared& prepared) {
   const SpawnOptions& options = prepared.options;
-  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return;
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return false;
   if (::getppid() != prepared.parent) ::_exit(127);  // it died before the line above
-  if (::setpgid(0, 0) != 0) return;
+  if (::setpgid(0, 0) != 0) return false;
   // Fails only where the cores were taken from us meanwhile: run anywhere then.
   if (prepared.cores != nullptr) (void)::sched_setaffinity(0, prepared.cores_bytes, prepared.cores);
-  if (!set_standard_descriptors(options.standard)) return;
+  if (!set_standard_descriptors(options.standard)) return false;
   close_all_but_standard_on_exec();
   for (const int fd : options.inherited) {
-    if (::fcntl(fd, F_SETFD, 0) != 0) return;
+    if (::fcntl(fd, F_SETFD, 0) != 0) return false;
   }
   (void)::signal(SIGPIPE, SIG_DFL);
   (void)::signal(SIGXFSZ, SIG_DFL);
-  if (::sigprocmask(SIG_SETMASK, &options.signal_mask, nullptr) != 0) return;
-  ::execve(options.path.c_str(), prepared.arguments.data(), prepared.environment.data());
+  return ::sigprocmask(SIG_SETMASK, &options.signal_mask, nullptr) == 0;
 }
 
-[[noreturn]] void throw_unstarted(const std::string& path, int error_number) {
-  const char* hint = error_number == ENOEXEC ? " (a script needs a first line such as #!/bin/sh)" : "";
-  throw_system("cannot start " + path + hint, error_number);
+// Returns only if something failed.
+Failure become(const Prepared& prepared) {
+  if (!make_ready(prepared)) return {.executing = false, .error_number = errno};
+  ::execve(prepared.options.path.c_str(), prepared.arguments.data(), prepared.environment.data());
+  return {.executing = true, .error_number = errno};
 }
 
 }  // namespace
@@ -102,26 +110,26 @@ void become(const Prepared& prepared) {
 pid_t spawn(const SpawnOptions& options) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw_system("making a pipe");
-  UniqueFd failure(ends[0]);
-  UniqueFd failure_end(ends[1]);
+  UniqueFd word(ends[0]);
+  UniqueFd word_end(ends[1]);
   const Prepared prepared(options);
   const pid_t pid = ::fork();
   if (pid < 0) throw_system("cannot start another process");
   if (pid == 0) {
-    become(prepared);
-    const int error_number = errno;
-    (void)!::write(failure_end.get(), &error_number, sizeof(error_number));
+    const Failure failure = become(prepared);
+    (void)!::write(word_end.get(), &failure, sizeof(failure));
     ::_exit(127);
   }
-  failure_end.reset();
-  int error_number = 0;
+  word_end.reset();
+  Failure failure{.executing = false, .error_number = EIO};
   ssize_t got = 0;
   do {
-    got = ::read(failure.get(), &error_number, sizeof(error_number));  // ends when exec closes the other end
+    got = ::read(word.get(), &failure, sizeof(failure));  // ends when exec closes the other end
   } while (got < 0 && errno == EINTR);
   if (got == 0) return pid;
   (void)::waitpid(pid, nullptr, 0);
-  throw_unstarted(options.path, got == sizeof(error_number) ? error_number : EIO);
+  if (failure.executing) throw CannotExecute(explain_exec_failure(options.path, failure.error_number));
+  throw_system("cannot start " + options.path, failure.error_number);
 }
 
 }  // namespace lockstep::launch

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/error.h"
+
 namespace lockstep::launch {
 
 struct SpawnOptions {
@@ -22,7 +24,13 @@ struct SpawnOptions {
   sigset_t signal_mask = {};        ///< blocked in the program
 };
 
-/// Returns when the program has begun, or with Error{system} naming it and the reason. The calling thread has
+/// The program exists, but the system cannot execute it. Error{system} with the reason, for the user.
+class CannotExecute : public Error {
+ public:
+  explicit CannotExecute(const std::string& reason) : Error(ErrorCode::system, reason) {}
+};
+
+/// Returns when the program has begun. Throws CannotExecute or Error{system}. The calling thread has
 /// to outlive the program, which the kernel kills when that thread is gone.
 pid_t spawn(const SpawnOptions& options);
 

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -163,17 +165,40 @@ TEST(LauncherEnvironment, SaysWhichProgramCannotStart) {
   EXPECT_EQ(run_job(options).exit_code, 126);
 }
 
+// A program that find_program() lets pass, but not the system.
+Result run_file(const std::string& content) {
+  std::string name = (std::filesystem::temp_directory_path() / "lockstep-program-XXXXXX").string();
+  UniqueFd(mkstemp(name.data())).reset();
+  std::ofstream(name, std::ios::binary) << content;
+  std::filesystem::permissions(name, std::filesystem::perms::owner_all);
+  RunOptions options;
+  options.ranks = 3;
+  options.pin = false;
+  options.command = {name};
+  Result result = run_job(options, {.variables = {{"OMP_NUM_THREADS", "1"}}});
+  for (std::size_t at = 0; (at = result.err.find(name)) != std::string::npos;)
+    result.err.replace(at, name.size(), "PROGRAM");
+  std::filesystem::remove(name);
+  return result;
+}
+
 TEST(LauncherEnvironment, SaysThatAScriptNeedsItsFirstLine) {
-  RunOptions options = shells(
-      1, "echo 'echo hello' > $FOLDER/script; chmod +x $FOLDER/script; echo made; read x < $FOLDER/life");
-  JobUnderTest job(options);
-  job.await("made");
-  options.command = {job.folder() / "script"};
-  const Result result = run_job(options);
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.err, HasSubstr("(a script needs a first line such as #!/bin/sh)"));
-  job.send(SIGTERM);
-  job.finish();
+  const Result result = run_file("echo hello\n");
+  EXPECT_EQ(result.exit_code, 126);
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(result.err,
+            "lockstep run: cannot start PROGRAM: Exec format error; a script needs a first line such as "
+            "#!/bin/sh\n");
+}
+
+TEST(LauncherEnvironment, SaysWhichInterpreterIsMissing) {
+  const Result result = run_file("#!/no/such/python -u\n");
+  EXPECT_EQ(result.exit_code, 126);
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(
+      result.err,
+      "lockstep run: cannot start PROGRAM: the interpreter /no/such/python in the first line of PROGRAM "
+      "does not exist\n");
 }
 
 }  // namespace
