@@ -21,6 +21,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::chrono::seconds killing_limit{5};
+constexpr milliseconds last_words{200};  // for them there is time even in a hurry
 
 UniqueFd watch_children() {
   sigset_t child;
@@ -208,15 +209,17 @@ void Job::wait_for_leftovers() {
 }
 
 // Whoever reads our output may be slow, which is waited for, or stuck, which must not keep us from ending
-// when told to.
+// when told to. What can be written without waiting is written in any case: the summary, most of all.
 void Job::write_remaining_output() {
-  const Deadline deadline =
+  const Deadline patience =
       stop_.first() == 0 ? Deadline::never() : Deadline::after(plan_.options.stop_grace);
   const int told_before = stop_.first();
-  while (!output_.flushed() && !guard_gone_ && !stop_.hurried() && !deadline.expired() &&
+  while (!output_.flushed() && !guard_gone_ && !stop_.hurried() && !patience.expired() &&
          stop_.first() == told_before) {
-    wait_for_events(deadline);
+    wait_for_events(patience);
   }
+  const Deadline limit = Deadline::after(last_words);
+  while (!output_.flushed() && !guard_gone_ && !limit.expired()) wait_for_events(limit);
 }
 
 }  // namespace lockstep::launch

@@ -75,7 +75,7 @@ class Job {
   std::vector<Ending> endings_;
   int moment_ = 0;
   bool guard_gone_ = false;
-  StopOrders stop_;            // once hurried, output may be lost
+  StopOrders stop_;            // once hurried, output that nobody takes is lost
   bool failed_ = false;        // a rank did
   bool failed_first_ = false;  // before any such signal
   bool told_ = false;          // ranks have been told to end by us

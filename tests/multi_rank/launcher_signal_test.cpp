@@ -108,6 +108,18 @@ TEST(LauncherSignal, RanksThatDoNotListenAreKilledAfterTheGrace) {
   job.await_nobody_left();
 }
 
+TEST(LauncherSignal, WithoutAnyGraceItStillSaysWhy) {
+  RunOptions options = shells(2, "exec 9>$FOLDER/life; trap '' TERM; echo ready; exec sleep 1000");
+  options.stop_grace = std::chrono::milliseconds(0);
+  JobUnderTest job(options);
+  job.await("ready", 2);
+  job.send(SIGTERM);
+  const Result result = job.finish();
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM);
+  EXPECT_EQ(count(result.err, "lockstep run: ended by SIGTERM\n"), 1) << result.err;
+  job.await_nobody_left();
+}
+
 TEST(LauncherSignal, ASecondInterruptEndsTheJobAtOnce) {
   RunOptions options = catching("INT", ":");
   options.stop_grace = std::chrono::hours(1);
@@ -121,7 +133,9 @@ TEST(LauncherSignal, ASecondInterruptEndsTheJobAtOnce) {
     ended = job.read_for(20);
   }
   ASSERT_TRUE(ended);
-  EXPECT_EQ(job.finish().exit_code, 128 + SIGINT);
+  const Result result = job.finish();
+  EXPECT_EQ(result.exit_code, 128 + SIGINT);
+  EXPECT_EQ(count(result.err, "lockstep run: ended by SIGINT\n"), 1) << result.err;
   job.await_nobody_left();
 }
 
