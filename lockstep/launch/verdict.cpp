@@ -34,7 +34,14 @@ std::string describe_last_lines(const Ending& ending) {
   return text;
 }
 
-// Few lines, however many ranks there are.
+// Its last lines hold `text`, which is long as a rule and would only be read twice.
+bool shows_in_last_lines(const Ending& ending, const std::string& text) {
+  std::string shown;
+  for (const std::string& line : ending.last_lines) shown += line + "\n";
+  return !text.empty() && shown.find(text) != std::string::npos;
+}
+
+// Few lines, however many ranks there are; what they wrote stands above, each line with its rank.
 std::string describe_others(std::span<const Ending> endings, const Ending& blamed) {
   std::map<std::string, std::vector<int>> ranks_by_ending;
   for (const Ending& ending : endings) {
@@ -50,9 +57,10 @@ std::string describe_others(std::span<const Ending> endings, const Ending& blame
   return text;
 }
 
-std::string describe_cause(const FirstCause::Cause& cause) {
+std::string describe_cause(const FirstCause::Cause& cause, const Ending& blamed) {
   if (cause.reporter < 0) return {};  // our own words, said already
-  return "  first cause, found by rank " + std::to_string(cause.reporter) + ": " + cause.text + "\n";
+  const std::string text = shows_in_last_lines(blamed, cause.text) ? "as in the lines above" : cause.text;
+  return "  first cause, found by rank " + std::to_string(cause.reporter) + ": " + text + "\n";
 }
 
 std::string describe_failure(const Ending& blamed) {
@@ -109,7 +117,7 @@ Verdict judge(std::span<const Ending> endings, const std::optional<FirstCause::C
   if (blamed == nullptr) return {};
   std::string summary = "lockstep run: " + describe_failure(*blamed) + "\n";
   summary += describe_last_lines(*blamed);
-  if (cause) summary += describe_cause(*cause);
+  if (cause) summary += describe_cause(*cause, *blamed);
   summary += describe_others(endings, *blamed);
   return {blamed->failed() ? exit_code_of(blamed->wait_status) : 1, summary};
 }

@@ -27,7 +27,7 @@ struct Ending {
 
 struct Verdict {
   int exit_code = 0;
-  std::string summary = {};  ///< lines for stderr; empty if there is nothing to explain
+  std::string summary = {};  ///< lines for stderr, none said twice; empty if there is nothing to explain
 };
 
 /// "killed by signal 9 (SIGKILL)", "exit code 3".

@@ -99,6 +99,26 @@ TEST(Verdict, TheLaunchersOwnWordsAreNotRepeated) {
   EXPECT_THAT(judge(endings, lost(0, -1), 0).summary, Not(HasSubstr("what happened")));
 }
 
+TEST(Verdict, WhatAllRanksSayIsShownOnce) {
+  std::vector<Ending> endings = {ending(0, exited(1), 2), ending(1, exited(1), 1), ending(2, exited(1), 2)};
+  for (Ending& each : endings) each.last_lines = {"starting", "error: calls differ, see the log"};
+  const Cause cause{.code = ErrorCode::mismatch, .culprit = 1, .reporter = 2, .text = "calls differ"};
+  EXPECT_EQ(judge(endings, cause, 0).summary,
+            "lockstep run: rank 1 (pid 101) ended with exit code 1\n"
+            "  its last lines on stderr:\n    starting\n    error: calls differ, see the log\n"
+            "  first cause, found by rank 2: as in the lines above\n"
+            "  ranks 0,2: exit code 1\n");
+}
+
+TEST(Verdict, ACauseOfSeveralLinesIsRecognised) {
+  std::vector<Ending> endings = {ending(0, exited(1), 1)};
+  endings[0].last_lines = {"error: calls differ:", "one", "other"};
+  EXPECT_THAT(judge(endings, {{.culprit = 0, .reporter = 0, .text = "calls differ:\none"}}, 0).summary,
+              HasSubstr("  first cause, found by rank 0: as in the lines above\n"));
+  EXPECT_THAT(judge(endings, {{.culprit = 0, .reporter = 0, .text = "calls differ:\nother"}}, 0).summary,
+              HasSubstr("  first cause, found by rank 0: calls differ:\nother\n"));
+}
+
 TEST(Verdict, ACulpritOutsideOfTheJobIsIgnored) {
   const std::vector<Ending> endings = {ending(0, exited(5), 1)};
   EXPECT_EQ(judge(endings, lost(77, 0), 0).exit_code, 5);

@@ -132,6 +132,17 @@ TEST(LauncherFailure, TheCulpritIsNamedThoughASurvivorEndsFirst) {
   EXPECT_THAT(result.err, HasSubstr("  rank 0: exit code 5\n"));
 }
 
+TEST(LauncherFailure, OneCauseIsShownOnceBesideTheRanksOwnLines) {
+  const Result result = run_role(3, "says_what_all_say");
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(count(result.err, "] error: the ranks' calls differ\n"), 3);
+  EXPECT_THAT(result.err.substr(result.err.find("lockstep run: rank 1")),
+              MatchesRegex("lockstep run: rank 1 \\(pid [0-9]+\\) ended with exit code 1\n"
+                           "  its last lines on stderr:\n    error: the ranks' calls differ\n"
+                           "  first cause, found by rank 0: as in the lines above\n"
+                           "  ranks 0,2: exit code 1\n"));
+}
+
 TEST(LauncherFailure, SurvivorsHearOfADeathFromTheLauncher) {
   const Result result = run_role(2, "hears_from_the_launcher");
   EXPECT_EQ(result.exit_code, 128 + SIGKILL);

@@ -65,6 +65,14 @@ int blames_before_the_death(const ControlPage& page, int rank) {
   return 0;
 }
 
+// Rank 1 is to blame, rank 0 finds out, and both say so in the same words.
+int says_what_all_say(const ControlPage& page, int rank) {
+  if (rank == 0) blame(page, 1, "the ranks' calls differ");
+  await([&] { return page.first_cause().is_set(); });
+  fprintf(stderr, "error: %s\n", page.first_cause().get()->text.c_str());
+  return 1;
+}
+
 // Rank 1 dies; rank 0 sleeps until the launcher tells it so.
 int hears_from_the_launcher(const ControlPage& page, int rank) {
   if (rank == 1) die();
@@ -116,6 +124,7 @@ int play(const std::string& role) {
       {"leaves_early", leaves_early},
       {"leaves_early_unharmed", leaves_early_unharmed},
       {"blames_before_the_death", blames_before_the_death},
+      {"says_what_all_say", says_what_all_say},
       {"hears_from_the_launcher", hears_from_the_launcher},
       {"fails_after_goodbye", fails_after_goodbye},
       {"meets_in_the_store", meets_in_the_store},
