@@ -15,6 +15,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/launch/descendants.h"
+#include "lockstep/launch/limits.h"
 #include "lockstep/launch/stop_orders.h"
 #include "lockstep/launch/verdict.h"
 
@@ -129,12 +130,12 @@ int run_guarded(const std::function<int(GuardLine)>& job, const GuardLimits& lim
   GuardLine line;
   if (::sigprocmask(SIG_BLOCK, &taken, &line.signal_mask) != 0) throw_system("blocking signals");
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) throw_system("making a pipe");
+  if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) throw_refused("making a pipe");
   line.orders.reset(ends[0]);
   UniqueFd orders(ends[1]);
   (void)std::fflush(nullptr);
   const pid_t child = ::fork();
-  if (child < 0) throw_system("cannot start another process");
+  if (child < 0) throw_refused("cannot start another process");
   if (child == 0) {
     orders.reset();
     be_the_job(job, std::move(line));

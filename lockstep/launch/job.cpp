@@ -13,6 +13,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/launch/descendants.h"
+#include "lockstep/launch/limits.h"
 #include "lockstep/launch/spawn.h"
 
 namespace lockstep::launch {
@@ -28,7 +29,13 @@ UniqueFd watch_children() {
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
   UniqueFd fd(::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!fd) throw_system("watching for the end of ranks");
+  if (!fd) throw_refused("watching for the end of ranks");
+  return fd;
+}
+
+UniqueFd open_nothing() {
+  UniqueFd fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!fd) throw_refused("opening /dev/null");
   return fd;
 }
 
@@ -97,8 +104,7 @@ int Job::run() {
 
 void Job::start_rank(int rank) {
   auto ends = output_.open(rank);
-  UniqueFd input =
-      rank == 0 ? terminal_.open(STDIN_FILENO) : UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  UniqueFd input = rank == 0 ? terminal_.open(STDIN_FILENO) : open_nothing();
   const auto& pinned = plan_.placement.pinned;
   const pid_t pid =
       spawn({.path = plan_.program,

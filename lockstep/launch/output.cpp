@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "lockstep/base/error.h"
+#include "lockstep/launch/limits.h"
 
 namespace lockstep::launch {
 namespace {
@@ -68,7 +69,7 @@ RankOutput::RankEnds RankOutput::open(int rank) {
 
 UniqueFd RankOutput::open_stream(Stream& stream) {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw_system("making a pipe for a rank's output");
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw_refused("making a pipe for a rank's output");
   stream.pipe.reset(ends[0]);
   UniqueFd other(ends[1]);
   if (::fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) throw_system("preparing a rank's pipe");

@@ -4,12 +4,14 @@
 
 #include <cstdlib>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/launch/guard.h"
 #include "lockstep/launch/job.h"
+#include "lockstep/launch/limits.h"
 #include "lockstep/launch/placement.h"
 #include "lockstep/launch/program.h"
 #include "lockstep/launch/spawn.h"
@@ -63,6 +65,9 @@ int run(const RunOptions& options) {
       } catch (const CannotExecute& error) {
         say("lockstep run: " + std::string(error.what()));
         return cannot_execute;
+      } catch (const std::system_error& error) {
+        say("lockstep run: cannot start: " + std::string(error.what()) + limit_hint(error.code().value()));
+        return 1;
       }
     };
     return run_guarded(run_job, limits);

@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/unique_fd.h"
 #include "lockstep/launch/interpreter.h"
+#include "lockstep/launch/limits.h"
 
 namespace lockstep::launch {
 namespace {
@@ -109,12 +110,12 @@ Failure become(const Prepared& prepared) {
 
 pid_t spawn(const SpawnOptions& options) {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw_system("making a pipe");
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw_refused("making a pipe");
   UniqueFd word(ends[0]);
   UniqueFd word_end(ends[1]);
   const Prepared prepared(options);
   const pid_t pid = ::fork();
-  if (pid < 0) throw_system("cannot start another process");
+  if (pid < 0) throw_refused("cannot start another process");
   if (pid == 0) {
     const Failure failure = become(prepared);
     (void)!::write(word_end.get(), &failure, sizeof(failure));
@@ -129,7 +130,7 @@ pid_t spawn(const SpawnOptions& options) {
   if (got == 0) return pid;
   (void)::waitpid(pid, nullptr, 0);
   if (failure.executing) throw CannotExecute(explain_exec_failure(options.path, failure.error_number));
-  throw_system("cannot start " + options.path, failure.error_number);
+  throw_refused("cannot start " + options.path, failure.error_number);
 }
 
 }  // namespace lockstep::launch

@@ -8,13 +8,14 @@
 #include <cerrno>
 
 #include "lockstep/base/error.h"
+#include "lockstep/launch/limits.h"
 
 namespace lockstep::launch {
 
 UniqueFd TerminalInput::open(int terminal) {
   if (::isatty(terminal) == 0) return {};
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw_system("making a pipe for rank 0's input");
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw_refused("making a pipe for rank 0's input");
   UniqueFd of_rank(ends[0]);
   pipe_.reset(ends[1]);
   if (::fcntl(pipe_.get(), F_SETFL, O_NONBLOCK) != 0) throw_system("preparing rank 0's input");

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "launcher_job.h"
 
@@ -18,6 +20,36 @@ Result run_role(int ranks, const std::string& role,
   RunOptions options = roles(ranks);
   options.report_grace = report_grace;
   return run_job(options, {.variables = {{"LOCKSTEP_TEST_ROLE", role}}});
+}
+
+void limit_to(__rlimit_resource resource, rlim_t most) {
+  const rlimit limit{most, most};
+  if (setrlimit(resource, &limit) != 0) _exit(99);
+}
+
+TEST(LauncherFailure, SaysWhichLimitOnOpenFilesToRaise) {
+  const std::string script = "exec 9>$FOLDER/life; exec sleep 1000";
+  JobUnderTest job(shells(100, script), {.in_launcher = [] { limit_to(RLIMIT_NOFILE, 60); }});
+  const Result result = job.finish();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(rest_of_line(result.err, ": Too many open files"),
+            "; ulimit -n is 60: raise it, or start fewer ranks");
+  job.await_nobody_left();
+}
+
+// Above guard, job and the thread of its store there is no room for a rank; with less for none of those.
+TEST(LauncherFailure, SaysWhichLimitOnProcessesToRaise) {
+  for (const rlim_t most : {1, 2, 3}) {
+    const auto limit_processes = [&] {
+      limit_to(RLIMIT_NPROC, most);
+      if (getuid() == 0 && setuid(static_cast<uid_t>(1'000'000 + getpid())) != 0) _exit(99);  // exempt
+    };
+    const Result result = run_job(shells(2, "exit 0"), {.in_launcher = limit_processes});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(rest_of_line(result.err, ": Resource temporarily unavailable"),
+              "; ulimit -u is " + std::to_string(most) +
+                  ": raise it (and a container's own limit on processes), or start fewer ranks");
+  }
 }
 
 TEST(LauncherFailure, AllWellIsZero) { EXPECT_EQ(run_job(shells(3, "exit 0")).exit_code, 0); }
