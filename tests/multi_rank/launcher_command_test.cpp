@@ -86,6 +86,12 @@ TEST(LauncherCommand, AnswersWrongUsageWithOneLineAndAHint) {
       {{"run", "-np", "2", "--no-such-flag", "true"}, "--no-such-flag"},
       {{"run", "-np", "2", "--master-port", "70000", "true"},
        R"(--master-port="70000" is not a whole number)"},
+      {{"run", "-np", "2", "-np", "3", "true"}, "-np is given more than once"},
+      {{"run", "-n2", "--np=2", "true"}, "-np is given more than once"},
+      {{"run", "-np", "2", "--grace=1s", "--grace", "2s", "true"}, "--grace is given more than once"},
+      {{"run", "-np", "2", "--no-pin=5", "true"}, "--no-pin takes no value"},
+      {{"run", "-np", "2", "--no-prefix=", "true"}, "--no-prefix takes no value"},
+      {{"run", "-np", "2", "--nested=false", "true"}, "--nested takes no value"},
       {{"run", "-np", "2", "--grace", "soon", "true"}, R"(--grace="soon" is not a duration)"},
   };
   for (const BadUsage& bad : all) {
@@ -104,8 +110,14 @@ TEST(LauncherCommand, SaysWhatItCanDo) {
   const Result help = lockstep({"run", "--help"});
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_THAT(help.out, HasSubstr("lockstep run -np N [options] [--] program [arguments...]"));
+  for (const char* fact : {"SLURM_CPUS_PER_TASK", "130 after Ctrl-C", "126 or 127"})
+    EXPECT_THAT(help.out, HasSubstr(fact));
   EXPECT_EQ(lockstep({}).exit_code, 2);
   EXPECT_THAT(lockstep({"walk"}).err, HasSubstr("there is no subcommand walk"));
+}
+
+TEST(LauncherCommand, TakesAFlagThatIsRepeated) {
+  EXPECT_EQ(lockstep({"run", "--no-prefix", "-n", "1", "--no-prefix", "echo", "here"}).out, "here\n");
 }
 
 TEST(LauncherCommand, ReturnsTheExitCodeOfTheRank) {

@@ -18,9 +18,13 @@ constexpr const char* after_help =
 LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and their HOROVOD_ forms; lockstep::init() needs none of your help.
 Rank 0 reads stdin. One Ctrl-C ends the job, a second one at once.
 
+Each rank gets its share of the cores, at most SLURM_CPUS_PER_TASK of them where that is set, and as many threads in
+OMP_NUM_THREADS unless you set that yourself.
+
 The exit code is 0, or that of the rank that failed first (128 + signal where a signal killed it; 1 where it left
-early with 0). Wrong usage is 2, a program that cannot run 126 or 127; 1 where the system refused something, be it
-to take the ranks' output.
+early with 0). A signal that ended the job gives 128 + its number (130 after Ctrl-C, 143 after SIGTERM), or 0 where
+all ranks end with 0 then. Wrong usage is 2, a program that cannot run 126 or 127. It is 1 where the system refused
+something, be it to take the ranks' output.
 
   lockstep run -np 4 ./train --epochs 3
   lockstep run -np 2 -- python3 train.py
@@ -46,6 +50,7 @@ void describe(CLI::App& app, Flags& flags) {
   app.formatter(std::make_shared<Help>());
   app.footer(after_help);
   // CLI11 knows no short name of two letters: `-np` is handed to it as `--np`.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // see refuse_repetition()
   app.add_option("-n,--np", flags.ranks, "Number of ranks (also -np)");
   app.add_flag("--no-pin", flags.no_pin, "Leave all cores to all ranks");
   app.add_flag("--no-prefix", flags.no_prefix, "Pass output on without \"[rank] \" before each line");
@@ -53,6 +58,23 @@ void describe(CLI::App& app, Flags& flags) {
                  "What ranks have to end after SIGINT, SIGTERM, ... before SIGKILL [2s]");
   app.add_option("--master-port", flags.master_port, "MASTER_PORT for programs that read it [a free one]");
   app.add_flag("--nested", flags.nested, "Allow a run inside a rank of another run");
+}
+
+// CLI11 takes a value for a flag (--no-pin=5) as how often it is given.
+void refuse_value_of_flag(const CLI::App& app, const std::string& word) {
+  const std::string name = word.substr(0, word.find('='));
+  const CLI::Option* option = name.size() < word.size() ? app.get_option_no_throw(name) : nullptr;
+  if (option != nullptr && option->get_items_expected_max() == 0)
+    lockstep::throw_invalid_argument(name + " takes no value");
+}
+
+// An option that is given again is a mistake in a script as a rule, and either value may be the one meant.
+void refuse_repetition(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_items_expected_max() == 0 || option->count() < 2) continue;
+    const std::string name = option->get_name();
+    lockstep::throw_invalid_argument((name == "--np" ? "-np" : name) + " is given more than once");
+  }
 }
 
 // How many of `arguments` come before the program, which begins at the first word that is neither an option
@@ -64,6 +86,7 @@ std::size_t end_of_options(const CLI::App& app, std::vector<std::string>& argume
     if (word == "-np" || word.starts_with("-np=")) word.insert(0, "-");
     if (word.size() > 3 && word.starts_with("-np") && std::isdigit(static_cast<unsigned char>(word[3])) != 0)
       word.replace(0, 3, "--np=");
+    refuse_value_of_flag(app, word);
     const CLI::Option* option = app.get_option_no_throw(word);  // nullptr also for --name=value
     if (option != nullptr && option->get_items_expected_min() > 0) ++i;
   }
@@ -98,14 +121,15 @@ int run_command(const std::vector<std::string>& arguments) {
   Flags flags;
   CLI::App app("Starts a program on several ranks of this host and sees them to their end.");
   describe(app, flags);
-  std::vector<std::string> own = arguments;
-  const std::size_t end = std::min(end_of_options(app, own), own.size());
-  std::vector<std::string> command(own.begin() + static_cast<std::ptrdiff_t>(end), own.end());
-  if (!command.empty() && command.front() == "--") command.erase(command.begin());
-  own.resize(end);
-  std::reverse(own.begin(), own.end());  // as CLI11 wants it
   try {
+    std::vector<std::string> own = arguments;
+    const std::size_t end = std::min(end_of_options(app, own), own.size());
+    std::vector<std::string> command(own.begin() + static_cast<std::ptrdiff_t>(end), own.end());
+    if (!command.empty() && command.front() == "--") command.erase(command.begin());
+    own.resize(end);
+    std::reverse(own.begin(), own.end());  // as CLI11 wants it
     app.parse(own);
+    refuse_repetition(app);
     return lockstep::launch::run(to_options(flags, std::move(command)));
   } catch (const CLI::Success& success) {
     return app.exit(success);
