@@ -26,7 +26,8 @@ void throw_invalid_argument(const std::string& message) { throw Error(ErrorCode:
 
 void throw_system(const std::string& what, int error_number) {
   const int number = error_number != 0 ? error_number : errno;
-  throw Error(ErrorCode::system, what + ": " + std::generic_category().message(number));
+  const char* const hint = number == EMFILE ? " (`ulimit -n` is the limit: raise it)" : "";
+  throw Error(ErrorCode::system, what + ": " + std::generic_category().message(number) + hint);
 }
 
 }  // namespace lockstep

@@ -158,11 +158,11 @@ void FileReplacement::commit() {
   if (!folder || (::fsync(folder.get()) != 0 && errno != EINVAL)) fail("sync the folder of");
 }
 
-void remove_leftovers(const std::filesystem::path& named) noexcept {
+void remove_leftovers(const std::filesystem::path& path) noexcept {
   try {
-    const auto path = follow_links(named);
-    const std::string file = path.filename().string();
-    for (const auto& item : std::filesystem::directory_iterator(folder_of(path))) {
+    const auto real = follow_links(path);
+    const std::string file = real.filename().string();
+    for (const auto& item : std::filesystem::directory_iterator(folder_of(real))) {
       if (is_temporary_of(item.path().filename().string(), file)) remove_if_left_behind(item.path());
     }
   } catch (const std::exception&) {

@@ -208,7 +208,7 @@ Group join_once(const Identity& identity, const InitOptions& options) {
         "once: keep "
         "the Group that the first init() returned");
   }
-  const Group world = join(identity, options);
+  Group world = join(identity, options);
   membership.joined = true;
   membership.world = world.shared_impl();
   return world;

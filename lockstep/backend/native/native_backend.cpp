@@ -26,7 +26,7 @@ std::uint32_t number_of(const std::string& name) {  // FNV-1a
 }
 
 std::string seconds(std::chrono::nanoseconds duration) {
-  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+  const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(duration).count();
   return milliseconds % 1000 == 0 ? std::to_string(milliseconds / 1000) + " s"
                                   : std::to_string(milliseconds) + " ms";
 }
