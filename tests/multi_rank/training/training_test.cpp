@@ -1,6 +1,5 @@
 // Training on processes: over shared memory, and over TCP between two hosts.
-#include <fstream>
-
+#include "small_digits.h"
 #include "tests/support/job_test.h"
 
 namespace lockstep::testing {
@@ -65,19 +64,6 @@ TEST_F(Training, NamesARankThatReturnsInTheMiddle) {
   EXPECT_NE(ending.exit_code, 0);
   EXPECT_THAT(ending.err, HasSubstr("rank 1")) << ending.err;
   EXPECT_THAT(ending.err, HasSubstr("left")) << ending.err;
-}
-
-/// A small set of random digits in the test's folder, instead of the one that script/make-digits fetches.
-void write_digits(const std::filesystem::path& folder, int labels) {
-  const auto write = [&](const std::string& name, std::initializer_list<int> head, int count, int modulus) {
-    std::ofstream file(folder / name, std::ios::binary);
-    for (const int byte : head) file.put(static_cast<char>(byte));
-    for (int i = 0; i < count; ++i) file.put(static_cast<char>(i * 7 % modulus));
-  };
-  for (const std::string set : {"train", "test"}) {
-    write(set + "-images-idx3-ubyte", {0, 0, 8, 3, 0, 0, 0, 40, 0, 0, 0, 8, 0, 0, 0, 8}, 40 * 64, 17);
-    write(set + "-labels-idx1-ubyte", {0, 0, 8, 1, 0, 0, 0, 40}, 40, labels);
-  }
 }
 
 TEST_F(Training, OfTheDigitsRefusesOtherLabels) {
