@@ -1,5 +1,7 @@
 #include "lockstep/base/error.h"
 
+#include <sys/resource.h>
+
 #include <cerrno>
 #include <system_error>
 
@@ -22,12 +24,18 @@ std::string_view to_string(ErrorCode code) {
 Error::Error(ErrorCode code, const std::string& message, std::optional<int> peer)
     : std::runtime_error(message), code_(code), peer_(peer) {}
 
+std::string open_files_hint() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};
+  return "; ulimit -n is " + std::to_string(limit.rlim_cur) + ": raise it";
+}
+
 void throw_invalid_argument(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
 
 void throw_system(const std::string& what, int error_number) {
   const int number = error_number != 0 ? error_number : errno;
-  const char* const hint = number == EMFILE ? " (`ulimit -n` is the limit: raise it)" : "";
-  throw Error(ErrorCode::system, what + ": " + std::generic_category().message(number) + hint);
+  throw Error(ErrorCode::system, what + ": " + std::generic_category().message(number) +
+                                     (number == EMFILE ? open_files_hint() : ""));
 }
 
 }  // namespace lockstep

@@ -41,4 +41,8 @@ class Error : public std::runtime_error {
 /// Translates errno: throws Error{system} reading "<what>: <strerror>". `error_number` 0 means: use errno.
 [[noreturn]] void throw_system(const std::string& what, int error_number = 0);
 
+/// "; ulimit -n is 1024: raise it", to follow errno's text for EMFILE, which does not say that there is a
+/// limit. throw_system() adds it.
+std::string open_files_hint();
+
 }  // namespace lockstep

@@ -122,7 +122,12 @@ FileReplacement::FileReplacement(std::filesystem::path path, std::string kind)
     fd_.reset(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (!fd_ && errno == EEXIST) continue;
     if (!fd_) fail("open");
-    if (::flock(fd_.get(), LOCK_EX) != 0) fail("lock");
+    if (::flock(fd_.get(), LOCK_EX) != 0 && errno != ENOSYS && errno != EOPNOTSUPP && errno != ENOLCK) {
+      const int error_number = errno;
+      ::unlink(temporary_.c_str());  // no destructor will do it
+      errno = error_number;
+      fail("lock");
+    }
     if (!is_still_linked(fd_.get())) fd_.reset();
   }
 }
@@ -192,12 +197,13 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> bytes) const {
     const auto count = ::pread(fd_.get(), bytes.data(), std::min(bytes.size(), std::size_t{1} << 30),
                                static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
-    const std::string place = kind_ + " " + name_ + " at byte " + std::to_string(offset);
-    if (count < 0) throw_system("cannot read the " + place);
+    const int error_number = errno;
+    const auto place = [&] { return kind_ + " " + name_ + " at byte " + std::to_string(offset); };
+    if (count < 0) throw_system("cannot read the " + place(), error_number);
     if (count == 0) {
       throw Error(
           ErrorCode::corrupt_data,
-          place + ": expected " + std::to_string(bytes.size()) +
+          place() + ": expected " + std::to_string(bytes.size()) +
               " more bytes, found the end of the file; it became shorter while it was read: try again "
               "when its writer is done");
     }

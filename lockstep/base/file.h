@@ -5,7 +5,8 @@
 //   model.ckpt.tmp-8121-5f3a9c01   made, locked (flock) -> written -> synced
 //   model.ckpt                     renamed to this -> folder synced
 //
-// The lock goes with its process: a temporary that can be locked was left behind by one that is gone.
+// The lock goes with its process: a temporary that can be locked was left behind by one that is gone. On a
+// file system without locks a temporary of a kill stays.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@
 namespace lockstep {
 
 /// A new content for `path`, or for what it leads to where it is a link. Every function throws Error{system}
-/// with the path, what the system said and what to do.
+/// with the path, what the system said and what to do; the constructor also invalid_argument (no file name).
 class FileReplacement {
  public:
   /// Makes the temporary, and removes those that were left behind. A missing folder is not made, but named;
@@ -58,7 +59,6 @@ class InputFile {
 
   const std::string& name() const { return name_; }
   std::uint64_t size() const { return size_; }
-  int fd() const { return fd_.get(); }
   /// Fills `bytes` from `offset` on. Throws Error: system; corrupt_data if the file ends before, which is to
   /// say that it has shrunk where size() was asked first.
   void read(std::uint64_t offset, std::span<std::byte> bytes) const;

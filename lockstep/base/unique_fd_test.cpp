@@ -15,7 +15,7 @@ std::array<UniqueFd, 2> make_pipe() {
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
-/// The exit code of a child that runs `check`.
+/// What `check` says in a child.
 template <class Check>
 bool in_child(Check check) {
   const pid_t child = ::fork();

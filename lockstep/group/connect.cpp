@@ -54,6 +54,22 @@ std::shared_ptr<HostRegion> share_region(const Group::Impl& impl, const std::vec
   return region;
 }
 
+[[noreturn]] void throw_unconnected(const Group::Impl& impl, int world) {
+  throw Error(ErrorCode::timeout,
+              "rank " + std::to_string(world) + " did not connect to group \"" + impl.name +
+                  "\": see what it is doing, and whether it printed an error",
+              world);
+}
+
+std::string address_of(const Group::Impl& impl, std::size_t rank, Store& store, Deadline deadline) {
+  try {
+    return store.get("address/" + std::to_string(rank), deadline);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::timeout) throw;
+    throw_unconnected(impl, impl.world_of[rank]);
+  }
+}
+
 std::unique_ptr<Transport> make_transport(const Group::Impl& impl, const std::shared_ptr<HostRegion>& region,
                                           const std::vector<int>& page_ranks, Store& store,
                                           Deadline deadline) {
@@ -79,7 +95,7 @@ std::unique_ptr<Transport> make_transport(const Group::Impl& impl, const std::sh
   store.set("address/" + std::to_string(impl.rank), sockets->endpoint().to_string());
   std::vector<std::string> addresses(impl.world_of.size());
   for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
-    if (impl.local_of[rank] < 0) addresses[rank] = store.get("address/" + std::to_string(rank), deadline);
+    if (impl.local_of[rank] < 0) addresses[rank] = address_of(impl, rank, store, deadline);
   }
   sockets->set_addresses(std::move(addresses));
   return std::make_unique<SplitTransport>(impl.local_of, std::move(rings), std::move(sockets));
@@ -95,11 +111,7 @@ void await_all(const Group::Impl& impl, Store& store, Deadline deadline) {
   } catch (const Error& error) {
     if (error.code() != ErrorCode::timeout) throw;
     for (const int world : impl.world_of) {
-      if (store.try_get("ready/" + std::to_string(world))) continue;
-      throw Error(ErrorCode::timeout,
-                  "rank " + std::to_string(world) + " did not connect to group \"" + impl.name +
-                      "\": see what it is doing, and whether it printed an error",
-                  world);
+      if (!store.try_get("ready/" + std::to_string(world))) throw_unconnected(impl, world);
     }
     throw;
   }

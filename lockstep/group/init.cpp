@@ -60,8 +60,9 @@ std::shared_ptr<Store> open_store(const Identity& identity, Deadline deadline) {
   std::unique_ptr<StoreServer> server;
   if (identity.hosts_store) server = serve_store(identity);
   try {
-    auto client =
-        std::make_shared<TcpStore>(identity.store, deadline, TcpStoreOptions{.trust = identity.trust});
+    TcpStoreOptions store_options{.trust = identity.trust};
+    store_options.operation_timeout = std::min(store_options.operation_timeout, deadline.remaining());
+    auto client = std::make_shared<TcpStore>(identity.store, deadline, store_options);
     return std::make_shared<ServedStore>(std::move(server), std::move(client));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::timeout) throw;

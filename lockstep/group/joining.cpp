@@ -1,5 +1,5 @@
-// In the store: "trouble" the first rank in trouble and, on the next line, its words, if it could still say
-// any; "heard/R" rank R knows of it.
+// In the store: "trouble" what the first rank in trouble could still say, "ended" the ranks that could not
+// say anything, "heard-of-trouble/R" rank R knows of it.
 #include "lockstep/group/joining.h"
 
 #include <algorithm>
@@ -9,53 +9,85 @@ namespace lockstep {
 namespace {
 
 constexpr const char* trouble_key = "trouble";
+constexpr const char* ended_key = "ended";
+// How long a wait goes on before it looks for trouble. Who serves the store stays twice as long.
+constexpr std::chrono::nanoseconds longest_slice = std::chrono::seconds(1);
 
 std::string heard_key(int rank) { return "heard-of-trouble/" + std::to_string(rank); }
 
-std::string trouble(int rank, const std::string& words) { return std::to_string(rank) + "\n" + words; }
-
+/// What a rank in trouble tells the others.
 struct Trouble {
-  int rank = -1;
+  int teller = -1;
+  int culprit = -1;  ///< the teller, or whom it waited for in vain
+  ErrorCode code = ErrorCode::peer_lost;
   std::string words;
 
+  static Trouble of(int teller, const Error& error) {
+    return {teller, error.peer().value_or(teller), error.code(), error.what()};
+  }
   static Trouble read(const std::string& text) {
     Trouble found;
     std::istringstream in(text);
-    in >> found.rank;
+    int code = 0;
+    in >> found.teller >> found.culprit >> code;
+    found.code = static_cast<ErrorCode>(code);
     in.get();
     found.words.assign(std::istreambuf_iterator<char>(in), {});
     return found;
   }
+  std::string text() const {
+    return std::to_string(teller) + " " + std::to_string(culprit) + " " +
+           std::to_string(static_cast<int>(code)) + "\n" + words;
+  }
+  /// As another rank throws it.
   Error error() const {
-    const std::string who = "rank " + std::to_string(rank);
-    return {ErrorCode::peer_lost,
-            words.empty() ? who + " ended before all ranks were connected; look at what it printed last"
-                          : who + " could not join: " + words,
-            rank};
+    if (culprit != teller) return {code, words, culprit};
+    return {ErrorCode::peer_lost, "rank " + std::to_string(teller) + " could not join: " + words, teller};
   }
 };
+
+Error ended(int rank) {
+  return {
+      ErrorCode::peer_lost,
+      "rank " + std::to_string(rank) + " ended before all ranks were connected; look at what it printed last",
+      rank};
+}
+
+std::vector<int> ended_ranks(Store& job) {
+  std::vector<int> ranks;
+  std::istringstream in(job.try_get(ended_key).value_or(""));
+  for (int rank = 0; in >> rank;) ranks.push_back(rank);
+  return ranks;
+}
+
+/// Returns when all that can have heard of the first trouble.
+void await_hearing(Store& job, int ranks, int culprit) {
+  const auto dead = ended_ranks(job);
+  std::vector<std::string> others;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const bool hears = rank != culprit && std::find(dead.begin(), dead.end(), rank) == dead.end();
+    if (hears) others.push_back(heard_key(rank));
+  }
+  try {
+    job.wait(others, Deadline::after(2 * longest_slice));
+  } catch (const Error& error) {  // another one is dead, or stopped
+    if (error.code() != ErrorCode::timeout) throw;
+  }
+}
 
 }  // namespace
 
 std::shared_ptr<void> leave_word_at_death(Store& job, int rank) {
-  return job.bequeath(trouble_key, trouble(rank, ""));
+  return job.bequeath(ended_key, std::to_string(rank) + " ");
 }
 
 Error first_trouble(Store& job, const Identity& identity, const Error& error) {
   try {
-    const auto first = Trouble::read(job.compare_set(trouble_key, "", trouble(identity.rank, error.what())));
+    const auto first =
+        Trouble::read(job.compare_set(trouble_key, "", Trouble::of(identity.rank, error).text()));
     job.set(heard_key(identity.rank), "1");
-    if (identity.hosts_store) {
-      std::vector<std::string> others;
-      for (int rank = 0; rank < identity.size; ++rank) {
-        if (rank != first.rank) others.push_back(heard_key(rank));
-      }
-      try {
-        job.wait(others, Deadline::after(std::chrono::seconds(1)));
-      } catch (const Error&) {  // another one is dead, or on its way here
-      }
-    }
-    return first.rank == identity.rank ? error : first.error();
+    if (identity.hosts_store) await_hearing(job, identity.size, first.culprit);
+    return first.teller == identity.rank ? error : first.error();
   } catch (const Error&) {  // the store is gone, and with it whoever served it
     return error;
   }
@@ -79,22 +111,27 @@ void WatchedStore::wait(std::span<const std::string> keys, Deadline deadline) {
 }
 
 void WatchedStore::check() {
-  const auto text = job_->try_get(trouble_key);
-  if (!text) return;
-  const auto found = Trouble::read(*text);
-  if (std::find(world_ranks_.begin(), world_ranks_.end(), found.rank) != world_ranks_.end())
-    throw found.error();
+  const auto is_ours = [&](int rank) {
+    return std::find(world_ranks_.begin(), world_ranks_.end(), rank) != world_ranks_.end();
+  };
+  unless_gone([&] {
+    if (const auto text = job_->try_get(trouble_key)) {
+      const auto found = Trouble::read(*text);
+      if (is_ours(found.culprit) || is_ours(found.teller)) throw found.error();
+    }
+    const auto dead = ended_ranks(*job_);
+    const auto one = std::find_if(dead.begin(), dead.end(), is_ours);
+    if (one != dead.end()) throw ended(*one);
+  });
 }
 
 // A slice that is over costs a connection to the store: they grow, so that a slow start does not flood it.
 void WatchedStore::in_slices(Deadline deadline, const std::function<void(Deadline)>& call) {
-  constexpr std::chrono::nanoseconds longest = std::chrono::seconds(4);
-  std::chrono::nanoseconds length = std::chrono::milliseconds(250);
-  for (;; length = std::min(length * 2, longest)) {
+  std::chrono::nanoseconds length = longest_slice / 4;
+  for (;; length = std::min(length * 2, longest_slice)) {
     try {
-      return call(deadline.earlier_of(Deadline::after(length)));
+      return unless_gone([&] { call(deadline.earlier_of(Deadline::after(length))); });
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::peer_lost) throw_store_gone();
       if (error.code() != ErrorCode::timeout) throw;
       check();
       if (deadline.expired()) throw;
@@ -102,14 +139,18 @@ void WatchedStore::in_slices(Deadline deadline, const std::function<void(Deadlin
   }
 }
 
-void WatchedStore::throw_store_gone() const {
-  const bool launched = store_host_ < 0;
-  throw Error(
-      ErrorCode::peer_lost,
-      std::string(launched ? "the launcher" : "rank " + std::to_string(store_host_)) +
-          ", which holds the job's meeting place, ended before all ranks were connected; look at what it "
-          "printed last",
-      launched ? std::nullopt : std::optional(store_host_));
+void WatchedStore::unless_gone(const std::function<void()>& call) const {
+  try {
+    call();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::peer_lost || error.peer()) throw;  // the store's own names nobody
+    const bool launched = store_host_ < 0;
+    throw Error(ErrorCode::peer_lost,
+                std::string(launched ? "the launcher" : "rank " + std::to_string(store_host_)) +
+                    ", which holds the job's meeting place, ended before all ranks were connected; look at "
+                    "what it printed last",
+                launched ? std::nullopt : std::optional(store_host_));
+  }
 }
 
 }  // namespace lockstep

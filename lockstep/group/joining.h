@@ -38,7 +38,7 @@ class WatchedStore final : public PrefixStore {
 
  private:
   void in_slices(Deadline deadline, const std::function<void(Deadline)>& call);
-  [[noreturn]] void throw_store_gone() const;
+  void unless_gone(const std::function<void()>& call) const;
 
   std::shared_ptr<Store> job_;
   std::vector<int> world_ranks_;

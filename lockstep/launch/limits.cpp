@@ -10,20 +10,18 @@
 namespace lockstep::launch {
 namespace {
 
-template <typename Resource>
-std::string current(Resource resource) {
+std::string most_processes() {
   rlimit limit{};
-  if (::getrlimit(resource, &limit) != 0) return "unknown";
+  if (::getrlimit(RLIMIT_NPROC, &limit) != 0) return "unknown";
   return limit.rlim_cur == RLIM_INFINITY ? "unlimited" : std::to_string(limit.rlim_cur);
 }
 
 }  // namespace
 
 std::string limit_hint(int error_number) {
-  if (error_number == EMFILE)
-    return "; ulimit -n is " + current(RLIMIT_NOFILE) + ": raise it, or start fewer ranks";
+  if (error_number == EMFILE) return open_files_hint() + ", or start fewer ranks";
   if (error_number == EAGAIN) {
-    return "; ulimit -u is " + current(RLIMIT_NPROC) +
+    return "; ulimit -u is " + most_processes() +
            ": raise it (and a container's own limit on processes), or start fewer ranks";
   }
   return {};

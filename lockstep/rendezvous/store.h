@@ -60,8 +60,8 @@ class Store {
   /// True if it was there.
   virtual bool erase(const std::string& key) = 0;
 
-  /// A last will: if this process ends, or loses the store, while the returned handle lives, `key` becomes
-  /// `value` unless it has one. (Nobody ends before a store that is inside his own process.)
+  /// A last will: if this process ends, or loses the store, while the returned handle lives, `value` is
+  /// appended to what `key` has. (Nobody ends before a store that is inside his own process.)
   [[nodiscard]] virtual std::shared_ptr<void> bequeath(const std::string& key, std::string value) = 0;
 };
 

@@ -110,7 +110,7 @@ std::vector<int> StoreService::forget(StoreConnection& client) {
   if (will.empty()) return {};
   const auto& [key, value] = will.mapped();
   try {
-    static_cast<void>(table_.compare_set(key, "", value));
+    table_.set(key, table_.try_get(key).value_or("") + value);
     wake(key);
   } catch (const Error& error) {
     log::debug("store: a last will was not executed: " + std::string(error.what()));

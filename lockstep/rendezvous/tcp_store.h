@@ -20,7 +20,8 @@ struct TcpStoreOptions {
 };
 
 /// Each call in progress has a connection to itself, kept for the next call afterwards: a get that waits is
-/// in nobody's way, and giving up is closing. A process that calls from one thread has one connection.
+/// in nobody's way, and giving up is closing. A process that calls from one thread has one connection, and
+/// one more for each will.
 ///
 /// Errors, besides Store's: peer_lost at once when the server goes, also in the middle of a wait ("the store
 /// at tcp:10.0.0.1:29500 is gone (its host, rank 0, ended?)"); timeout also from a server that is stopped.

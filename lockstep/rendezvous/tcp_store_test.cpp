@@ -110,14 +110,14 @@ TEST(TcpStore, KeepsNoWillThatWasWithdrawn) {
   EXPECT_EQ(store->try_get("left"), std::nullopt);
 }
 
-TEST(TcpStore, LeavesWhatIsThereToAWill) {
+TEST(TcpStore, AppendsAWillToWhatIsThere) {
   Job job;
   const auto store = job.join();
   store->set("left", "earlier");
   live_and_die(job, false);
   for (const Deadline limit = soon(); job.server->clients() > 1; std::this_thread::yield())
     ASSERT_FALSE(limit.expired());
-  EXPECT_EQ(store->try_get("left"), "earlier");
+  EXPECT_EQ(store->try_get("left"), "earlierbehind");
 }
 
 TEST(TcpStore, WaitsForAServerThatComesLater) {

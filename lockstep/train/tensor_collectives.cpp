@@ -22,12 +22,13 @@ Work broadcast(const Group& group, const torch::Tensor& tensor, int root) {
 }
 
 Work all_gather(const Group& group, const torch::Tensor& input, const torch::Tensor& output) {
+  const auto from = readable_bytes(input, "all_gather's input");
+  const auto to = writable_bytes(output, "all_gather's output");
   if (input.scalar_type() != output.scalar_type()) {
     throw_invalid_argument("all_gather's input is " + describe(input) + ", its output " + describe(output) +
                            "; they need the same type");
   }
-  return all_gather_bytes(group, readable_bytes(input, "all_gather's input"),
-                          writable_bytes(output, "all_gather's output"));
+  return all_gather_bytes(group, from, to);
 }
 
 Work send(const Group& group, const torch::Tensor& tensor, int destination) {

@@ -82,6 +82,8 @@ TEST(TensorCollectives, SayWhatTheyCannotMove) {
               HasSubstr("on meta; this build of Lockstep was made without CUDA"));
   EXPECT_THAT(refusal([&] { broadcast(alone, torch::ones({2}).to_sparse(), 0).wait(); }),
               HasSubstr("only dense tensors"));
+  EXPECT_THAT(refusal([&] { all_gather(alone, torch::Tensor(), torch::ones({2})).wait(); }),
+              HasSubstr("all_gather's input is an undefined tensor"));
   EXPECT_THAT(refusal([&] { all_gather(alone, torch::ones({2}), torch::ones({2}, torch::kInt32)).wait(); }),
               HasSubstr("all_gather's input is f32 [2], its output i32 [2]; they need the same type"));
   EXPECT_THAT(refusal([&] {

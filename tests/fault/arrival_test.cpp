@@ -2,6 +2,9 @@
 // and why, in the same words, and none waits longer than it has to.
 #include <sys/wait.h>
 
+#include <functional>
+#include <thread>
+
 #include "lockstep/group/joining.h"
 #include "lockstep/group/meet.h"
 #include "lockstep/rendezvous/tcp_store.h"
@@ -141,27 +144,63 @@ TEST_F(Arrival, ARankZeroWithoutMemoryIsNamedByAllAtOnce) {
                 failed_saying("peer_lost peer=0", "rank 0 could not join"));
 }
 
-TEST_F(Arrival, ARankThatIsKilledAfterTheMeetingIsNamedByAllAtOnce) {
-  const Variables secret = with(patient, {{"LOCKSTEP_SECRET_FILE", secret_file("one")}});
-  std::vector<Process> ranks;
-  for (const int rank : {0, 1}) ranks.push_back(probe(rank, 3, secret));
-  const pid_t two = ::fork();
-  if (two == 0) {  // a rank of another host, up to the end of the meeting
-    const Deadline deadline = Deadline::after(std::chrono::seconds(20));
-    const TcpStoreOptions options{.trust = {.secret = Secret::from_file(secret_file("one"))}};
-    const Endpoint endpoint = Endpoint::tcp("127.0.0.1", static_cast<std::uint16_t>(port()));
-    PrefixStore job(std::make_shared<TcpStore>(endpoint, deadline, options), "job");
-    const auto word = leave_word_at_death(job, 2);
-    Identity identity;
-    identity.rank = 2;
-    identity.size = 3;
-    identity.store = endpoint;
-    static_cast<void>(meet(job, identity, "elsewhere", deadline));
-    ::raise(SIGKILL);
+/// Rank 2 of 3, of another host, which comes to the meeting and then does something else than to join.
+class AfterTheMeeting : public Arrival {
+ protected:
+  std::vector<Ending> others_when(const std::function<void()>& act, const Variables& more) {
+    const Variables secret = with(more, {{"LOCKSTEP_SECRET_FILE", secret_file("one")}});
+    std::vector<Process> ranks;
+    for (const int rank : {0, 1}) ranks.push_back(probe(rank, 3, secret));
+    const pid_t two = ::fork();
+    if (two == 0) {
+      const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+      const TcpStoreOptions options{.trust = {.secret = Secret::from_file(secret_file("one"))}};
+      Identity identity;
+      identity.rank = 2;
+      identity.size = 3;
+      identity.store = Endpoint::tcp("127.0.0.1", static_cast<std::uint16_t>(port()));
+      PrefixStore job(std::make_shared<TcpStore>(identity.store, deadline, options), "job");
+      const auto word = leave_word_at_death(job, 2);
+      static_cast<void>(meet(job, identity, "elsewhere", deadline));
+      act();
+      ::raise(SIGKILL);
+    }
+    auto endings = finish(ranks);
+    ::kill(two, SIGKILL);
+    EXPECT_EQ(::waitpid(two, nullptr, 0), two);
+    return endings;
   }
-  EXPECT_THAT(finish(ranks),
+};
+
+TEST_F(AfterTheMeeting, ARankThatIsKilledIsNamedByAllAtOnce) {
+  EXPECT_THAT(others_when([] {}, patient),
               Each(failed_saying("peer_lost peer=2", "rank 2 ended before all ranks were connected")));
-  EXPECT_EQ(::waitpid(two, nullptr, 0), two);
+}
+
+TEST_F(AfterTheMeeting, ARankThatIsKilledLateIsNamedByAll) {
+  EXPECT_THAT(others_when([] { std::this_thread::sleep_for(std::chrono::seconds(3)); }, patient),
+              Each(failed_saying("peer_lost peer=2", "rank 2 ended before all ranks were connected")));
+}
+
+TEST_F(AfterTheMeeting, ARankThatDoesNothingIsNamedByAllAtTheDeadline) {
+  EXPECT_THAT(others_when([] { ::pause(); }, {{"LOCKSTEP_INIT_TIMEOUT", "2s"}}),
+              Each(failed_saying("timeout peer=2", "rank 2 did not connect to group \"world\"")));
+}
+
+TEST_F(AfterTheMeeting, ARankZeroThatStopsHoldsNobodyLongerThanTheDeadline) {
+  const Variables secret = {{"LOCKSTEP_SECRET_FILE", secret_file("one")}, {"LOCKSTEP_INIT_TIMEOUT", "2s"}};
+  Process zero = probe(0, 2, secret);
+  const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+  const TcpStoreOptions options{.trust = {.secret = Secret::from_file(secret_file("one"))}};
+  const Endpoint endpoint = Endpoint::tcp("127.0.0.1", static_cast<std::uint16_t>(port()));
+  auto watcher = std::make_unique<TcpStore>(endpoint, deadline, options);
+  static_cast<void>(watcher->get("job/rank/0", deadline));
+  zero.send(SIGSTOP);
+  Process one = probe(1, 2, secret);
+  EXPECT_THAT(one.finish(), failed_saying("timeout", "rank 0"));
+  zero.send(SIGKILL);
+  zero.send(SIGCONT);
+  EXPECT_EQ(zero.finish().exit_code, 128 + SIGKILL);
 }
 
 TEST_F(Arrival, ATakenPortIsNamed) {

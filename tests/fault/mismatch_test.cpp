@@ -93,13 +93,21 @@ INSTANTIATE_TEST_SUITE_P(Of, Mismatch, ::testing::ValuesIn(kinds),
 
 class MismatchOfMessages : public JobTest {};
 
-TEST_F(MismatchOfMessages, TwoThatBothReceiveFirstAreBothNamed) {
-  auto ranks = start_probes(2, {"0:recv,10,1", "1:recv,10,0"}, {{"LOCKSTEP_TIMEOUT", "2s"}});
+TEST_F(MismatchOfMessages, RanksThatAllReceiveFirstAreAllNamed) {
+  auto ranks = start_probes(3, {"0:recv,10,2", "1:recv,10,0", "2:recv,10,1"}, {{"LOCKSTEP_TIMEOUT", "2s"}});
   for (const Ending& ending : finish(ranks)) {
     EXPECT_EQ(ending.exit_code, 1);
-    EXPECT_THAT(ending.err,
-                AllOf(HasSubstr("code=timeout"), HasSubstr("ranks 0, 1 waited for each other, 2 s long"),
-                      HasSubstr("both receive first")));
+    EXPECT_THAT(ending.err, AllOf(HasSubstr("code=timeout peer=none"),
+                                  HasSubstr("ranks 0, 1, 2 waited for each other, 2 s long"),
+                                  HasSubstr("all receive first")));
+  }
+}
+
+TEST_F(MismatchOfMessages, WhoOnlyWaitsForOneOfThemIsNotNamedWithThem) {
+  auto ranks = start_probes(3, {"0:recv,10,1", "1:recv,10,2", "2:recv,10,1"}, {{"LOCKSTEP_TIMEOUT", "2s"}});
+  for (const Ending& ending : finish(ranks)) {
+    EXPECT_EQ(ending.exit_code, 1);
+    EXPECT_THAT(ending.err, AllOf(HasSubstr("code=timeout"), HasSubstr("ranks 1, 2 ")));
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "lockstep/backend/native/forked.h"
 #include "lockstep/backend/native/native_work.h"
@@ -312,25 +313,28 @@ FirstCause::Cause NativeBackend::loss(const PeerNews& news) const {
 }
 
 NativeBackend::Culprits NativeBackend::culprits(const std::vector<int>& missing) {
-  std::vector<int> found;
-  bool in_a_circle = false;
-  for (const int rank : missing) {
-    int last = rank;
-    for (int hops = 0; hops < ranks(); ++hops) {
-      const auto next = options_.transport->awaited_by(last);
-      if (!next) break;
-      if (*next == this->rank() || hops + 1 == ranks()) {
-        last = rank;  // they wait for each other
-        in_a_circle = true;
-        break;
-      }
-      last = *next;
+  std::set<int> guilty;
+  std::set<int> circle;
+  for (const int first : missing) {
+    // Those that wait for another are not to blame: follow them to one who does not, or back into the chain.
+    std::vector<int> chain = {first};
+    auto next = options_.transport->awaited_by(first);
+    while (next && *next != rank() && std::find(chain.begin(), chain.end(), *next) == chain.end()) {
+      chain.push_back(*next);
+      next = options_.transport->awaited_by(*next);
     }
-    if (std::find(found.begin(), found.end(), last) == found.end()) found.push_back(last);
+    if (!next) {
+      guilty.insert(chain.back());
+    } else if (*next == rank()) {
+      circle.insert(chain.begin(), chain.end());
+      circle.insert(rank());
+    } else {
+      guilty.insert(std::find(chain.begin(), chain.end(), *next), chain.end());
+    }
   }
-  // Those that wait for another of them are not to blame.
-  std::sort(found.begin(), found.end());
-  return {found, in_a_circle};
+  const bool is_circle = guilty.empty();
+  const auto& named = is_circle ? circle : guilty;
+  return {{named.begin(), named.end()}, is_circle};
 }
 
 void NativeBackend::look_at_clock(NativeTask& task) {
@@ -340,12 +344,11 @@ void NativeBackend::look_at_clock(NativeTask& task) {
   const auto waited = std::chrono::nanoseconds(now - task.waiting_since_ns);
   if (missing.empty()) return;
   if (waited >= options_.timeout) {
-    auto [guilty, in_a_circle] = culprits(missing);
-    if (in_a_circle && guilty.size() == 1) {
-      guilty.insert(std::upper_bound(guilty.begin(), guilty.end(), rank()), rank());
+    const auto [guilty, is_circle] = culprits(missing);
+    if (is_circle) {
       return fail({ErrorCode::timeout, -1, world_rank(rank()),
                    names(guilty) + " waited for each other, " + seconds(options_.timeout) +
-                       " long: their calls do not fit together (both receive first, or both send much)"});
+                       " long: their calls do not fit together (all receive first, or all send much)"});
     }
     const int one = guilty.size() == 1 ? world_rank(guilty.front()) : -1;
     return fail({ErrorCode::timeout, one, world_rank(rank()),

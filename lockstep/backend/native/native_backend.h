@@ -84,7 +84,7 @@ class NativeBackend final : public Backend,
   FirstCause::Cause loss(const PeerNews& news) const;
   struct Culprits {
     std::vector<int> ranks;
-    bool in_a_circle = false;  ///< this rank waits for one that waits for this rank
+    bool is_circle = false;  ///< each waits for the next, and this rank is one of them
   };
   Culprits culprits(const std::vector<int>& missing);
   std::string names(const std::vector<int>& ranks) const;

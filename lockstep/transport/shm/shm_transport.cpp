@@ -67,9 +67,10 @@ void Giver::throw_missing() const {
   for (std::size_t local = 1; local < served_.size(); ++local) {
     if (!served_[local]) list += (list.empty() ? "" : ", ") + std::to_string(meeting_.world_rank(local));
   }
-  throw Error(ErrorCode::timeout, (missing_ == 1 ? "rank " : "ranks ") + list +
-                                      " of this host did not come to share memory at " +
-                                      meeting_.endpoint.to_string() + " before the deadline");
+  throw Error(ErrorCode::timeout,
+              (missing_ == 1 ? "rank " : "ranks ") + list + " of this host did not come to share memory at " +
+                  meeting_.endpoint.to_string() + " before the deadline",
+              missing_ == 1 ? std::optional(std::stoi(list)) : std::nullopt);
 }
 
 void Giver::turn() {
@@ -136,9 +137,11 @@ Socket connect_to_giver(const Meeting& meeting) {
       if (error.code() != ErrorCode::timeout) throw;
       meeting.check();
       if (!meeting.deadline.expired()) continue;
-      throw Error(ErrorCode::timeout, "rank " + std::to_string(meeting.world_rank(0)) +
-                                          ", which hands out this host's shared memory, was not at " +
-                                          meeting.endpoint.to_string() + " before the deadline");
+      throw Error(ErrorCode::timeout,
+                  "rank " + std::to_string(meeting.world_rank(0)) +
+                      ", which hands out this host's shared memory, was not at " +
+                      meeting.endpoint.to_string() + " before the deadline",
+                  meeting.world_rank(0));
     }
   }
 }

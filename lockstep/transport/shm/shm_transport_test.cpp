@@ -107,7 +107,7 @@ TEST(ShmTransport, AFirstRankAloneMeetsNobody) {
   EXPECT_TRUE(hand_over(new_meeting(1), std::span(&fd, 1), 1).empty());
 }
 
-TEST(ShmTransport, SaysHowManyNeverCame) {
+TEST(ShmTransport, SaysWhoNeverCame) {
   Meeting meeting = new_meeting(3);
   meeting.deadline = Deadline::after(std::chrono::milliseconds(50));
   const int fd = 0;
