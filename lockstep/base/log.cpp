@@ -49,6 +49,7 @@ void require_known_level() {
   if (level_named(level)) return;
   throw_invalid_argument("LOCKSTEP_LOG=\"" + level + "\" is none of off, error, warning, info, debug");
 }
+
 void set_rank(int rank) { this_rank = rank; }
 
 void debug(const std::string& message) { say(spdlog::level::debug, message); }

@@ -102,7 +102,7 @@ Attempt try_address(const SocketAddress& address, Deadline deadline) {
     if (deadline.expired()) {  // EAGAIN: a unix socket's backlog is full, so somebody is there
       return {.fd = {}, .reason = "its backlog stays full", .may_come = true, .late = true};
     }
-    std::this_thread::sleep_for(first_pause);
+    std::this_thread::sleep_for(first_pause);  // poll(2) does not tell when a backlog has room
   }
 }
 
@@ -148,6 +148,7 @@ Socket Socket::connect(const Endpoint& endpoint, Deadline deadline) {
       last.reason = "nobody was there before the deadline (last reason: " + last.reason + ")";
       throw_unconnected(endpoint, last, ErrorCode::timeout);
     }
+    // Nothing tells when somebody begins to listen there.
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, deadline.remaining()));
     pause = std::min<std::chrono::nanoseconds>(pause * 2, longest_pause);
   }

@@ -206,8 +206,7 @@ Group join_once(const Identity& identity, const InitOptions& options) {
   if (membership.joined) {
     throw_invalid_argument(
         "lockstep::init() was called in this process before, and its world is gone; a rank joins its job "
-        "once: keep "
-        "the Group that the first init() returned");
+        "once: keep the Group that the first init() returned");
   }
   Group world = join(identity, options);
   membership.joined = true;

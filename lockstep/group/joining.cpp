@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "lockstep/group/told_error.h"
+
 namespace lockstep {
 namespace {
 
@@ -15,34 +17,25 @@ constexpr std::chrono::nanoseconds longest_slice = std::chrono::seconds(1);
 
 std::string heard_key(int rank) { return "heard-of-trouble/" + std::to_string(rank); }
 
-/// What a rank in trouble tells the others.
+/// What a rank in trouble tells the others: its number, and its error.
 struct Trouble {
   int teller = -1;
-  int culprit = -1;  ///< the teller, or whom it waited for in vain
-  ErrorCode code = ErrorCode::peer_lost;
-  std::string words;
+  Error told;
 
-  static Trouble of(int teller, const Error& error) {
-    return {teller, error.peer().value_or(teller), error.code(), error.what()};
-  }
   static Trouble read(const std::string& text) {
-    Trouble found;
     std::istringstream in(text);
-    int code = 0;
-    in >> found.teller >> found.culprit >> code;
-    found.code = static_cast<ErrorCode>(code);
-    in.get();
-    found.words.assign(std::istreambuf_iterator<char>(in), {});
-    return found;
+    int teller = -1;
+    in >> teller;
+    return {teller, read_error(in)};
   }
-  std::string text() const {
-    return std::to_string(teller) + " " + std::to_string(culprit) + " " +
-           std::to_string(static_cast<int>(code)) + "\n" + words;
-  }
+  std::string text() const { return std::to_string(teller) + " " + to_text(told); }
+  /// The teller, or whom it waited for in vain.
+  int culprit() const { return told.peer().value_or(teller); }
   /// As another rank throws it.
   Error error() const {
-    if (culprit != teller) return {code, words, culprit};
-    return {ErrorCode::peer_lost, "rank " + std::to_string(teller) + " could not join: " + words, teller};
+    if (culprit() != teller) return told;
+    return {ErrorCode::peer_lost, "rank " + std::to_string(teller) + " could not join: " + told.what(),
+            teller};
   }
 };
 
@@ -83,10 +76,9 @@ std::shared_ptr<void> leave_word_at_death(Store& job, int rank) {
 
 Error first_trouble(Store& job, const Identity& identity, const Error& error) {
   try {
-    const auto first =
-        Trouble::read(job.compare_set(trouble_key, "", Trouble::of(identity.rank, error).text()));
+    const auto first = Trouble::read(job.compare_set(trouble_key, "", Trouble{identity.rank, error}.text()));
     job.set(heard_key(identity.rank), "1");
-    if (identity.hosts_store) await_hearing(job, identity.size, first.culprit);
+    if (identity.hosts_store) await_hearing(job, identity.size, first.culprit());
     return first.teller == identity.rank ? error : first.error();
   } catch (const Error&) {  // the store is gone, and with it whoever served it
     return error;
@@ -117,7 +109,7 @@ void WatchedStore::check() {
   unless_gone([&] {
     if (const auto text = job_->try_get(trouble_key)) {
       const auto found = Trouble::read(*text);
-      if (is_ours(found.culprit) || is_ours(found.teller)) throw found.error();
+      if (is_ours(found.culprit()) || is_ours(found.teller)) throw found.error();
     }
     const auto dead = ended_ranks(*job_);
     const auto one = std::find_if(dead.begin(), dead.end(), is_ours);
@@ -144,12 +136,7 @@ void WatchedStore::unless_gone(const std::function<void()>& call) const {
     call();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::peer_lost || error.peer()) throw;  // the store's own names nobody
-    const bool launched = store_host_ < 0;
-    throw Error(ErrorCode::peer_lost,
-                std::string(launched ? "the launcher" : "rank " + std::to_string(store_host_)) +
-                    ", which holds the job's meeting place, ended before all ranks were connected; look at "
-                    "what it printed last",
-                launched ? std::nullopt : std::optional(store_host_));
+    throw store_gone(store_host_, "the job's meeting place", "all ranks were connected");
   }
 }
 

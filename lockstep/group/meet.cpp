@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/group/told_error.h"
 
 namespace lockstep {
 namespace {
@@ -17,10 +18,7 @@ constexpr std::size_t most_named = 16;
 std::string key_of(int rank) { return "rank/" + std::to_string(rank); }
 std::string heard_key(std::int64_t ticket) { return "heard/" + std::to_string(ticket); }
 
-std::string to_outcome(const Error& error) {
-  return "failed\n" + std::to_string(static_cast<int>(error.code())) + " " +
-         std::to_string(error.peer().value_or(-1)) + "\n" + error.what();
-}
+std::string to_outcome(const Error& error) { return "failed\n" + to_text(error); }
 
 std::string to_outcome(const std::vector<std::string>& hints) {
   std::string text = "met\n";
@@ -32,14 +30,7 @@ std::vector<std::string> from_outcome(const std::string& outcome, int size) {
   std::istringstream lines(outcome);
   std::string kind;
   std::getline(lines, kind);
-  if (kind == "failed") {
-    int code = 0;
-    int peer = -1;
-    lines >> code >> peer;
-    lines.get();
-    const std::string text{std::istreambuf_iterator<char>(lines), {}};
-    throw Error(static_cast<ErrorCode>(code), text, peer < 0 ? std::nullopt : std::optional(peer));
-  }
+  if (kind == "failed") throw read_error(lines);
   std::vector<std::string> hints;
   for (std::string hint; std::getline(lines, hint);) hints.push_back(hint);
   if (kind != "met" || hints.size() != static_cast<std::size_t>(size)) {
@@ -157,12 +148,8 @@ std::vector<std::string> meet(Store& store, const Identity& identity, const std:
   }
 } catch (const Error& error) {
   if (error.code() != ErrorCode::peer_lost) throw;
-  const bool launched = identity.launcher == "lockstep run";
-  throw Error(ErrorCode::peer_lost,
-              std::string(launched ? "the launcher" : "rank 0") + ", which holds the meeting place " +
-                  identity.store.to_string() + ", ended before all ranks had arrived; look at what it " +
-                  "printed last",
-              launched ? std::nullopt : std::optional(0));
+  const int store_host = identity.launcher == "lockstep run" ? -1 : 0;
+  throw store_gone(store_host, "the meeting place " + identity.store.to_string(), "all ranks had arrived");
 }
 
 }  // namespace lockstep

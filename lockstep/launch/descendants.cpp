@@ -75,6 +75,7 @@ int kill_descendants(Deadline deadline) {
     while (::waitpid(-1, nullptr, WNOHANG) > 0) {
     }
     if (deadline.expired()) break;
+    // Grandchildren become our children when their parents are gone: no signal and no descriptor tells when.
     if (has_children()) std::this_thread::sleep_for(between_looks);
   }
   return static_cast<int>(killed.size());

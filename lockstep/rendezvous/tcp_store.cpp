@@ -154,6 +154,7 @@ Socket TcpStore::connect(bool wait_for_server, Deadline deadline) const {
       if (error.code() != ErrorCode::peer_lost) throw;
       if (deadline.expired()) throw Error(ErrorCode::timeout, error.what());
     }
+    // It has no room just now, and will not say when it has.
     std::this_thread::sleep_for(
         std::min<std::chrono::nanoseconds>(pause_between_proofs, deadline.remaining()));
   }

@@ -108,12 +108,12 @@ void write_file(const std::filesystem::path& path, const torch::nn::Module& modu
 /// A file whose every byte has been checked.
 class CheckedFile {
  public:
-  explicit CheckedFile(const std::filesystem::path& path) : file_(path, "checkpoint"), name_(path.string()) {
+  explicit CheckedFile(const std::filesystem::path& path) : file_(path, "checkpoint") {
     std::vector<std::byte> start(std::min<std::uint64_t>(file_.size(), checkpoint_fixed_bytes));
     file_.read(0, start);
-    std::vector<std::byte> bytes(header_bytes(start, file_.size(), name_));
+    std::vector<std::byte> bytes(header_bytes(start, file_.size(), name()));
     file_.read(0, bytes);
-    header_ = decode(bytes, file_.size(), name_);
+    header_ = decode(bytes, file_.size(), name());
     std::uint64_t end = bytes.size();
     for (const auto& entry : header_.entries) {
       check(entry, end);
@@ -122,7 +122,7 @@ class CheckedFile {
   }
 
   const CheckpointHeader& header() const { return header_; }
-  const std::string& name() const { return name_; }
+  const std::string& name() const { return file_.name(); }
   void read(const CheckpointEntry& entry, std::span<std::byte> bytes) const {
     file_.read(entry.offset, bytes);
   }
@@ -132,7 +132,7 @@ class CheckedFile {
     std::vector<std::byte> block(entry.offset - after);
     file_.read(after, block);
     if (std::ranges::any_of(block, [](std::byte b) { return b != std::byte{0}; })) {
-      throw_corrupt_checkpoint(name_, after, "zeros up to " + entry.label(), "other bytes");
+      throw_corrupt_checkpoint(name(), after, "zeros up to " + entry.label(), "other bytes");
     }
     Sha256Sum sum;
     for (std::uint64_t at = 0; at < entry.bytes; at += block.size()) {
@@ -141,12 +141,11 @@ class CheckedFile {
       sum.update(block);
     }
     if (sum.digest() != entry.checksum) {
-      throw_corrupt_checkpoint(name_, entry.offset, entry.label() + " with its checksum", "other content");
+      throw_corrupt_checkpoint(name(), entry.offset, entry.label() + " with its checksum", "other content");
     }
   }
 
   InputFile file_;
-  std::string name_;
   CheckpointHeader header_;
 };
 

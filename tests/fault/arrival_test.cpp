@@ -177,6 +177,7 @@ TEST_F(AfterTheMeeting, ARankThatIsKilledIsNamedByAllAtOnce) {
               Each(failed_saying("peer_lost peer=2", "rank 2 ended before all ranks were connected")));
 }
 
+// By then the others look for trouble at their longest intervals.
 TEST_F(AfterTheMeeting, ARankThatIsKilledLateIsNamedByAll) {
   EXPECT_THAT(others_when([] { std::this_thread::sleep_for(std::chrono::seconds(3)); }, patient),
               Each(failed_saying("peer_lost peer=2", "rank 2 ended before all ranks were connected")));
