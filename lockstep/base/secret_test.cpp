@@ -8,29 +8,20 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <string>
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/waits_test.h"
 
 namespace lockstep {
 namespace {
 
+using test::error_of;
+using test::soon;
 using testing::HasSubstr;
 
-Deadline soon() { return Deadline::after(std::chrono::seconds(20)); }
-
 Secret secret_of(const std::string& text) { return Secret::from_bytes(std::as_bytes(std::span(text))); }
-
-Error error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error;
-  }
-  return {ErrorCode::system, "no error"};
-}
 
 class SecretFile : public testing::Test {
  public:

@@ -14,15 +14,17 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/waits_test.h"
 
 namespace lockstep {
 namespace {
 
 using std::chrono::milliseconds;
+using test::error_of;
+using test::soon;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-Deadline soon() { return Deadline::after(std::chrono::seconds(20)); }
 Deadline now() { return Deadline::after(milliseconds(20)); }
 
 Endpoint fresh_name() {
@@ -37,16 +39,6 @@ std::string receive_text(Socket& socket, std::size_t bytes, Deadline deadline = 
   std::string text(bytes, '\0');
   socket.receive_all(std::as_writable_bytes(std::span(text)), deadline);
   return text;
-}
-
-template <typename Action>
-Error error_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error;
-  }
-  return {ErrorCode::invalid_argument, "no error"};
 }
 
 TEST(Endpoint, ReadsBackWhatItPrints) {

@@ -10,11 +10,12 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/socket.h"
+#include "lockstep/base/waits_test.h"
 
 namespace lockstep {
 namespace {
 
-Deadline soon() { return Deadline::after(std::chrono::seconds(20)); }
+using test::soon;
 Deadline now() { return Deadline::after(std::chrono::milliseconds(20)); }
 
 template <typename Action>

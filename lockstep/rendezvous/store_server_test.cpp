@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include <array>
-#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/waits_test.h"
 #include "lockstep/rendezvous/store_wire.h"
 #include "lockstep/rendezvous/tcp_store.h"
 
@@ -21,9 +21,9 @@ namespace {
 
 using store_wire::Operation;
 using store_wire::Status;
+using test::eventually;
+using test::soon;
 using testing::HasSubstr;
-
-Deadline soon() { return Deadline::after(std::chrono::seconds(20)); }
 
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
@@ -36,14 +36,6 @@ std::string header(int version, int kind, std::uint32_t body_bytes) {
   std::string text = {static_cast<char>(version), static_cast<char>(kind), 0, 0};
   for (int i = 0; i < 4; ++i) text.push_back(static_cast<char>(body_bytes >> (8 * i)));
   return text;
-}
-
-bool eventually(const std::function<bool()>& condition) {
-  for (const Deadline limit = soon(); !condition();) {
-    if (limit.expired()) return false;
-    std::this_thread::yield();
-  }
-  return true;
 }
 
 void expect_dropped(Socket& socket) {

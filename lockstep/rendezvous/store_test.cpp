@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/waits_test.h"
 #include "lockstep/rendezvous/memory_store.h"
 #include "lockstep/rendezvous/prefix_store.h"
 #include "lockstep/rendezvous/store_server.h"
@@ -21,20 +22,12 @@
 namespace lockstep {
 namespace {
 
+using test::error_of;
+using test::soon;
 using testing::HasSubstr;
 using testing::Not;
 
-Deadline soon() { return Deadline::after(std::chrono::seconds(20)); }
 Deadline now() { return Deadline::after(std::chrono::milliseconds(50)); }
-
-Error error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error;
-  }
-  return {ErrorCode::system, "no error"};
-}
 
 // A place to meet; each rank comes with a store of its own.
 struct Place {

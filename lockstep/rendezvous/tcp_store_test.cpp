@@ -14,25 +14,18 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/waits_test.h"
 #include "lockstep/rendezvous/store_server.h"
 #include "lockstep/rendezvous/store_wire.h"
 
 namespace lockstep {
 namespace {
 
+using test::error_of;
+using test::soon;
 using testing::HasSubstr;
 
-Deadline soon() { return Deadline::after(std::chrono::seconds(20)); }
 Deadline now() { return Deadline::after(std::chrono::milliseconds(50)); }
-
-Error error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error;
-  }
-  return {ErrorCode::system, "no error"};
-}
 
 const Endpoint any_port = Endpoint::tcp("127.0.0.1", 0);
 

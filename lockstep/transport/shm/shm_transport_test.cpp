@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,22 +12,14 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/waits_test.h"
 
 namespace lockstep {
 namespace {
 
+using test::eventually;
+using test::soon;
 using testing::HasSubstr;
-
-Deadline soon() { return Deadline::after(std::chrono::seconds(20)); }
-
-template <class Condition>
-bool eventually(Condition condition) {
-  for (const Deadline deadline = soon(); !deadline.expired();) {
-    if (condition()) return true;
-    ::poll(nullptr, 0, 1);
-  }
-  return false;
-}
 
 // For the first rank; its endpoint is one that no other test uses.
 Meeting new_meeting(int local_ranks) {

@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 
 #include <algorithm>
 #include <cstring>
@@ -14,21 +13,15 @@
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/waits_test.h"
 #include "lockstep/transport/tcp/tcp_transport.h"
 
 namespace lockstep::tcp {
 
-inline Deadline soon() { return Deadline::after(std::chrono::seconds(20)); }
-
-/// Tries until it is so; false after a time that no test needs.
-template <class Condition>
-bool eventually(Condition condition) {
-  for (const Deadline deadline = soon(); !deadline.expired();) {
-    if (condition()) return true;
-    ::poll(nullptr, 0, 1);
-  }
-  return false;
-}
+using test::error_of;
+using test::eventually;
+using test::soon;
+using test::thrown_by;
 
 inline std::vector<std::byte> noise(std::size_t bytes, unsigned seed) {
   std::vector<std::byte> made(bytes);
@@ -38,16 +31,6 @@ inline std::vector<std::byte> noise(std::size_t bytes, unsigned seed) {
     std::memcpy(made.data() + at, &word, std::min(sizeof(word), bytes - at));
   }
   return made;
-}
-
-template <class Action>
-Error error_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error;
-  }
-  return {ErrorCode::invalid_argument, "no error"};
 }
 
 /// World rank = group rank + 10, so that nobody mixes them up.
