@@ -3,8 +3,10 @@
 // bandwidth.
 #include <benchmark/benchmark.h>
 
+#include <array>
 #include <cstddef>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "lockstep/kernel/reduce.h"
@@ -13,8 +15,10 @@ namespace {
 
 using lockstep::Dtype;
 using lockstep::ReduceOp;
+using lockstep::Scale;
 
-void in_place(benchmark::State& state, Dtype dtype, ReduceOp op, double scale) {
+// `contribution` scales the first source alone, as in a ring, where the others are sums already.
+void in_place(benchmark::State& state, Dtype dtype, ReduceOp op, double scale, double contribution = 1.0) {
   const auto ranks = static_cast<std::size_t>(state.range(0));
   const auto elements = static_cast<std::size_t>(state.range(1)) / sizeof(float);  // the same for every dtype
   const std::size_t bytes = elements * lockstep::size_of(dtype);
@@ -25,8 +29,10 @@ void in_place(benchmark::State& state, Dtype dtype, ReduceOp op, double scale) {
     sources.push_back(buffer.data());
     destinations.push_back(buffer.data());
   }
+  std::array<bool, 8> is_contribution{true};
+  const Scale factors{scale, contribution, std::span(is_contribution).first(ranks)};
   while (state.KeepRunning()) {
-    lockstep::reduce(dtype, op, elements, sources, destinations, scale);
+    lockstep::reduce(dtype, op, elements, sources, destinations, factors);
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(2 * ranks * bytes));
@@ -58,7 +64,13 @@ BENCHMARK_CAPTURE(in_place, f32_average, Dtype::f32, ReduceOp::average, 0.5)->Ap
 BENCHMARK_CAPTURE(in_place, f32_max, Dtype::f32, ReduceOp::max, 1.0)->Apply(sizes);
 BENCHMARK_CAPTURE(in_place, bf16_sum, Dtype::bf16, ReduceOp::sum, 1.0)->Apply(sizes);
 BENCHMARK_CAPTURE(in_place, f16_sum, Dtype::f16, ReduceOp::sum, 1.0)->Apply(sizes);
+BENCHMARK_CAPTURE(in_place, f32_sum_with_contribution, Dtype::f32, ReduceOp::sum, 1.0, 0.5)->Apply(sizes);
+BENCHMARK_CAPTURE(in_place, bf16_sum_with_contribution, Dtype::bf16, ReduceOp::sum, 1.0, 0.5)->Apply(sizes);
+BENCHMARK_CAPTURE(in_place, complex64_sum, Dtype::complex64, ReduceOp::sum, 1.0)->Apply(sizes);
 BENCHMARK_CAPTURE(in_place, i64_product, Dtype::i64, ReduceOp::product, 1.0)->Apply(sizes);
+BENCHMARK_CAPTURE(in_place, i32_bor, Dtype::i32, ReduceOp::bor, 1.0)->Apply(sizes);
+BENCHMARK_CAPTURE(in_place, i8_sum, Dtype::i8, ReduceOp::sum, 1.0)->Apply(sizes);
+BENCHMARK_CAPTURE(in_place, u8_product, Dtype::u8, ReduceOp::product, 1.0)->Apply(sizes);
 BENCHMARK(copy)->Arg(4 << 10)->Arg(64 << 10)->Arg(1 << 20)->Arg(4 << 20)->Arg(16 << 20);
 
 }  // namespace

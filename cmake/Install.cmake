@@ -12,7 +12,7 @@ if(TARGET lockstep)
   install(TARGETS lockstep)
 endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h"
-        PATTERN "*_test.h" EXCLUDE)
+        PATTERN "*_test.h" EXCLUDE PATTERN "*_inl.h" EXCLUDE)
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/LockstepConfig.cmake.in ${PROJECT_BINARY_DIR}/LockstepConfig.cmake
                               INSTALL_DESTINATION ${package_folder})

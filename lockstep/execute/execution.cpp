@@ -95,7 +95,7 @@ void Execution::compute(const Step& step) {
   for (const Place& place : sources) sources_.push_back(address(place));
   for (const Place& place : destinations) destinations_.push_back(address(place));
   reduce(bindings_.dtype, bindings_.reduce_op, step.elements, sources_, destinations_,
-         step.last_reduction ? bindings_.scale : 1.0);
+         {.result = step.last_reduction ? bindings_.scale : 1.0});
 }
 
 std::byte* Execution::address(const Place& place) const {

@@ -36,12 +36,13 @@ Work all_reduce_bytes(const Group& group, std::span<std::byte> buffer, Dtype dty
   }
   require_memory(buffer.data(), buffer.size(), "all_reduce");
   if (buffer.size() % element_bytes != 0 ||
-      reinterpret_cast<std::uintptr_t>(buffer.data()) % element_bytes != 0) {
+      reinterpret_cast<std::uintptr_t>(buffer.data()) % alignment_of(dtype) != 0) {
     throw_invalid_argument("all_reduce: a buffer of " + std::to_string(buffer.size()) +
                            " bytes at this address is not "
                            "an array of " +
-                           std::string(to_string(dtype)) + "; size and address must be multiples of " +
-                           std::to_string(element_bytes));
+                           std::string(to_string(dtype)) + "; its size must be a multiple of " +
+                           std::to_string(element_bytes) + ", its address of " +
+                           std::to_string(alignment_of(dtype)));
   }
   if (group.size() == 1) return {};
   return submit(group, {.signature = {.elements = buffer.size() / element_bytes,

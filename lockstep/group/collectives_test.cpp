@@ -4,11 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <complex>
 #include <functional>
 #include <latch>
 #include <numeric>
 #include <thread>
+#include <tuple>
 
 #include "lockstep/base/error.h"
 #include "lockstep/execute/execution.h"
@@ -147,6 +150,37 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Collectives,
                                   (std::get<1>(instance.param) == Where::arena ? "InArenas"
                                                                                : "InPrivateMemory");
                          });
+
+TEST(AllReduce, AddsElementsOfEveryType) {
+  on_ranks(3, [](Group& group) {
+    const auto expect_three = [&](auto one) {
+      std::vector<decltype(one)> buffer(1001, one);
+      all_reduce(group, buffer).wait();
+      const auto three = static_cast<decltype(one)>(3);
+      EXPECT_EQ(buffer, std::vector<decltype(one)>(1001, three)) << to_string(dtype_of<decltype(one)>);
+    };
+    std::apply(
+        [&](auto... ones) { (expect_three(ones), ...); },
+        std::tuple<std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t, std::int8_t, std::int16_t,
+                   std::int32_t, std::int64_t, float, double, std::complex<float>, std::complex<double>>(
+            1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1));
+    std::array<bool, 3> ranks = {};
+    ranks[static_cast<std::size_t>(group.rank())] = true;
+    all_reduce(group, ranks).wait();
+    EXPECT_EQ(ranks, (std::array{true, true, true}));
+  });
+}
+
+TEST(AllReduce, TakesComplexNumbersThatAreAlignedAsTheirParts) {
+  on_ranks(2, [](Group& group) {
+    std::vector<double> memory(203, 1.0);
+    for (const std::size_t first : {0U, 1U}) {  // one of these is no multiple of 16 bytes
+      const std::span numbers(reinterpret_cast<std::complex<double>*>(&memory[first]), 101);
+      all_reduce(group, numbers, ReduceOp::average).wait();
+      EXPECT_EQ(memory, std::vector<double>(203, 1.0));
+    }
+  });
+}
 
 TEST(AllReduce, MixesArenaAndPrivateBuffers) {
   on_ranks(3, [](Group& group) {
@@ -449,7 +483,7 @@ TEST(BadArguments, AreClearAndStartNothing) {
                                    ReduceOp::sum)
                       .wait();
                 }),
-                HasSubstr("must be multiples of 4"));
+                HasSubstr("its size must be a multiple of 4, its address of 4"));
     EXPECT_THAT(refused([&] { group.subgroup(std::vector<int>{1 - group.rank()}); }),
                 HasSubstr("is not among them"));
     EXPECT_THAT(refused([&] {

@@ -1,31 +1,45 @@
 // Highway compiles this file once for each kind of vector unit and picks the best one at run time. To give
 // the same bits everywhere, every target does the same elementary operations on the same elements in the same
-// order: no horizontal sums, no fused multiply-add, own conversions of halves, and a tail of one-lane
-// vectors.
+// order: no horizontal sums, no fused multiply-add (nor one of the compiler's making: lockstep/CMakeLists.txt
+// compiles this file with -ffp-contract=off), own conversions of halves, and a tail of one-lane vectors.
 #include "lockstep/kernel/reduce.h"
 
-#include <array>
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <type_traits>
 
 #include "lockstep/base/error.h"
+#include "lockstep/kernel/form.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lockstep/kernel/reduce.cpp"
 #include "hwy/foreach_target.h"  // includes this file again, once for each target
 #include "hwy/highway.h"
+#include "lockstep/kernel/codecs_inl.h"
 
 #ifndef LOCKSTEP_KERNEL_REDUCE_CALL
 #define LOCKSTEP_KERNEL_REDUCE_CALL
 namespace lockstep {
 namespace {
+
+/// `dtype` and `op` are ones that have a kernel: see form.h.
 struct ReduceCall {
+  Dtype dtype;
+  ReduceOp op;
   std::size_t elements;
   std::span<const std::byte* const> sources;
   std::span<std::byte* const> destinations;
-  double scale;
+  double scale;                 // of the result
+  double contribution;          // a factor, too
+  const bool* is_contribution;  // by source; null: all are
+
+  /// `source` is one of `sources`.
+  bool has_contribution(const std::byte* const& source) const {
+    return is_contribution == nullptr || is_contribution[&source - sources.data()];
+  }
 };
+
 }  // namespace
 }  // namespace lockstep
 #endif
@@ -34,113 +48,6 @@ HWY_BEFORE_NAMESPACE();
 namespace lockstep::HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
-
-// A codec says how an element lies in memory and in which lanes it is computed.
-
-template <class T>
-struct Plain {
-  using Lane = T;
-  static constexpr std::size_t bytes = sizeof(T);
-
-  template <class D>
-  static HWY_INLINE hn::Vec<D> load(D d, const std::byte* from) {
-    return hn::LoadU(d, reinterpret_cast<const T*>(from));
-  }
-  template <class D>
-  static HWY_INLINE void store(D d, hn::Vec<D> value, std::byte* to) {
-    hn::StoreU(value, d, reinterpret_cast<T*>(to));
-  }
-};
-
-// The two conversions that a half has to define are between lanes of u32: its bits, and those of an f32.
-template <class Format>
-struct Half {
-  using Lane = float;
-  static constexpr std::size_t bytes = 2;
-
-  template <class D>
-  static HWY_INLINE hn::Vec<D> load(D d, const std::byte* from) {
-    const hn::Rebind<std::uint16_t, D> d16;
-    return Format::widen(d, hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(from)));
-  }
-  template <class D>
-  static HWY_INLINE void store(D d, hn::Vec<D> value, std::byte* to) {
-    const hn::Rebind<std::uint16_t, D> d16;
-    hn::StoreU(Format::narrow(d, value), d16, reinterpret_cast<std::uint16_t*>(to));
-  }
-};
-
-// to_float and to_bfloat16 of base/half.h, on vectors.
-struct BFloat16 {
-  template <class D, class V16>
-  static HWY_INLINE hn::Vec<D> widen(D d, V16 value) {
-    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(hn::RebindToUnsigned<D>{}, value)));
-  }
-  template <class D>
-  static HWY_INLINE auto narrow(D, hn::Vec<D> value) {
-    const hn::RebindToUnsigned<D> du;
-    const auto bits = hn::BitCast(du, value);
-    const auto upper = hn::ShiftRight<16>(bits);
-    const auto half = hn::Add(hn::Set(du, 0x7fff), hn::And(upper, hn::Set(du, 1)));
-    const auto rounded = hn::ShiftRight<16>(hn::Add(bits, half));
-    const auto quiet = hn::Or(upper, hn::Set(du, 0x40));
-    const auto result = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(value)), quiet, rounded);
-    return hn::TruncateTo(hn::Rebind<std::uint16_t, D>{}, result);
-  }
-};
-
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
-// The processor's own conversions: nearest even, subnormals and NaN as in base/half.h.
-struct Float16 {
-  template <class D, class V16>
-  static HWY_INLINE hn::Vec<D> widen(D d, V16 value) {
-    return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>{}, value));
-  }
-  template <class D>
-  static HWY_INLINE auto narrow(D, hn::Vec<D> value) {
-    return hn::BitCast(hn::Rebind<std::uint16_t, D>{}, hn::DemoteTo(hn::Rebind<hwy::float16_t, D>{}, value));
-  }
-};
-#else
-// to_float and to_float16 of base/half.h, on vectors. Highway's own ones round otherwise.
-struct Float16 {
-  template <class D, class V16>
-  static HWY_INLINE hn::Vec<D> widen(D d, V16 value) {
-    const hn::RebindToUnsigned<D> du;
-    const auto bits = hn::PromoteTo(du, value);
-    const auto magnitude = hn::And(bits, hn::Set(du, 0x7fff));
-    const auto sign = hn::ShiftLeft<16>(hn::Xor(bits, magnitude));
-    const auto shifted = hn::ShiftLeft<13>(magnitude);
-    const auto integer = hn::ConvertTo(d, hn::BitCast(hn::RebindToSigned<D>{}, magnitude));
-    const auto subnormal = hn::BitCast(du, hn::Mul(integer, hn::Set(d, 0x1p-24F)));
-    const auto normal = hn::Add(shifted, hn::Set(du, 112U << 23));
-    const auto special = hn::Or(shifted, hn::Set(du, 0x7f800000U));
-    const auto finite = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x400)), subnormal, normal);
-    return hn::BitCast(d,
-                       hn::Or(sign, hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x7c00)), finite, special)));
-  }
-  template <class D>
-  static HWY_INLINE auto narrow(D d, hn::Vec<D> value) {
-    const hn::RebindToUnsigned<D> du;
-    const auto bits = hn::BitCast(du, value);
-    const auto magnitude = hn::And(bits, hn::Set(du, 0x7fffffffU));
-    const auto sign = hn::ShiftRight<16>(hn::Xor(bits, magnitude));
-    const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1));
-    const auto rebased = hn::Sub(magnitude, hn::Set(du, 0x38000000U - 0xfffU));
-    const auto normal = hn::ShiftRight<13>(hn::Add(rebased, odd));
-    const auto aligned = hn::BitCast(du, hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5F)));
-    const auto subnormal = hn::Sub(aligned, hn::Set(du, 0x3f000000U));
-    const auto payload = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 0x1ff));
-    const auto nan = hn::Or(payload, hn::Set(du, 0x7e00));
-    const auto infinite_or_nan =
-        hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(value)), nan, hn::Set(du, 0x7c00));
-    const auto finite = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x38800000U)), subnormal, normal);
-    const auto fits = hn::Lt(magnitude, hn::Set(du, 0x47800000U));
-    const auto result = hn::Or(sign, hn::IfThenElse(fits, finite, infinite_or_nan));
-    return hn::TruncateTo(hn::Rebind<std::uint16_t, D>{}, result);
-  }
-};
-#endif
 
 struct Sum {
   template <class V>
@@ -180,34 +87,69 @@ struct Max {
   }
 };
 
+struct BitAnd {
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::And(a, b);
+  }
+};
+
+struct BitOr {
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::Or(a, b);
+  }
+};
+
+struct BitXor {
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::Xor(a, b);
+  }
+};
+
+enum class Contributions { as_they_are, scaled };
+
+template <class Codec, Contributions contributions, class D>
+HWY_INLINE hn::Vec<D> loaded(D d, const ReduceCall& call, const std::byte* const& source,
+                             std::size_t offset) {
+  const auto value = Codec::load(d, source + offset);
+  if constexpr (contributions == Contributions::as_they_are) {
+    return value;
+  } else {
+    const double factor = call.has_contribution(source) ? call.contribution : 1.0;
+    return hn::Mul(value, hn::Set(d, static_cast<hn::TFromD<D>>(factor)));
+  }
+}
+
 /// Lanes(d) elements from element `first` on: those of all sources, combined and scaled.
-template <class Codec, class Op, class D>
+template <class Codec, class Op, Contributions contributions, class D>
 HWY_INLINE hn::Vec<D> combined(D d, const ReduceCall& call, std::size_t first) {
   using Lane = hn::TFromD<D>;
   const std::size_t offset = first * Codec::bytes;
-  auto result = Codec::load(d, call.sources[0] + offset);
-  for (const std::byte* source : call.sources.subspan(1)) {
-    result = Op::apply(result, Codec::load(d, source + offset));
-  }
+  auto result = loaded<Codec, contributions>(d, call, call.sources[0], offset);
+  // GCC 12 makes the same loop over indices or over pointers of our own 5% slower for halves.
+  for (const std::byte* const& source : call.sources.subspan(1))
+    result = Op::apply(result, loaded<Codec, contributions>(d, call, source, offset));
   if constexpr (hwy::IsFloat<Lane>()) result = hn::Mul(result, hn::Set(d, static_cast<Lane>(call.scale)));
   return result;
 }
 
 // Everything of a block is read before any of it is written: a destination may be a source.
-template <class Codec, class Op, class D>
+template <class Codec, class Op, Contributions contributions, class D>
 HWY_INLINE void reduce_vector(D d, const ReduceCall& call, std::size_t first) {
-  const auto result = combined<Codec, Op>(d, call, first);
+  const auto result = combined<Codec, Op, contributions>(d, call, first);
   for (std::byte* destination : call.destinations)
     Codec::store(d, result, destination + first * Codec::bytes);
 }
 
-template <class Codec, class Op, class D>
+template <class Codec, class Op, Contributions contributions, class D>
 HWY_INLINE void reduce_four_vectors(D d, const ReduceCall& call, std::size_t first) {
   const std::size_t lanes = hn::Lanes(d);
-  const auto result0 = combined<Codec, Op>(d, call, first);
-  const auto result1 = combined<Codec, Op>(d, call, first + lanes);
-  const auto result2 = combined<Codec, Op>(d, call, first + 2 * lanes);
-  const auto result3 = combined<Codec, Op>(d, call, first + 3 * lanes);
+  const auto result0 = combined<Codec, Op, contributions>(d, call, first);
+  const auto result1 = combined<Codec, Op, contributions>(d, call, first + lanes);
+  const auto result2 = combined<Codec, Op, contributions>(d, call, first + 2 * lanes);
+  const auto result3 = combined<Codec, Op, contributions>(d, call, first + 3 * lanes);
   for (std::byte* destination : call.destinations) {
     std::byte* to = destination + first * Codec::bytes;
     Codec::store(d, result0, to);
@@ -219,34 +161,82 @@ HWY_INLINE void reduce_four_vectors(D d, const ReduceCall& call, std::size_t fir
 
 // One loop serves any number of sources and destinations: versions with 2, 3 and 4 sources fixed at compile
 // time measured the same (benchmarks/reduce_bench.cpp) and tripled the code.
-template <class Codec, class Op>
+template <class Codec, class Op, Contributions contributions = Contributions::as_they_are>
 void reduce_by(const ReduceCall& callers) {
   const ReduceCall call = callers;  // our own: a store to a destination cannot change it
   const hn::ScalableTag<typename Codec::Lane> d;
+  const hn::CappedTag<typename Codec::Lane, 1> one;
   const std::size_t lanes = hn::Lanes(d);
   std::size_t i = 0;
-  for (; call.elements - i >= 4 * lanes; i += 4 * lanes) reduce_four_vectors<Codec, Op>(d, call, i);
-  for (; call.elements - i >= lanes; i += lanes) reduce_vector<Codec, Op>(d, call, i);
-  for (; i < call.elements; ++i) reduce_vector<Codec, Op>(hn::CappedTag<typename Codec::Lane, 1>{}, call, i);
+  // Four at a time are a tenth to a third faster, which the rare ones (maxima of scaled contributions) are
+  // not worth in code.
+  if constexpr (contributions == Contributions::as_they_are || std::is_same_v<Op, Sum>) {
+    for (; call.elements - i >= 4 * lanes; i += 4 * lanes)
+      reduce_four_vectors<Codec, Op, contributions>(d, call, i);
+  }
+  for (; call.elements - i >= lanes; i += lanes) reduce_vector<Codec, Op, contributions>(d, call, i);
+  for (; i < call.elements; ++i) reduce_vector<Codec, Op, contributions>(one, call, i);
 }
 
 using Kernel = void (*)(const ReduceCall&);
 
-// Sums and products of integers are those of unsigned ones: they wrap.
-template <class Codec, class Unsigned = Codec>
-constexpr std::array<Kernel, 4> kernels = {reduce_by<Unsigned, Sum>, reduce_by<Unsigned, Product>,
-                                           reduce_by<Codec, Min>, reduce_by<Codec, Max>};
+template <class Codec, Contributions contributions>
+Kernel float_kernel(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum: return reduce_by<Codec, Sum, contributions>;
+    case ReduceOp::product: return reduce_by<Codec, Product, contributions>;
+    case ReduceOp::min: return reduce_by<Codec, Min, contributions>;
+    default: return reduce_by<Codec, Max, contributions>;
+  }
+}
 
-void reduce_on_target(Dtype dtype, ReduceOp op, const ReduceCall& call) {
-  const std::size_t index = op == ReduceOp::average ? 0 : static_cast<std::size_t>(op);
-  switch (dtype) {
-    case Dtype::u8: return;
-    case Dtype::i32: return kernels<Plain<std::int32_t>, Plain<std::uint32_t>>[index](call);
-    case Dtype::i64: return kernels<Plain<std::int64_t>, Plain<std::uint64_t>>[index](call);
-    case Dtype::f16: return kernels<Half<Float16>>[index](call);
-    case Dtype::bf16: return kernels<Half<BFloat16>>[index](call);
-    case Dtype::f32: return kernels<Plain<float>>[index](call);
-    case Dtype::f64: return kernels<Plain<double>>[index](call);
+template <class Codec>
+Kernel float_kernel(const ReduceCall& call) {
+  return call.contribution == 1.0 ? float_kernel<Codec, Contributions::as_they_are>(call.op)
+                                  : float_kernel<Codec, Contributions::scaled>(call.op);
+}
+
+template <class T>
+Kernel signed_kernel(ReduceOp op) {
+  return op == ReduceOp::min ? reduce_by<Plain<T>, Min> : reduce_by<Plain<T>, Max>;
+}
+
+template <class T, class ForProducts = Plain<T>>
+Kernel unsigned_kernel(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum: return reduce_by<Plain<T>, Sum>;
+    case ReduceOp::product: return reduce_by<ForProducts, Product>;
+    case ReduceOp::min: return reduce_by<Plain<T>, Min>;
+    default: return reduce_by<Plain<T>, Max>;
+  }
+}
+
+Kernel byte_kernel(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::band: return reduce_by<Plain<std::uint8_t>, BitAnd>;
+    case ReduceOp::bor: return reduce_by<Plain<std::uint8_t>, BitOr>;
+    case ReduceOp::bxor: return reduce_by<Plain<std::uint8_t>, BitXor>;
+    default: return unsigned_kernel<std::uint8_t, WideBytes>(op);
+  }
+}
+
+void reduce_on_target(const ReduceCall& call) {
+  switch (call.dtype) {
+    case Dtype::u8: return byte_kernel(call.op)(call);
+    case Dtype::u16: return unsigned_kernel<std::uint16_t>(call.op)(call);
+    case Dtype::u32: return unsigned_kernel<std::uint32_t>(call.op)(call);
+    case Dtype::u64: return unsigned_kernel<std::uint64_t>(call.op)(call);
+    case Dtype::i8: return signed_kernel<std::int8_t>(call.op)(call);
+    case Dtype::i16: return signed_kernel<std::int16_t>(call.op)(call);
+    case Dtype::i32: return signed_kernel<std::int32_t>(call.op)(call);
+    case Dtype::i64: return signed_kernel<std::int64_t>(call.op)(call);
+    case Dtype::f16: return float_kernel<Half<Float16>>(call)(call);
+    case Dtype::bf16: return float_kernel<Half<BFloat16>>(call)(call);
+    case Dtype::f32: return float_kernel<Plain<float>>(call)(call);
+    case Dtype::f64: return float_kernel<Plain<double>>(call)(call);
+    case Dtype::boolean:
+    case Dtype::complex64:
+    case Dtype::complex128: return;  // no form has them
   }
 }
 
@@ -260,7 +250,14 @@ namespace {
 
 HWY_EXPORT(reduce_on_target);
 
-bool is_integer(Dtype dtype) { return dtype == Dtype::i32 || dtype == Dtype::i64; }
+/// A factor of all that a sum adds is one of the sum: one multiplication instead of many.
+void fold_contributions(ReduceCall& call) {
+  std::size_t contributions = 0;
+  for (const std::byte* const& source : call.sources) contributions += call.has_contribution(source) ? 1 : 0;
+  const bool of_the_sum = call.op == ReduceOp::sum && contributions == call.sources.size();
+  if (of_the_sum) call.scale *= call.contribution;
+  if (of_the_sum || contributions == 0) call.contribution = 1.0;
+}
 
 [[noreturn]] void refuse(Dtype dtype, ReduceOp op, const char* why) {
   throw_invalid_argument("reduce (" + std::string(to_string(op)) + ", " + std::string(to_string(dtype)) +
@@ -269,31 +266,38 @@ bool is_integer(Dtype dtype) { return dtype == Dtype::i32 || dtype == Dtype::i64
 
 }  // namespace
 
-bool supports(Dtype dtype, ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum:
-    case ReduceOp::product:
-    case ReduceOp::min:
-    case ReduceOp::max: return dtype != Dtype::u8 && size_of(dtype) != 0;
-    case ReduceOp::average: return dtype != Dtype::u8 && size_of(dtype) != 0 && !is_integer(dtype);
-  }
-  return false;  // a number that came from elsewhere and is no ReduceOp
-}
+bool supports(Dtype dtype, ReduceOp op) { return kernel::find_form(dtype, op).elements != 0; }
 
 void reduce(Dtype dtype, ReduceOp op, std::size_t elements, std::span<const std::byte* const> sources,
-            std::span<std::byte* const> destinations, double scale) {
-  if (!supports(dtype, op)) refuse(dtype, op, "this operation is not defined for this type");
+            std::span<std::byte* const> destinations, const Scale& scale) {
+  const kernel::Form form = kernel::find_form(dtype, op);
+  if (op == ReduceOp::custom) refuse(dtype, op, "an operation of the user's is the caller's to apply");
+  if (form.elements == 0) refuse(dtype, op, "this operation is not defined for this type");
   if (sources.empty() || destinations.empty()) refuse(dtype, op, "needs a source and a destination");
-  const bool scaled = scale != 1.0;
-  if (scaled && is_integer(dtype)) refuse(dtype, op, "integers cannot be scaled");
-  if (sources.size() == 1 && !scaled) {
-    for (std::byte* destination : destinations) {
-      if (destination != sources[0] && elements != 0)
-        std::memcpy(destination, sources[0], elements * size_of(dtype));
-    }
+  const auto& is_contribution = scale.is_contribution;
+  if (!is_contribution.empty() && is_contribution.size() != sources.size())
+    refuse(dtype, op, "scale.is_contribution needs a value for each source");
+  const bool is_scaled = scale.result != 1.0 || scale.contribution != 1.0;
+  if (is_scaled && !can_be_scaled(kernel::kind_of(dtype)))
+    refuse(dtype, op, "integers and bools cannot be scaled");
+
+  ReduceCall call{.dtype = form.dtype,
+                  .op = form.op,
+                  .elements = elements * form.elements,
+                  .sources = sources,
+                  .destinations = destinations,
+                  .scale = scale.result,
+                  .contribution = scale.contribution,
+                  .is_contribution = is_contribution.empty() ? nullptr : is_contribution.data()};
+  if (call.contribution != 1.0) fold_contributions(call);
+  if (sources.size() > 1 || call.scale != 1.0 || call.contribution != 1.0) {
+    HWY_DYNAMIC_DISPATCH(reduce_on_target)(call);
     return;
   }
-  HWY_DYNAMIC_DISPATCH(reduce_on_target)(dtype, op, {elements, sources, destinations, scale});
+  for (std::byte* destination : destinations) {
+    if (destination != sources[0] && elements != 0)
+      std::memcpy(destination, sources[0], elements * size_of(dtype));
+  }
 }
 
 }  // namespace lockstep

@@ -8,25 +8,28 @@ namespace lockstep {
 
 std::optional<Dtype> reducible_dtype(torch::ScalarType type) {
   switch (type) {
+    case torch::kUInt8: return Dtype::u8;
     case torch::kInt32: return Dtype::i32;
     case torch::kInt64: return Dtype::i64;
     case torch::kFloat16: return Dtype::f16;
     case torch::kBFloat16: return Dtype::bf16;
     case torch::kFloat32: return Dtype::f32;
     case torch::kFloat64: return Dtype::f64;
+    case torch::kInt8: return Dtype::i8;
+    case torch::kUInt16: return Dtype::u16;
+    case torch::kInt16: return Dtype::i16;
+    case torch::kUInt32: return Dtype::u32;
+    case torch::kUInt64: return Dtype::u64;
+    case torch::kBool: return Dtype::boolean;
+    case torch::kComplexFloat: return Dtype::complex64;
+    case torch::kComplexDouble: return Dtype::complex128;
     default: return std::nullopt;
   }
 }
 
 std::string type_name(torch::ScalarType type) {
-  if (const auto dtype = reducible_dtype(type)) return std::string(to_string(*dtype));
-  switch (type) {
-    case torch::kUInt8: return "u8";
-    case torch::kInt8: return "i8";
-    case torch::kInt16: return "i16";
-    case torch::kBool: return "bool";
-    default: return c10::toString(type);
-  }
+  const auto dtype = reducible_dtype(type);
+  return dtype ? std::string(to_string(*dtype)) : c10::toString(type);
 }
 
 std::string shape_text(torch::IntArrayRef shape) {

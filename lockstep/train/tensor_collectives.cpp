@@ -12,7 +12,8 @@ Work all_reduce(const Group& group, const torch::Tensor& tensor, ReduceOp op) {
   if (!dtype) {
     throw Error(ErrorCode::unsupported,
                 "all_reduce's tensor is " + describe(tensor) +
-                    "; f16, bf16, f32, f64, i32 and i64 can be reduced: convert it with .to()");
+                    "; only integers, bool, f16, bf16, f32, f64, complex64 and complex128 can be reduced: "
+                    "convert it with .to()");
   }
   return all_reduce_bytes(group, bytes, *dtype, op);
 }

@@ -9,10 +9,11 @@
 namespace lockstep {
 
 /// Reduces `tensor` element by element over all ranks of `group`, in place; every rank ends with the same
-/// bits. `tensor` is contiguous, in main memory, of type f16, bf16, f32, f64, i32 or i64. Autograd does not
-/// see it: a gradient does not flow through. The Work borrows the tensor's memory: keep the tensor until it
-/// is over. Throws Error at once: invalid_argument, unsupported (saying what the tensor is); the rest comes
-/// from wait().
+/// bits. `tensor` is contiguous, in main memory, and its elements are integers, bool, f16, bf16, f32, f64,
+/// complex64 or complex128 (which operation is for which: kernel/reduce.h). Autograd does not see it: a
+/// gradient does not flow through. The Work borrows the tensor's memory: keep the tensor until it is over.
+/// Throws Error at once: invalid_argument, unsupported (saying what the tensor is); the rest comes from
+/// wait().
 Work all_reduce(const Group& group, const torch::Tensor& tensor, ReduceOp op = ReduceOp::sum);
 
 /// Copies the root's `tensor`, contiguous, in main memory and of any type, into everybody's. Otherwise as

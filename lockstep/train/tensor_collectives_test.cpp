@@ -21,12 +21,26 @@ std::string refusal(const std::function<void()>& call) {
 
 TEST(TensorCollectives, ReduceEveryTypeThatHasASum) {
   test::on_ranks(3, [](const Group& group) {
-    for (const auto type : {torch::kInt32, torch::kInt64, torch::kFloat16, torch::kBFloat16, torch::kFloat32,
-                            torch::kFloat64}) {
+    for (const auto type :
+         {torch::kUInt8, torch::kInt8, torch::kInt16, torch::kInt32, torch::kInt64, torch::kFloat16,
+          torch::kBFloat16, torch::kFloat32, torch::kFloat64, torch::kComplexFloat, torch::kComplexDouble}) {
       const auto tensor = torch::full({2, 3}, group.rank() + 1, type);
       all_reduce(group, tensor).wait();
       EXPECT_TRUE(torch::equal(tensor, torch::full({2, 3}, 6, type))) << type;
     }
+  });
+}
+
+TEST(TensorCollectives, ReduceUnsignedIntegersAndBools) {
+  test::on_ranks(2, [](const Group& group) {
+    for (const auto type : {torch::kUInt16, torch::kUInt32, torch::kUInt64}) {  // libtorch cannot add these
+      const auto tensor = torch::full({3}, group.rank() + 1, torch::kInt64).to(type);
+      all_reduce(group, tensor).wait();
+      EXPECT_TRUE(tensor.to(torch::kInt64).eq(3).all().item<bool>()) << type;
+    }
+    const auto any = torch::full({3}, group.rank() == 1, torch::kBool);
+    all_reduce(group, any).wait();
+    EXPECT_TRUE(any.all().item<bool>());
   });
 }
 
@@ -76,8 +90,8 @@ TEST(TensorCollectives, SayWhatTheyCannotMove) {
                 all_reduce(alone, torch::ones({4, 4}).t()).wait();
               }),
               HasSubstr("f32 [4, 4] and not contiguous"));
-  EXPECT_THAT(refusal([&] { all_reduce(alone, torch::ones({2}, torch::kBool)).wait(); }),
-              HasSubstr("unsupported: all_reduce's tensor is bool [2]"));
+  EXPECT_THAT(refusal([&] { all_reduce(alone, torch::empty({2}, torch::kComplexHalf)).wait(); }),
+              HasSubstr("unsupported: all_reduce's tensor is ComplexHalf [2]"));
   EXPECT_THAT(refusal([&] { broadcast(alone, torch::ones({2}, torch::kMeta), 0).wait(); }),
               HasSubstr("on meta; this build of Lockstep was made without CUDA"));
   EXPECT_THAT(refusal([&] { broadcast(alone, torch::ones({2}).to_sparse(), 0).wait(); }),

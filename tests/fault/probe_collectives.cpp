@@ -116,9 +116,10 @@ void all_reduce(const Group& group, Dtype dtype, std::size_t elements, bool in_a
     case Dtype::i64: return all_reduce_as<std::int64_t>(group, elements, in_arena, op);
     case Dtype::bf16: return all_reduce_as<lockstep::bfloat16>(group, elements, in_arena, op);
     case Dtype::f16: return all_reduce_as<lockstep::float16>(group, elements, in_arena, op);
-    case Dtype::u8: break;
+    default: break;
   }
-  throw std::invalid_argument("all_reduce of bytes");
+  throw std::invalid_argument("all_reduce of " + std::string(to_string(dtype)) +
+                              " is not one of the probe's");
 }
 
 void broadcast(const Group& group, std::size_t bytes, int root, bool in_arena) {
