@@ -4,4 +4,5 @@
 #include <lockstep/base/error.h>
 #include <lockstep/group/collectives.h>
 #include <lockstep/group/group.h>
+#include <lockstep/group/grouped.h>
 #include <lockstep/group/init.h>

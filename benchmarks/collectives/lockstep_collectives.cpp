@@ -27,7 +27,7 @@ class OnBuffer : public bench::Contestant {
     if (what.op != "all_reduce") throw std::invalid_argument("unknown operation '" + what.op + "'");
     const auto bytes = memory_.first(what.elements * lockstep::size_of(dtype_of(what)));
     return [this, bytes, dtype = dtype_of(what)] {
-      lockstep::all_reduce_bytes(world_, bytes, dtype, lockstep::ReduceOp::sum).wait();
+      lockstep::all_reduce_bytes(world_, bytes, bytes, {.dtype = dtype}).wait();
     };
   }
 

@@ -89,10 +89,9 @@ void measure_call(std::vector<Part>& parts, Neighbours& neighbours) {
   parts.push_back(
       timed("is the buffer in the arena", [&] { keep(arena->offset_of(block.bytes()).has_value()); }));
 
-  PlanCache plans(0, 2, {.one_host = true, .slot_bytes = slot_bytes}, Tuning());
-  parts.push_back(timed("lookup: does it take the slots", [&] { keep(plans.is_one_shot(four_bytes)); }));
-  parts.push_back(timed("lookup: the plan, seen before",
-                        [&] { keep(plans.find(four_bytes, BufferClass::private_memory, 0).get()); }));
+  PlanCache plans(0, 2, {.one_host = true, .slot_bytes = slot_bytes}, Tuning::standard(), staging_bytes);
+  parts.push_back(
+      timed("lookup: the plan, seen before", [&] { keep(plans.find_one_shot(four_bytes, 4, {}).get()); }));
 
   std::uint64_t work = 0;
   parts.push_back(timed("signature: announce and arrive, with the doorbell", [&] {
@@ -110,8 +109,8 @@ void measure_call(std::vector<Part>& parts, Neighbours& neighbours) {
 }
 
 void measure_execution(std::vector<Part>& parts, Neighbours& neighbours) {
-  PlanCache plans(0, 2, {.one_host = true, .slot_bytes = slot_bytes}, Tuning());
-  const auto plan = plans.find(four_bytes, BufferClass::private_memory, 0);
+  PlanCache plans(0, 2, {.one_host = true, .slot_bytes = slot_bytes}, Tuning::standard(), staging_bytes);
+  const auto plan = plans.find_one_shot(four_bytes, 4, {});
   float value = 1;
   float other = 1;
   const std::array<const std::byte*, 2> sources{reinterpret_cast<std::byte*>(&value),
@@ -125,7 +124,8 @@ void measure_execution(std::vector<Part>& parts, Neighbours& neighbours) {
   const std::uint64_t work = 1000;
   neighbours.play_other(work);
   Execution execution;
-  execution.bindings() = {.outputs = {destinations[0], nullptr},
+  execution.bindings() = {.inputs = {sources[0], nullptr},
+                          .outputs = {destinations[0], nullptr},
                           .slots = {neighbours.mine().slot(work, 0, 4), neighbours.mine().slot(work, 1, 4)},
                           .element_bytes = 4,
                           .dtype = Dtype::f32};

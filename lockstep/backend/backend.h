@@ -4,19 +4,27 @@
 #include <memory>
 #include <span>
 
+#include "lockstep/base/custom_reduction.h"
 #include "lockstep/base/signature.h"
+#include "lockstep/execute/message.h"
+#include "lockstep/execute/plan.h"
 #include "lockstep/execute/work.h"
 #include "lockstep/memory/arena.h"
 
 namespace lockstep {
 
-/// A call that was checked: the buffers have the sizes that the signature says.
+/// A call that was checked: the buffers have the sizes that the signature and the counts say.
 struct Request {
-  Signature signature;               ///< without the buffer's place, which the backend finds out
-  const std::byte* input = nullptr;  ///< all_gather, send
-  std::byte* output = nullptr;       ///< all_reduce and broadcast: in place
-  std::size_t output_bytes = 0;
-  int peer = 0;  ///< send: the destination; receive: the source. signature.root is the sender in both
+  Signature signature;  ///< without the buffers' places, which the backend finds out
+  std::size_t element_bytes = 1;
+  /// In place both are the same buffer, or one a part of the other (see in_place_offset in call.h).
+  std::span<const std::byte> input = {};
+  std::span<std::byte> output = {};
+  BlockCounts counts = {};
+  std::shared_ptr<const CustomReduction> custom = nullptr;  ///< of ReduceOp::custom
+  int peer = 0;                  ///< send: the destination; receive: the source or any_source
+  int tag = 0;                   ///< of a message, or any_tag
+  Received* received = nullptr;  ///< receive: filled in if given
 };
 
 class Backend {

@@ -13,9 +13,15 @@ enum class Operation : std::uint8_t {
   broadcast = 2,
   all_gather = 3,
   send = 4,
-  receive = 5
+  receive = 5,
+  reduce = 6,
+  scatter = 7,
+  gather = 8,
+  reduce_scatter = 9,
+  all_to_all = 10,
 };
 
+/// As in messages and in the record; the v forms have "_v" added.
 constexpr std::string_view to_string(Operation operation) {
   switch (operation) {
     case Operation::barrier: return "barrier";
@@ -24,8 +30,24 @@ constexpr std::string_view to_string(Operation operation) {
     case Operation::all_gather: return "all_gather";
     case Operation::send: return "send";
     case Operation::receive: return "recv";
+    case Operation::reduce: return "reduce";
+    case Operation::scatter: return "scatter";
+    case Operation::gather: return "gather";
+    case Operation::reduce_scatter: return "reduce_scatter";
+    case Operation::all_to_all: return "all_to_all";
   }
   return "unknown operation";
+}
+
+/// Whether one rank is the source or the destination of all data.
+constexpr bool has_root(Operation operation) {
+  return operation == Operation::broadcast || operation == Operation::reduce ||
+         operation == Operation::scatter || operation == Operation::gather;
+}
+
+constexpr bool reduces(Operation operation) {
+  return operation == Operation::all_reduce || operation == Operation::reduce ||
+         operation == Operation::reduce_scatter;
 }
 
 }  // namespace lockstep

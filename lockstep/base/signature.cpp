@@ -1,20 +1,44 @@
 #include "lockstep/base/signature.h"
 
 namespace lockstep {
+namespace {
+
+std::string version(const Signature& signature) { return signature.detail != 0 ? "_v" : ""; }
+
+std::string scaled(const Signature& signature) {
+  return signature.prescale == 1.0F ? "" : ", prescaled by " + std::to_string(signature.prescale);
+}
+
+std::string tagged(std::int32_t tag) {
+  if (tag == 0) return "";
+  return tag < 0 ? ", any tag" : ", tag " + std::to_string(tag);
+}
+
+}  // namespace
 
 std::string to_string(const Signature& signature) {
   std::string name(to_string(signature.operation));
   const std::string count = std::to_string(signature.elements);
+  const std::string root = std::to_string(signature.root);
   switch (signature.operation) {
     case Operation::barrier: return name;
     case Operation::all_reduce:
-      return name + " (" + std::string(to_string(signature.reduce_op)) + " of " +
-             std::string(to_string(signature.dtype)) + " x " + count + ")";
+    case Operation::reduce:
+    case Operation::reduce_scatter:
+
+      return name + (signature.reduce_op == ReduceOp::custom ? "" : version(signature)) + " (" +
+             std::string(to_string(signature.reduce_op)) + " of " + std::string(to_string(signature.dtype)) +
+             " x " + count + scaled(signature) +
+             (signature.operation == Operation::reduce ? " to rank " + root : "") + ")";
     case Operation::broadcast:
-      return name + " (" + count + " bytes from rank " + std::to_string(signature.root) + ")";
+    case Operation::scatter:
+      return name + version(signature) + " (" + count + " bytes from rank " + root + ")";
+    case Operation::gather: return name + version(signature) + " (" + count + " bytes to rank " + root + ")";
     case Operation::all_gather:
+    case Operation::all_to_all: return name + version(signature) + " (" + count + " bytes)";
     case Operation::send:
-    case Operation::receive: return name + " (" + count + " bytes)";
+    case Operation::receive:
+      return name + " (" + count + " bytes" + tagged(static_cast<std::int32_t>(signature.detail)) + ")";
   }
   return name;
 }

@@ -13,18 +13,25 @@ namespace lockstep {
 
 /// Goes into shared memory and onto the wire as it is (little-endian machines only).
 struct Signature {
-  std::uint64_t elements = 0;      ///< per rank
-  std::uint64_t arena_offset = 0;  ///< of the buffer in its rank's arena, if in_arena
-  std::int32_t root = 0;           ///< broadcast's source, a message's sender
+  static constexpr std::uint8_t input_in_arena = 1, output_in_arena = 2, is_in_place = 4;
+
+  /// Of the buffer or of one rank's block, as in Call; the v forms: of all blocks. A message: bytes.
+  std::uint64_t elements = 0;
+  std::int32_t root = 0;  ///< of operations that have one; a message's sender
+  /// What else ranks have to agree in: the v forms a hash of their counts, never 0; a user's operation a hash
+  /// of its name and element size. A message: its tag.
+  std::uint32_t detail = 0;
+  float prescale = 1.0F;
   Operation operation = Operation::barrier;
   Dtype dtype = Dtype::u8;
   ReduceOp reduce_op = ReduceOp::sum;
-  std::uint8_t in_arena = 0;
+  std::uint8_t flags = 0;  ///< where the buffers lie
 
   /// Whether two ranks called the same thing; where their buffers lie may differ.
   bool matches(const Signature& other) const {
-    return elements == other.elements && root == other.root && operation == other.operation &&
-           dtype == other.dtype && reduce_op == other.reduce_op;
+    return elements == other.elements && root == other.root && detail == other.detail &&
+           prescale == other.prescale && operation == other.operation && dtype == other.dtype &&
+           reduce_op == other.reduce_op;
   }
 };
 static_assert(sizeof(Signature) == 24);

@@ -5,7 +5,9 @@
 namespace lockstep {
 namespace {
 
-constexpr std::uint64_t word_of(std::uint64_t work, std::uint32_t stage) { return work * 256 + stage; }
+// The stage in the lower bits: as many as a work of terabytes has. The work in the others: as many as run in
+// a year at a million a second.
+constexpr std::uint64_t word_of(std::uint64_t work, std::uint32_t stage) { return (work << 24) + stage; }
 
 }  // namespace
 
@@ -26,6 +28,11 @@ void Arrivals::announce(std::uint64_t work, const Signature& signature) {
   region_->cell(work, rank_).signature = signature;
 }
 
+void Arrivals::announce(std::uint64_t work, const Signature& signature, const BufferOffsets& offsets) {
+  announce(work, signature);
+  region_->cell(work, rank_).offsets = offsets;
+}
+
 void Arrivals::arrive(std::uint64_t work, std::uint32_t stage) {
   region_->cell(work, rank_).word.store(word_of(work, stage), std::memory_order_seq_cst);
   doorbell_->ring();
@@ -40,6 +47,15 @@ bool Arrivals::have_all_arrived(std::uint64_t work, std::uint32_t stage) const {
     if (!has_arrived(work, stage, rank)) return false;
   }
   return true;
+}
+
+bool Arrivals::spin_until_all_arrived(std::uint64_t work, std::uint32_t stage, int looks) const {
+  for (int look = 0; look < looks; ++look) {
+    if (have_all_arrived(work, stage)) return true;
+    // A pause takes longer than another core's line; the first looks do without.
+    if (look >= looks / 2) spin_pause();
+  }
+  return false;
 }
 
 void Arrivals::complete_through(std::uint64_t work) {

@@ -21,12 +21,21 @@ class Arrivals {
   bool lane_is_free(std::uint64_t work);
   /// Says what this rank calls. REQUIRES: lane_is_free(work). Nobody sees it before arrive().
   void announce(std::uint64_t work, const Signature& signature);
+  /// The same for calls whose payload does not travel in slots.
+  void announce(std::uint64_t work, const Signature& signature, const BufferOffsets& offsets);
   void arrive(std::uint64_t work, std::uint32_t stage);
   bool have_all_arrived(std::uint64_t work, std::uint32_t stage) const;
+  /// Looks that often, as fast as can be; whether they have. For works so small that all arrive at once.
+  bool spin_until_all_arrived(std::uint64_t work, std::uint32_t stage, int looks) const;
   bool has_arrived(std::uint64_t work, std::uint32_t stage, int rank) const;
   /// REQUIRES: has_arrived(work, 1, rank).
   const Signature& signature(std::uint64_t work, int rank) const {
     return region_->cell(work, rank).signature;
+  }
+
+  /// REQUIRES: the same, and that the call's payload does not travel in slots.
+  const BufferOffsets& offsets(std::uint64_t work, int rank) const {
+    return region_->cell(work, rank).offsets;
   }
 
   /// All works before `work` are complete on this rank.

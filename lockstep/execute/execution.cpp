@@ -94,6 +94,10 @@ void Execution::compute(const Step& step) {
   destinations_.clear();
   for (const Place& place : sources) sources_.push_back(address(place));
   for (const Place& place : destinations) destinations_.push_back(address(place));
+  if (bindings_.custom != nullptr) {
+    bindings_.custom->reduce(step.elements, sources_, destinations_);
+    return;
+  }
   reduce(bindings_.dtype, bindings_.reduce_op, step.elements, sources_, destinations_,
          {.result = step.last_reduction ? bindings_.scale : 1.0});
 }
@@ -103,10 +107,15 @@ std::byte* Execution::address(const Place& place) const {
   const auto rank = static_cast<std::size_t>(place.rank);
   switch (place.space) {
     // Schedules never write inputs (verify.h), so the const is only left out of the type.
-    case Space::input: return const_cast<std::byte*>(bindings_.input) + offset;
+    case Space::input: return const_cast<std::byte*>(bindings_.inputs[rank]) + offset;
     case Space::output: return bindings_.outputs[rank] + offset;
     case Space::scratch: return const_cast<std::byte*>(scratch_.data()) + offset;
     case Space::slot: return bindings_.slots[rank] + offset;
+    case Space::staging: {
+      const bool second = (place.offset >= bindings_.staging_half_elements) != bindings_.is_staging_turned;
+      const std::size_t inside = place.offset % bindings_.staging_half_elements * bindings_.element_bytes;
+      return bindings_.staging[rank] + (second ? bindings_.staging_half_bytes : 0) + inside;
+    }
   }
   return nullptr;
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "lockstep/base/custom_reduction.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/reduce_op.h"
 #include "lockstep/execute/arrivals.h"
@@ -16,13 +17,18 @@ namespace lockstep {
 
 /// Where the places of a schedule lie, and what its elements are.
 struct Bindings {
-  const std::byte* input = nullptr;  ///< this rank's
-  std::vector<std::byte*> outputs;   ///< by rank; only this rank's where memory is not shared
-  std::vector<std::byte*> slots;     ///< by rank; empty where there are none
+  std::vector<const std::byte*> inputs = {};  ///< by rank; only this rank's where memory is not shared
+  std::vector<std::byte*> outputs = {};       ///< by rank; likewise
+  std::vector<std::byte*> slots = {};         ///< by rank; empty where there are none
+  std::vector<std::byte*> staging = {};       ///< by rank; likewise
+  std::size_t staging_half_bytes = 0;
+  std::size_t staging_half_elements = 0;
+  bool is_staging_turned = false;  ///< the second half comes first
   std::size_t element_bytes = 1;
   Dtype dtype = Dtype::u8;
   ReduceOp reduce_op = ReduceOp::sum;
-  double scale = 1.0;  ///< applied by the last reduction
+  double scale = 1.0;                       ///< applied by the last reduction
+  const CustomReduction* custom = nullptr;  ///< of ReduceOp::custom
 };
 
 /// How an execution reaches other ranks. All calls are made under the progress lock.

@@ -15,7 +15,7 @@ namespace lockstep {
 
 /// On the wire before each message's payload (docs/wire_formats.md).
 struct MessageHeader {
-  static constexpr std::uint32_t expected_magic = 0x316d6b4cU;  // "Lkm1"
+  static constexpr std::uint32_t expected_magic = 0x326d6b4cU;  // "Lkm2"
   enum class Kind : std::uint32_t {
     data = 0,  ///< a payload follows
     call = 1,  ///< nothing follows: the sender only says in which call it is

@@ -44,6 +44,7 @@ class Progress {
 
   /// Of waits that begin from now on: for measurements.
   void set_policy(const WaitPolicy& policy) { policy_ = policy; }
+  const WaitPolicy& policy() const { return policy_; }
   void attach(Engine& engine);
   /// From now on a thread moves works on, too.
   void start_thread();

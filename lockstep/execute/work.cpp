@@ -1,11 +1,54 @@
 #include "lockstep/execute/work.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
+#include "lockstep/base/deadline.h"
 #include "lockstep/base/log.h"
 
 namespace lockstep {
+namespace {
+
+class Several final : public PendingWork {
+ public:
+  explicit Several(std::vector<std::unique_ptr<PendingWork>> works) : works_(std::move(works)) {}
+  bool poll() override {
+    return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->poll(); });
+  }
+  void wait() override {
+    std::exception_ptr first;
+    for (const auto& work : works_) {
+      try {
+        work->wait();
+      } catch (...) {
+        if (!first) first = std::current_exception();
+      }
+    }
+    if (first) std::rethrow_exception(first);
+  }
+  bool wait_for(std::chrono::nanoseconds duration) override {
+    const Deadline deadline = Deadline::after(duration);
+    return std::all_of(works_.begin(), works_.end(),
+                       [&](const auto& work) { return work->wait_for(deadline.remaining()); });
+  }
+  void abandon() noexcept override {
+    for (const auto& work : works_) work->abandon();
+  }
+
+ private:
+  std::vector<std::unique_ptr<PendingWork>> works_;
+};
+
+}  // namespace
+
+Work Work::all(std::vector<Work> works) {
+  std::vector<std::unique_ptr<PendingWork>> pending;
+  for (Work& work : works) {
+    if (work.pending_) pending.push_back(std::move(work.pending_));
+  }
+  return pending.empty() ? Work() : Work(std::make_unique<Several>(std::move(pending)));
+}
 
 Work::Work(std::unique_ptr<PendingWork> pending)
     : pending_(std::move(pending)), exceptions_(std::uncaught_exceptions()) {}

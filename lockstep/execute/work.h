@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <vector>
 
 namespace lockstep {
 
@@ -40,6 +41,9 @@ class [[nodiscard]] Work {
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
   ~Work();
+
+  /// One Work that is over when all of these are. Its wait() rethrows the first failure, in their order.
+  static Work all(std::vector<Work> works);
 
   /// Throws Error: timeout, peer_lost, mismatch, aborted; the group is closed then.
   void wait();

@@ -1,120 +1,333 @@
 #include "lockstep/group/collectives.h"
 
 #include <cstring>
+#include <functional>
+#include <numeric>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/hash.h"
 #include "lockstep/group/impl.h"
+#include "lockstep/group/in_process.h"
 #include "lockstep/kernel/reduce.h"
+#include "lockstep/schedule/call.h"
 
 namespace lockstep {
 namespace {
 
-void require_rank(const Group& group, int rank, const char* what) {
+std::string number(std::size_t value) { return std::to_string(value); }
+
+void require_rank(const Group& group, int rank, const std::string& what) {
   if (rank >= 0 && rank < group.size()) return;
-  throw_invalid_argument(std::string(what) + " " + std::to_string(rank) + " is not in group \"" +
-                         group.name() + "\", whose ranks are 0 to " + std::to_string(group.size() - 1));
+  throw_invalid_argument(what + " " + std::to_string(rank) + " is not in group \"" + group.name() +
+                         "\", whose ranks are 0 to " + std::to_string(group.size() - 1));
 }
 
-void require_memory(const void* pointer, std::size_t bytes, const char* what) {
-  if (pointer == nullptr && bytes > 0) {
-    throw_invalid_argument(std::string(what) + ": the buffer is null but has " + std::to_string(bytes) +
-                           " bytes");
+void require_memory(std::span<const std::byte> bytes, const std::string& what) {
+  if (bytes.data() == nullptr && !bytes.empty()) {
+    throw_invalid_argument(what + ": the buffer is null but has " + number(bytes.size()) + " bytes");
   }
 }
 
-Work submit(const Group& group, const Request& request) {
-  return Work(group.impl().backend->submit(request));
+bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
+  const std::less<> before;
+  return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) &&
+         before(b.data(), a.data() + a.size());
+}
+
+/// One call on its way: checks what was passed, and hands it on.
+class Checked {
+ public:
+  Checked(const Group& group, Operation operation, bool has_counts = false)
+      : group_(group), has_counts_(has_counts) {
+    call_.operation = operation;
+    call_.rank = group.rank();
+    call_.ranks = group.size();
+    request_.signature.operation = operation;
+  }
+
+  Checked& root(int rank) {
+    if (rank < 0 || rank >= call_.ranks) require_rank(group_, rank, name() + ": root");
+    call_.root = request_.signature.root = rank;
+    return *this;
+  }
+
+  Checked& combining(const Reduction& reduction) {
+    request_.signature.reduce_op = reduction.op;
+    request_.signature.prescale = reduction.prescale;
+    if (reduction.op == ReduceOp::custom) {
+      if (!reduction.custom) throw_invalid_argument(name() + ": a custom operation without a function");
+      request_.custom = reduction.custom;
+      request_.signature.detail = reduction.custom->fingerprint();
+      elements_of(reduction.custom->element_bytes());
+    } else {
+      if (!supports(reduction.dtype, reduction.op)) {
+        throw_invalid_argument(name() + ": " + std::string(to_string(reduction.op)) + " is not defined for " +
+                               std::string(to_string(reduction.dtype)));
+      }
+      request_.signature.dtype = reduction.dtype;
+      elements_of(size_of(reduction.dtype));
+      alignment_ = alignment_of(reduction.dtype);
+      type_ = to_string(reduction.dtype);
+    }
+    // What has an average can be scaled.
+    const bool scales = reduction.op == ReduceOp::sum || reduction.op == ReduceOp::average;
+    if (reduction.prescale != 1.0F && !(scales && supports(reduction.dtype, ReduceOp::average))) {
+      throw_invalid_argument(name() +
+                             ": prescale is for sum and average of floating-point and complex types, "
+                             "not for " +
+                             std::string(to_string(reduction.op)) + " of " + std::string(type_));
+    }
+    return *this;
+  }
+
+  Checked& elements_of(std::size_t bytes) {
+    request_.element_bytes = bytes;
+    return *this;
+  }
+
+  /// The v forms.
+  Checked& blocks(std::span<const std::size_t> counts) {
+    if (counts.empty()) return *this;
+    require_counts(counts, "counts");
+    call_.counts.assign(counts.begin(), counts.end());
+    request_.counts.counts = call_.counts;
+    const std::string text(reinterpret_cast<const char*>(counts.data()), counts.size_bytes());
+    request_.signature.detail = (request_.signature.detail ^ fnv1a_32(text)) | 1U;
+    return *this;
+  }
+
+  Checked& blocks(std::span<const std::size_t> sent, std::span<const std::size_t> received) {
+    require_counts(sent, "sent_counts");
+    require_counts(received, "received_counts");
+    call_.counts.assign(sent.begin(), sent.end());
+    call_.receive_counts.assign(received.begin(), received.end());
+    request_.counts = {call_.counts, call_.receive_counts};
+    request_.signature.detail = 1;
+    return *this;
+  }
+
+  /// Elements of the buffer or of one block, on every rank.
+  Checked& elements(std::size_t count) {
+    call_.elements = count;
+    return *this;
+  }
+
+  Work submit(std::span<const std::byte> input, std::span<std::byte> output) {
+    const std::size_t in = input_elements(call_);
+    const std::size_t out = output_elements(call_);
+    // A rank that has no such buffer may pass anything.
+    request_.input = in == 0 ? std::span<const std::byte>() : require(input, in, "input");
+    if (out > 0) {
+      static_cast<void>(require(output, out, "output"));
+      request_.output = output;
+    }
+    if (in == 0) require_empty(input, "input");
+    if (out == 0) require_empty(output, "output");
+    find_overlap();
+    request_.signature.elements =
+        call_.counts.empty() || call_.operation == Operation::all_to_all
+            ? call_.elements
+            : std::accumulate(call_.counts.begin(), call_.counts.end(), std::size_t{0});
+    if (group_.size() == 1) return alone();
+    return Work(group_.impl().backend->submit(request_));
+  }
+
+  std::size_t element_bytes() const { return request_.element_bytes; }
+  /// How many elements a buffer has that must be whole ones.
+  std::size_t count_of(std::span<const std::byte> buffer, const char* what) const {
+    if (buffer.size() % request_.element_bytes != 0) throw_no_array(buffer, what);
+    return buffer.size() / request_.element_bytes;
+  }
+
+ private:
+  /// As in messages. Only made for them: small calls are short.
+  std::string name() const { return std::string(to_string(call_.operation)) + (has_counts_ ? "_v" : ""); }
+
+  [[noreturn]] void throw_no_array(std::span<const std::byte> buffer, const char* what) const {
+    throw_invalid_argument(name() + ": " + what + " of " + number(buffer.size()) +
+                           " bytes at this address is not an array of " + std::string(type_) +
+                           "; its size must be a multiple of " + number(request_.element_bytes) +
+                           ", its address of " + number(alignment_));
+  }
+
+  void require_counts(std::span<const std::size_t> counts, const char* what) const {
+    if (counts.size() != static_cast<std::size_t>(group_.size())) {
+      throw_invalid_argument(name() + ": " + what + " has " + number(counts.size()) +
+                             " numbers; the group has " + std::to_string(group_.size()) + " ranks");
+    }
+    std::size_t sum = 0;
+    for (const std::size_t count : counts) {
+      if (count > SIZE_MAX / request_.element_bytes - sum) {
+        throw_invalid_argument(name() + ": " + what + " add up to more than there can be");
+      }
+      sum += count;
+    }
+  }
+
+  std::span<const std::byte> require(std::span<const std::byte> buffer, std::size_t wanted,
+                                     const char* what) const {
+    if (buffer.data() == nullptr && !buffer.empty()) require_memory(buffer, name() + ": " + what);
+    if (reinterpret_cast<std::uintptr_t>(buffer.data()) % alignment_ != 0) throw_no_array(buffer, what);
+    if (buffer.size() == wanted * request_.element_bytes) return buffer;
+    throw_invalid_argument(name() + ": " + what + " has " + number(buffer.size()) + " bytes, but rank " +
+                           std::to_string(call_.rank) + " of " + std::to_string(call_.ranks) + " needs " +
+                           number(wanted * request_.element_bytes) + layout());
+  }
+
+  std::string layout() const {
+    if (!call_.counts.empty()) return " (see its counts)";
+    const bool has_blocks = call_.operation != Operation::all_reduce && call_.operation != Operation::reduce;
+    return has_blocks ? " (" + number(call_.elements * request_.element_bytes) + " for each block)"
+                      : " (as many as the input)";
+  }
+
+  void require_empty(std::span<const std::byte> buffer, const char* what) const {
+    // The root of an operation without elements has empty buffers, too.
+    const bool is_ignored = has_root(call_.operation) && call_.rank != call_.root;
+    if (buffer.empty() || is_ignored) return;
+    throw_invalid_argument(name() + ": " + what + " has " + number(buffer.size()) +
+                           " bytes, but should be empty");
+  }
+
+  void find_overlap() {
+    if (!overlap(request_.input, request_.output)) return;
+    const std::size_t offset = in_place_offset(call_) * request_.element_bytes;
+    const bool input_is_larger = request_.input.size() > request_.output.size();
+    const std::byte* larger = input_is_larger ? request_.input.data() : request_.output.data();
+    const std::byte* smaller = input_is_larger ? request_.output.data() : request_.input.data();
+    // What arrives in place takes the room of what was sent there.
+    const bool fits = call_.operation != Operation::all_to_all || call_.counts == call_.receive_counts;
+    if (smaller != larger + offset || !fits) {
+      throw_invalid_argument(name() + ": input and output overlap; they may only where " +
+                             (offset == 0 && request_.input.size() == request_.output.size()
+                                  ? "they are the same buffer"
+                                  : "one of them is this rank's own block of the other"));
+    }
+    request_.signature.flags |= Signature::is_in_place;
+  }
+
+  /// In a group of one.
+  Work alone() const {
+    const bool scales = request_.signature.prescale != 1.0F;
+    if (scales) {
+      const std::byte* source = request_.input.data();
+      std::byte* destination = request_.output.data();
+      reduce(request_.signature.dtype, ReduceOp::sum, request_.input.size() / request_.element_bytes,
+             std::span(&source, 1), std::span(&destination, 1), {.result = request_.signature.prescale});
+    } else if (request_.input.data() != request_.output.data() && !request_.input.empty()) {
+      std::memcpy(request_.output.data(), request_.input.data(), request_.input.size());
+    }
+    return {};
+  }
+
+  const Group& group_;
+  bool has_counts_;
+  Call call_;
+  Request request_;
+  std::size_t alignment_ = 1;
+  std::string_view type_ = "elements";
+};
+
+Work submit_message(const Group& group, Request request, std::span<const std::byte> buffer, int peer,
+                    int tag) {
+  request.signature.elements = buffer.size();
+  request.signature.detail = static_cast<std::uint32_t>(tag);
+  request.peer = peer;
+  request.tag = tag;
+  Group::Impl& impl = group.impl();
+  return Work((impl.backend ? *impl.backend : to_itself(impl)).submit(request));
 }
 
 }  // namespace
 
-Work all_reduce_bytes(const Group& group, std::span<std::byte> buffer, Dtype dtype, ReduceOp op) {
-  const std::size_t element_bytes = size_of(dtype);
-  if (!supports(dtype, op)) {
-    throw_invalid_argument("all_reduce: " + std::string(to_string(op)) + " is not defined for " +
-                           std::string(to_string(dtype)));
-  }
-  require_memory(buffer.data(), buffer.size(), "all_reduce");
-  if (buffer.size() % element_bytes != 0 ||
-      reinterpret_cast<std::uintptr_t>(buffer.data()) % alignment_of(dtype) != 0) {
-    throw_invalid_argument("all_reduce: a buffer of " + std::to_string(buffer.size()) +
-                           " bytes at this address is not "
-                           "an array of " +
-                           std::string(to_string(dtype)) + "; its size must be a multiple of " +
-                           std::to_string(element_bytes) + ", its address of " +
-                           std::to_string(alignment_of(dtype)));
-  }
-  if (group.size() == 1) return {};
-  return submit(group, {.signature = {.elements = buffer.size() / element_bytes,
-                                      .operation = Operation::all_reduce,
-                                      .dtype = dtype,
-                                      .reduce_op = op},
-                        .output = buffer.data(),
-                        .output_bytes = buffer.size()});
+Work all_reduce_bytes(const Group& group, std::span<const std::byte> input, std::span<std::byte> output,
+                      const Reduction& reduction) {
+  Checked call(group, Operation::all_reduce);
+  call.combining(reduction);
+  return call.elements(call.count_of(input, "input")).submit(input, output);
+}
+
+Work reduce_bytes(const Group& group, std::span<const std::byte> input, std::span<std::byte> output, int root,
+                  const Reduction& reduction) {
+  Checked call(group, Operation::reduce);
+  call.root(root).combining(reduction);
+  return call.elements(call.count_of(input, "input")).submit(input, output);
+}
+
+Work reduce_scatter_bytes(const Group& group, std::span<const std::byte> input, std::span<std::byte> output,
+                          const Reduction& reduction, std::span<const std::size_t> counts) {
+  Checked call(group, Operation::reduce_scatter, !counts.empty());
+  call.combining(reduction).blocks(counts);
+  return call.elements(counts.empty() ? call.count_of(output, "output") : 0).submit(input, output);
 }
 
 Work broadcast_bytes(const Group& group, std::span<std::byte> buffer, int root) {
-  require_rank(group, root, "broadcast: root");
-  require_memory(buffer.data(), buffer.size(), "broadcast");
-  if (group.size() == 1) return {};
-  return submit(group,
-                {.signature = {.elements = buffer.size(), .root = root, .operation = Operation::broadcast},
-                 .output = buffer.data(),
-                 .output_bytes = buffer.size()});
+  return Checked(group, Operation::broadcast).root(root).elements(buffer.size()).submit({}, buffer);
 }
 
-Work all_gather_bytes(const Group& group, std::span<const std::byte> input, std::span<std::byte> output) {
-  require_memory(input.data(), input.size(), "all_gather: input");
-  require_memory(output.data(), output.size(), "all_gather: output");
-  if (output.size() != input.size() * static_cast<std::size_t>(group.size())) {
-    throw_invalid_argument("all_gather: an input of " + std::to_string(input.size()) +
-                           " bytes from each of " + std::to_string(group.size()) +
-                           " ranks needs an output of " +
-                           std::to_string(input.size() * static_cast<std::size_t>(group.size())) +
-                           " bytes, not " + std::to_string(output.size()));
-  }
-  const std::byte* own_part = output.data() + static_cast<std::size_t>(group.rank()) * input.size();
-  const bool overlap =
-      input.data() < output.data() + output.size() && output.data() < input.data() + input.size();
-  if (overlap && input.data() != own_part) {
-    throw_invalid_argument(
-        "all_gather: input and output overlap; they may only where the input is this rank's own part");
-  }
-  if (group.size() == 1) {
-    if (input.data() != output.data() && !input.empty())
-      std::memcpy(output.data(), input.data(), input.size());
-    return {};
-  }
-  return submit(group, {.signature = {.elements = input.size(), .operation = Operation::all_gather},
-                        .input = input.data(),
-                        .output = output.data(),
-                        .output_bytes = output.size()});
+Work scatter_bytes(const Group& group, std::span<const std::byte> input, std::span<std::byte> output,
+                   int root, std::size_t element_bytes, std::span<const std::size_t> counts) {
+  Checked call(group, Operation::scatter, !counts.empty());
+  call.root(root).elements_of(element_bytes).blocks(counts);
+  return call.elements(counts.empty() ? call.count_of(output, "output") : 0).submit(input, output);
 }
 
-Work barrier(const Group& group) {
-  if (group.size() == 1) return {};
-  return submit(group, {.signature = {.operation = Operation::barrier}});
+Work gather_bytes(const Group& group, std::span<const std::byte> input, std::span<std::byte> output, int root,
+                  std::size_t element_bytes, std::span<const std::size_t> counts) {
+  Checked call(group, Operation::gather, !counts.empty());
+  call.root(root).elements_of(element_bytes).blocks(counts);
+  return call.elements(counts.empty() ? call.count_of(input, "input") : 0).submit(input, output);
 }
 
-Work send_bytes(const Group& group, std::span<const std::byte> buffer, int destination) {
+Work all_gather_bytes(const Group& group, std::span<const std::byte> input, std::span<std::byte> output,
+                      std::size_t element_bytes, std::span<const std::size_t> counts) {
+  Checked call(group, Operation::all_gather, !counts.empty());
+  call.elements_of(element_bytes).blocks(counts);
+  return call.elements(counts.empty() ? call.count_of(input, "input") : 0).submit(input, output);
+}
+
+Work all_to_all_bytes(const Group& group, std::span<const std::byte> input, std::span<std::byte> output,
+                      std::size_t element_bytes) {
+  Checked call(group, Operation::all_to_all);
+  call.elements_of(element_bytes);
+  const std::size_t elements = call.count_of(input, "input");
+  const auto ranks = static_cast<std::size_t>(group.size());
+  if (elements % ranks != 0) {
+    throw_invalid_argument("all_to_all: " + number(elements) + " elements are not " + number(ranks) +
+                           " equal blocks; use all_to_all_v");
+  }
+  return call.elements(elements / ranks).submit(input, output);
+}
+
+Work all_to_all_v_bytes(const Group& group, std::span<const std::byte> input,
+                        std::span<const std::size_t> sent_counts, std::span<std::byte> output,
+                        std::span<const std::size_t> received_counts, std::size_t element_bytes) {
+  Checked call(group, Operation::all_to_all, true);
+  return call.elements_of(element_bytes).blocks(sent_counts, received_counts).submit(input, output);
+}
+
+Work barrier(const Group& group) { return Checked(group, Operation::barrier).submit({}, {}); }
+
+Work send_bytes(const Group& group, std::span<const std::byte> buffer, int destination, int tag) {
   require_rank(group, destination, "send: destination");
-  require_memory(buffer.data(), buffer.size(), "send");
-  if (destination == group.rank()) throw_invalid_argument("send: a rank cannot send to itself");
-  return submit(group,
-                {.signature = {.elements = buffer.size(), .root = group.rank(), .operation = Operation::send},
-                 .input = buffer.data(),
-                 .peer = destination});
+  require_memory(buffer, "send");
+  if (tag < 0) throw_invalid_argument("send: tag " + std::to_string(tag) + " is negative");
+  return submit_message(group,
+                        {.signature = {.root = group.rank(), .operation = Operation::send}, .input = buffer},
+                        buffer, destination, tag);
 }
 
-Work recv_bytes(const Group& group, std::span<std::byte> buffer, int source) {
-  require_rank(group, source, "recv: source");
-  require_memory(buffer.data(), buffer.size(), "recv");
-  if (source == group.rank()) throw_invalid_argument("recv: a rank cannot receive from itself");
-  return submit(group,
-                {.signature = {.elements = buffer.size(), .root = source, .operation = Operation::receive},
-                 .output = buffer.data(),
-                 .output_bytes = buffer.size(),
-                 .peer = source});
+Work recv_bytes(const Group& group, std::span<std::byte> buffer, int source, int tag, Received* received) {
+  if (source != any_source) require_rank(group, source, "recv: source");
+  require_memory(buffer, "recv");
+  if (tag < 0 && tag != any_tag) {
+    throw_invalid_argument("recv: tag " + std::to_string(tag) + " is negative, and not any_tag");
+  }
+  return submit_message(group,
+                        {.signature = {.root = source, .operation = Operation::receive},
+                         .output = buffer,
+                         .received = received},
+                        buffer, source, tag);
 }
 
 }  // namespace lockstep

@@ -1,73 +1,239 @@
 // The collectives, as free functions that return a Work; blocking is `.wait()`.
 //
-// Common to all: ranks call the same operation with the same count, type and root, in the same order; a
+// Common to all: ranks call the same operation with the same counts, type and root, in the same order; a
 // difference is found and thrown as Error{mismatch} naming both ranks and both calls. Arguments that can
 // never work throw Error{invalid_argument} at once; timeout, peer_lost, mismatch and aborted come from
 // Work::wait(). Buffers are borrowed until the Work is over. Any contiguous range will do: std::vector,
-// std::array, std::span, ArenaBuffer.
+// std::array, std::span, ArenaBuffer. Zero elements are allowed everywhere.
+//
+// In place: pass the same buffer as input and output; where one of them holds a block for each rank and the
+// other is one block, it is this rank's block of the larger one. Any other overlap is an error.
+//
+// Blocks: a buffer with a block for each rank holds them in the order of ranks, all alike; in the v forms
+// block r has counts[r] elements, and all ranks pass the same counts.
+//
+// Costs and sources of each algorithm: docs/algorithms.md.
 #pragma once
 
 #include <ranges>
 #include <type_traits>
 
+#include "lockstep/execute/message.h"
+#include "lockstep/group/custom_op.h"
 #include "lockstep/group/group.h"
 
 namespace lockstep {
 
 template <class R>
 using ElementOf = std::remove_reference_t<std::ranges::range_reference_t<R>>;
+template <class R>
+using ValueOf = std::remove_const_t<ElementOf<R>>;
 
+/// A buffer that can be read, or written.
 template <class R>
-concept ElementRange =
-    std::ranges::contiguous_range<R> && Element<ElementOf<R>> && !std::is_const_v<ElementOf<R>>;
+concept InputRange = std::ranges::contiguous_range<R> && Movable<ValueOf<R>>;
 template <class R>
-concept MovableRange = std::ranges::contiguous_range<R> && Movable<ElementOf<R>>;
+concept OutputRange = InputRange<R> && !std::is_const_v<ElementOf<R>>;
+template <class In, class Out>
+concept SameElements = std::same_as<ValueOf<In>, ValueOf<Out>>;
+
+struct CollectiveOptions {
+  /// Each contribution is multiplied by it first; sum and average of floating-point and complex types only.
+  /// Inside a host at no cost and without a rounding of its own; between hosts one more pass.
+  float prescale = 1.0F;
+};
+
+/// How elements are combined: what the templates below make of T, op and options.
+struct Reduction {
+  Dtype dtype = Dtype::u8;
+  ReduceOp op = ReduceOp::sum;
+  float prescale = 1.0F;
+  std::shared_ptr<const CustomReduction> custom = nullptr;
+};
+
+template <Element T>
+Reduction reduction_of(ReduceOp op, const CollectiveOptions& options) {
+  return {.dtype = dtype_of<T>, .op = op, .prescale = options.prescale};
+}
+template <Movable T>
+Reduction reduction_of(const CustomOp<T>& op, const CollectiveOptions& options) {
+  return {.op = ReduceOp::custom, .prescale = options.prescale, .custom = op.reduction()};
+}
+/// Op can combine elements of type T: a ReduceOp, or a CustomOp<T>.
+template <class Op, class T>
+concept CombinerOf = requires(const Op& op) {
+  reduction_of<T>(op, CollectiveOptions{});
+};
 
 // What the templates below call: bytes, with what the bytes are.
-Work all_reduce_bytes(const Group& group, std::span<std::byte> buffer, Dtype dtype, ReduceOp op);
+Work all_reduce_bytes(const Group& group, std::span<const std::byte> input, std::span<std::byte> output,
+                      const Reduction& reduction);
+Work reduce_bytes(const Group& group, std::span<const std::byte> input, std::span<std::byte> output, int root,
+                  const Reduction& reduction);
+Work reduce_scatter_bytes(const Group& group, std::span<const std::byte> input, std::span<std::byte> output,
+                          const Reduction& reduction, std::span<const std::size_t> counts = {});
 Work broadcast_bytes(const Group& group, std::span<std::byte> buffer, int root);
-Work all_gather_bytes(const Group& group, std::span<const std::byte> input, std::span<std::byte> output);
-Work send_bytes(const Group& group, std::span<const std::byte> buffer, int destination);
-Work recv_bytes(const Group& group, std::span<std::byte> buffer, int source);
+Work scatter_bytes(const Group& group, std::span<const std::byte> input, std::span<std::byte> output,
+                   int root, std::size_t element_bytes = 1, std::span<const std::size_t> counts = {});
+Work gather_bytes(const Group& group, std::span<const std::byte> input, std::span<std::byte> output, int root,
+                  std::size_t element_bytes = 1, std::span<const std::size_t> counts = {});
+Work all_gather_bytes(const Group& group, std::span<const std::byte> input, std::span<std::byte> output,
+                      std::size_t element_bytes = 1, std::span<const std::size_t> counts = {});
+Work all_to_all_bytes(const Group& group, std::span<const std::byte> input, std::span<std::byte> output,
+                      std::size_t element_bytes = 1);
+Work all_to_all_v_bytes(const Group& group, std::span<const std::byte> input,
+                        std::span<const std::size_t> sent_counts, std::span<std::byte> output,
+                        std::span<const std::size_t> received_counts, std::size_t element_bytes);
+Work send_bytes(const Group& group, std::span<const std::byte> buffer, int destination, int tag = 0);
+Work recv_bytes(const Group& group, std::span<std::byte> buffer, int source, int tag = 0,
+                Received* received = nullptr);
+
+namespace detail {
+template <InputRange R>
+std::span<const std::byte> input_bytes(R& range) {
+  return std::as_bytes(std::span(range));
+}
+template <OutputRange R>
+std::span<std::byte> output_bytes(R& range) {
+  return std::as_writable_bytes(std::span(range));
+}
+}  // namespace detail
 
 /// Reduces `buffer` element by element over all ranks of `group`, in place; every rank ends with the same
-/// bits. Every rank passes the same element count and type. ReduceOp::average divides the sum by the ranks
-/// before the one rounding; integers have none. Cost: inside a host 2pn bytes of memory traffic for arena
-/// buffers, at most 11(p-1)n for private ones; between hosts 2(p-1)/p n per link. Source: docs/algorithms.md
-/// (arena push; ring: Patarasuk & Yuan 2009; tree: Thakur et al. 2005).
-template <ElementRange R>
-Work all_reduce(const Group& group, R&& buffer, ReduceOp op = ReduceOp::sum) {
-  return all_reduce_bytes(group, std::as_writable_bytes(std::span(buffer)), dtype_of<ElementOf<R>>, op);
+/// bits. ReduceOp::average divides the sum by the ranks before the one rounding; integers have none. Halves
+/// are added in f32 and rounded once inside a host; docs/algorithms.md bounds it between hosts.
+/// Cost: inside a host 2pn bytes of memory traffic, for private buffers (5p-2)n with the caches'; between
+/// hosts 2(p-1)/p n per link.
+/// Source: arena push; Patarasuk & Yuan 2009 (ring); Thakur et al. 2005; Sanders et al. 2009 (double tree).
+template <OutputRange R, CombinerOf<ValueOf<R>> Op = ReduceOp>
+Work all_reduce(const Group& group, R&& buffer, const Op& op = ReduceOp::sum,
+                CollectiveOptions options = {}) {
+  const auto bytes = detail::output_bytes(buffer);
+  return all_reduce_bytes(group, bytes, bytes, reduction_of<ValueOf<R>>(op, options));
+}
+/// The same out of place.
+template <InputRange In, OutputRange Out, CombinerOf<ValueOf<In>> Op = ReduceOp>
+requires SameElements<In, Out> Work all_reduce(const Group& group, In&& input, Out&& output,
+                                               const Op& op = ReduceOp::sum, CollectiveOptions options = {}) {
+  return all_reduce_bytes(group, detail::input_bytes(input), detail::output_bytes(output),
+                          reduction_of<ValueOf<In>>(op, options));
 }
 
-/// Copies the root's `buffer` into everybody's. Cost: inside a host n bytes read and written per rank
-/// (arena); over channels ceil(log2 p) rounds of n bytes, in segments.
-template <MovableRange R>
+/// The root gets the sum of everybody's `input` in `output`; other ranks' `output` is not looked at.
+/// Cost: inside a host (p+1)n bytes of memory traffic; between hosts n per link.
+template <InputRange In, OutputRange Out, CombinerOf<ValueOf<In>> Op = ReduceOp>
+requires SameElements<In, Out> Work reduce(const Group& group, In&& input, Out&& output, int root,
+                                           const Op& op = ReduceOp::sum, CollectiveOptions options = {}) {
+  return reduce_bytes(group, detail::input_bytes(input), detail::output_bytes(output), root,
+                      reduction_of<ValueOf<In>>(op, options));
+}
+
+/// `input` holds a block for each rank; each rank gets the sum of everybody's blocks for it in `output`.
+/// Cost: inside a host (p+1)/p of the input's bytes a rank; between hosts (p-1)/p of them per link.
+template <InputRange In, OutputRange Out, CombinerOf<ValueOf<In>> Op = ReduceOp>
+requires SameElements<In, Out> Work reduce_scatter(const Group& group, In&& input, Out&& output,
+                                                   const Op& op = ReduceOp::sum,
+                                                   CollectiveOptions options = {}) {
+  return reduce_scatter_bytes(group, detail::input_bytes(input), detail::output_bytes(output),
+                              reduction_of<ValueOf<In>>(op, options));
+}
+template <InputRange In, OutputRange Out, CombinerOf<ValueOf<In>> Op = ReduceOp>
+requires SameElements<In, Out> Work reduce_scatter_v(const Group& group, In&& input,
+                                                     std::span<const std::size_t> counts, Out&& output,
+                                                     const Op& op = ReduceOp::sum,
+                                                     CollectiveOptions options = {}) {
+  return reduce_scatter_bytes(group, detail::input_bytes(input), detail::output_bytes(output),
+                              reduction_of<ValueOf<In>>(op, options), counts);
+}
+
+/// Copies the root's `buffer` into everybody's. Cost: inside a host n bytes read and written per rank; over
+/// channels ceil(log2 p) rounds of n bytes in segments, or about 2n per link for long buffers.
+template <OutputRange R>
 Work broadcast(const Group& group, R&& buffer, int root) {
-  return broadcast_bytes(group, std::as_writable_bytes(std::span(buffer)), root);
+  return broadcast_bytes(group, detail::output_bytes(buffer), root);
 }
 
-/// Concatenates everybody's `input` in rank order into everybody's `output`, which has size() times as many
-/// elements. Cost: inside a host 2pn bytes of memory traffic (arena); over channels (p-1) n per link.
-template <MovableRange In, MovableRange Out>
-requires std::same_as<std::remove_const_t<ElementOf<In>>, ElementOf<Out>> Work all_gather(const Group& group,
-                                                                                          In&& input,
-                                                                                          Out&& output) {
-  return all_gather_bytes(group, std::as_bytes(std::span(input)), std::as_writable_bytes(std::span(output)));
+/// The root's `input` holds a block for each rank, which gets it in `output`; other ranks' `input` is not
+/// looked at. Cost: the root's input once.
+template <InputRange In, OutputRange Out>
+requires SameElements<In, Out> Work scatter(const Group& group, In&& input, Out&& output, int root) {
+  return scatter_bytes(group, detail::input_bytes(input), detail::output_bytes(output), root);
+}
+template <InputRange In, OutputRange Out>
+requires SameElements<In, Out> Work scatter_v(const Group& group, In&& input,
+                                              std::span<const std::size_t> counts, Out&& output, int root) {
+  return scatter_bytes(group, detail::input_bytes(input), detail::output_bytes(output), root,
+                       sizeof(ValueOf<In>), counts);
+}
+
+/// The root's `output` gets everybody's `input` as a block; other ranks' `output` is not looked at. Cost: the
+/// root's output once.
+template <InputRange In, OutputRange Out>
+requires SameElements<In, Out> Work gather(const Group& group, In&& input, Out&& output, int root) {
+  return gather_bytes(group, detail::input_bytes(input), detail::output_bytes(output), root);
+}
+template <InputRange In, OutputRange Out>
+requires SameElements<In, Out> Work gather_v(const Group& group, In&& input, Out&& output,
+                                             std::span<const std::size_t> counts, int root) {
+  return gather_bytes(group, detail::input_bytes(input), detail::output_bytes(output), root,
+                      sizeof(ValueOf<In>), counts);
+}
+
+/// Everybody's `output` gets everybody's `input` as a block. Cost: inside a host twice the output's bytes a
+/// rank; between hosts (p-1)/p of them per link.
+template <InputRange In, OutputRange Out>
+requires SameElements<In, Out> Work all_gather(const Group& group, In&& input, Out&& output) {
+  return all_gather_bytes(group, detail::input_bytes(input), detail::output_bytes(output));
+}
+template <InputRange In, OutputRange Out>
+requires SameElements<In, Out> Work all_gather_v(const Group& group, In&& input, Out&& output,
+                                                 std::span<const std::size_t> counts) {
+  return all_gather_bytes(group, detail::input_bytes(input), detail::output_bytes(output),
+                          sizeof(ValueOf<In>), counts);
+}
+
+/// Block q of `input` becomes block r of rank q's `output`, where r is this rank. Cost: inside a host twice
+/// the buffer's bytes a rank; between hosts (p-1)/p of them per link.
+template <InputRange In, OutputRange Out>
+requires SameElements<In, Out> Work all_to_all(const Group& group, In&& input, Out&& output) {
+  return all_to_all_bytes(group, detail::input_bytes(input), detail::output_bytes(output),
+                          sizeof(ValueOf<In>));
+}
+/// The same with blocks of different sizes: `sent_counts` is what this rank sends to each, `received_counts`
+/// what it gets from each. In place only where both are equal.
+template <InputRange In, OutputRange Out>
+requires SameElements<In, Out> Work all_to_all_v(const Group& group, In&& input,
+                                                 std::span<const std::size_t> sent_counts, Out&& output,
+                                                 std::span<const std::size_t> received_counts) {
+  return all_to_all_v_bytes(group, detail::input_bytes(input), sent_counts, detail::output_bytes(output),
+                            received_counts, sizeof(ValueOf<In>));
 }
 
 /// Is over when every rank has called it.
 Work barrier(const Group& group);
 
-/// Sends `buffer` to one rank, which receives as many bytes. Messages between two ranks arrive in order. Over
-/// when the buffer may be used again, which may be before it was received.
-template <MovableRange R>
-Work send(const Group& group, R&& buffer, int destination) {
-  return send_bytes(group, std::as_bytes(std::span(buffer)), destination);
+/// Sends `buffer` to one rank, which may be this one, and which receives as many bytes. Messages to one rank
+/// with one tag arrive in order. `.wait()` returns when the buffer may be used again, which may be before it
+/// was received. `tag`: 0 or more.
+template <InputRange R>
+Work send(const Group& group, R&& buffer, int destination, int tag = 0) {
+  return send_bytes(group, detail::input_bytes(buffer), destination, tag);
 }
-template <MovableRange R>
-Work recv(const Group& group, R&& buffer, int source) {
-  return recv_bytes(group, std::as_writable_bytes(std::span(buffer)), source);
+/// `source` may be any_source, `tag` any_tag; `received` then says what it was, once the Work is over.
+/// Borrows `received`, too.
+template <OutputRange R>
+Work recv(const Group& group, R&& buffer, int source, int tag = 0, Received* received = nullptr) {
+  return recv_bytes(group, detail::output_bytes(buffer), source, tag, received);
+}
+
+/// Both at once, so that ranks in a circle do not wait for each other.
+template <InputRange In, OutputRange Out>
+Work sendrecv(const Group& group, In&& sent, int destination, Out&& arriving, int source, int sent_tag = 0,
+              int received_tag = 0, Received* received = nullptr) {
+  std::vector<Work> works;
+  works.push_back(recv(group, arriving, source, received_tag, received));
+  works.push_back(send(group, sent, destination, sent_tag));
+  return Work::all(std::move(works));
 }
 
 }  // namespace lockstep

@@ -15,24 +15,15 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/execute/execution.h"
-#include "lockstep/group/in_process.h"
+#include "lockstep/group/threads_test.h"
 
 namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
+using test::failure_of;
+using test::on_ranks;
 using ::testing::HasSubstr;
-
-/// Runs `body` on `ranks` threads, one a rank; a failed expectation inside counts.
-void on_ranks(int ranks, const std::function<void(Group&)>& body, const GroupOptions& options = {}) {
-  auto world = in_process_world(ranks, options, std::size_t{32} << 20);
-  std::vector<std::thread> threads;
-  for (auto& group : world) {
-    threads.emplace_back([&body, mine = std::move(group)]() mutable { body(mine); });
-  }
-  world.clear();
-  for (auto& thread : threads) thread.join();
-}
 
 template <class T>
 T value_of(int rank, std::size_t index) {
@@ -269,43 +260,6 @@ TEST(Messages, CrossBetweenTwoRanksWithoutDeadlock) {
   });
 }
 
-TEST(Groups, OverlapAndCompleteWhenSubmittedInOppositeOrders) {
-  on_ranks(2, [](Group& world) {
-    const int both[] = {0, 1};
-    Group first = world.subgroup(both);
-    Group second = world.subgroup(both);
-    EXPECT_NE(first.name(), second.name());
-    for (const std::size_t count : {4UL, 40'000UL}) {
-      std::vector<float> a(count, 1.0F), b(count, 2.0F);
-      // One thread a rank; rank 0 submits to the first group first, rank 1 to the second.
-      Work works[2];
-      const auto submit = [&](int which) {
-        works[which] = which == 0 ? all_reduce(first, a) : all_reduce(second, b);
-      };
-      submit(world.rank());
-      submit(1 - world.rank());
-      works[world.rank()].wait();
-      works[1 - world.rank()].wait();
-      EXPECT_EQ(a.back(), 2.0F);
-      EXPECT_EQ(b.back(), 4.0F);
-    }
-  });
-}
-
-TEST(Groups, OfSomeRanksRenumberThem) {
-  on_ranks(4, [](Group& world) {
-    if (world.rank() == 0) return;
-    const int members[] = {3, 1, 2};
-    Group group = world.subgroup(members);
-    EXPECT_EQ(group.size(), 3);
-    EXPECT_EQ(group.world_rank(group.rank()), world.rank());
-    std::vector<std::int32_t> all(3);
-    const std::vector<std::int32_t> mine{world.rank()};
-    all_gather(group, mine, all).wait();
-    EXPECT_EQ(all, (std::vector<std::int32_t>{3, 1, 2}));
-  });
-}
-
 TEST(Executor, RunsExactlyTheStepsOfTheSchedule) {
   std::mutex mutex;
   std::map<const Schedule*, std::vector<Step>> ran;
@@ -336,17 +290,6 @@ TEST(Executor, RunsExactlyTheStepsOfTheSchedule) {
   }
 }
 
-std::string failure_of(const std::function<void()>& call, ErrorCode expected) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), expected) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
-}
-
 TEST(Mismatch, NamesBothRanksAndBothCalls) {
   on_ranks(2, [](Group& group) {
     std::vector<float> buffer(group.rank() == 0 ? 100 : 101);
@@ -361,9 +304,11 @@ TEST(Mismatch, NamesBothRanksAndBothCalls) {
 
 TEST(Mismatch, IsFoundBetweenDifferentOperationsTypesAndRoots) {
   const std::vector<std::function<Work(Group&, std::vector<std::byte>&)>> calls{
-      [](Group& group, auto& bytes) { return all_reduce_bytes(group, bytes, Dtype::f32, ReduceOp::sum); },
-      [](Group& group, auto& bytes) { return all_reduce_bytes(group, bytes, Dtype::i32, ReduceOp::sum); },
-      [](Group& group, auto& bytes) { return all_reduce_bytes(group, bytes, Dtype::f32, ReduceOp::max); },
+      [](Group& group, auto& bytes) { return all_reduce_bytes(group, bytes, bytes, {.dtype = Dtype::f32}); },
+      [](Group& group, auto& bytes) { return all_reduce_bytes(group, bytes, bytes, {.dtype = Dtype::i32}); },
+      [](Group& group, auto& bytes) {
+        return all_reduce_bytes(group, bytes, bytes, {.dtype = Dtype::f32, .op = ReduceOp::max});
+      },
       [](Group& group, auto& bytes) { return broadcast_bytes(group, bytes, 0); },
       [](Group& group, auto& bytes) { return broadcast_bytes(group, bytes, 1); },
       [](Group& group, auto&) { return barrier(group); },
@@ -474,15 +419,13 @@ TEST(BadArguments, AreClearAndStartNothing) {
                 HasSubstr("root 2 is not in group \"world\", whose ranks are 0 to 1"));
     EXPECT_THAT(refused([&] { all_reduce(group, whole, ReduceOp::average).wait(); }),
                 HasSubstr("average is not defined for i32"));
-    EXPECT_THAT(refused([&] { send(group, buffer, group.rank()).wait(); }),
-                HasSubstr("cannot send to itself"));
+    EXPECT_THAT(refused([&] { send(group, buffer, 0, -2).wait(); }), HasSubstr("tag -2 is negative"));
+    EXPECT_THAT(refused([&] { recv(group, buffer, 2).wait(); }), HasSubstr("recv: source 2 is not in group"));
     EXPECT_THAT(refused([&] { all_gather(group, buffer, buffer).wait(); }),
-                HasSubstr("needs an output of 32 bytes, not 16"));
-    EXPECT_THAT(refused([&] {
-                  all_reduce_bytes(group, std::as_writable_bytes(std::span(buffer)).first(6), Dtype::f32,
-                                   ReduceOp::sum)
-                      .wait();
-                }),
+                HasSubstr("all_gather: output has 16 bytes, but rank " + std::to_string(group.rank()) +
+                          " of 2 needs 32 (16 for each block)"));
+    const auto six = std::as_writable_bytes(std::span(buffer)).first(6);
+    EXPECT_THAT(refused([&] { all_reduce_bytes(group, six, six, {.dtype = Dtype::f32}).wait(); }),
                 HasSubstr("its size must be a multiple of 4, its address of 4"));
     EXPECT_THAT(refused([&] { group.subgroup(std::vector<int>{1 - group.rank()}); }),
                 HasSubstr("is not among them"));

@@ -7,6 +7,7 @@
 #include "lockstep/backend/native/native_backend.h"
 #include "lockstep/backend/native/split_transport.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/hash.h"
 #include "lockstep/base/log.h"
 #include "lockstep/group/impl.h"
 #include "lockstep/group/joining.h"
@@ -15,12 +16,6 @@
 
 namespace lockstep {
 namespace {
-
-std::string short_hash(const std::string& text) {  // FNV-1a, so that long names fit into a socket's
-  std::uint64_t hash = 14695981039346656037ULL;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  return std::to_string(hash);
-}
 
 std::shared_ptr<HostRegion> create_region(int local_ranks, std::size_t arena_bytes) try {
   return HostRegion::create(local_ranks, arena_bytes);
@@ -39,14 +34,15 @@ std::shared_ptr<HostRegion> share_region(const Group::Impl& impl, const std::vec
   const Context& context = *impl.context;
   const int mine = impl.local_of[static_cast<std::size_t>(impl.rank)];
   const int local_ranks = static_cast<int>(local.size());
-  const Meeting meeting{.endpoint = Endpoint::unix_abstract(context.job + "-g" + short_hash(impl.name) + "-" +
-                                                            std::to_string(local.front())),
-                        .local_rank = mine,
-                        .local_ranks = local_ranks,
-                        .trust = context.trust,
-                        .deadline = deadline,
-                        .world_ranks = local,
-                        .check = [&store] { store.check(); }};
+  const Meeting meeting{
+      .endpoint = Endpoint::unix_abstract(context.job + "-g" + std::to_string(fnv1a_64(impl.name)) + "-" +
+                                          std::to_string(local.front())),
+      .local_rank = mine,
+      .local_ranks = local_ranks,
+      .trust = context.trust,
+      .deadline = deadline,
+      .world_ranks = local,
+      .check = [&store] { store.check(); }};
   if (mine != 0) return HostRegion::attach(std::move(hand_over(meeting, {}, 1).front()), local_ranks);
   auto region = create_region(local_ranks, context.arena_bytes);
   const int fd = region->fd();
@@ -171,6 +167,7 @@ void connect(Group::Impl& impl) {
                                       .progress = context.progress,
                                       .recorder = context.recorder.get(),
                                       .tuning = context.tuning,
+                                      .mailbox_bytes = context.mailbox_bytes,
                                       .timeout = context.options.timeout,
                                       .warn_after = context.options.warn_after});
   if (local.size() < impl.world_of.size()) context.progress->start_thread();

@@ -4,6 +4,7 @@
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/group/collectives.h"
 #include "lockstep/group/impl.h"
 #include "lockstep/group/in_process.h"
 
@@ -34,6 +35,8 @@ Group::Group() : impl_(std::make_shared<Impl>()) {
   impl_->context->page = std::make_shared<ControlPage>(ControlPage::in_process(1));
   impl_->context->hosts = {"this one"};
   impl_->context->page_rank = {0};
+  impl_->context->progress = std::make_shared<Progress>(impl_->context->page, WaitPolicy());
+  impl_->context->tuning = Tuning::standard();
   impl_->context->recorder = std::make_unique<trace::Recorder>(&impl_->context->page->record(0));
 }
 
@@ -86,6 +89,25 @@ Group Group::subgroup(std::span<const int> ranks) const {
     connect(*made);
   }
   return Group(std::move(made));
+}
+
+std::optional<Group> Group::split(std::optional<int> colour, int key) const {
+  struct Choice {
+    std::int32_t has_colour, colour, key;
+  };
+  const Choice mine{colour.has_value(), colour.value_or(0), key};
+  std::vector<Choice> all(static_cast<std::size_t>(size()));
+  all_gather(*this, std::span(&mine, 1), all).wait();
+  if (!colour) return std::nullopt;
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size(); ++rank) {
+    const Choice& other = all[static_cast<std::size_t>(rank)];
+    if (other.has_colour != 0 && other.colour == *colour) ranks.push_back(rank);
+  }
+  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
+    return all[static_cast<std::size_t>(a)].key < all[static_cast<std::size_t>(b)].key;
+  });
+  return subgroup(ranks);
 }
 
 Arena::Block Group::allocate_bytes(std::size_t bytes) const {

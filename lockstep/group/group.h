@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -76,6 +77,10 @@ class Group {
   /// alone; they all make their common groups in the same order. Throws invalid_argument unless each is a
   /// rank, none twice, and this rank is among them.
   Group subgroup(std::span<const int> ranks) const;
+
+  /// Parts this group: ranks of one colour become a group, in the order of their keys, of equal ones in that
+  /// of their ranks here. Collective over all ranks; one without a colour is in no group afterwards.
+  std::optional<Group> split(std::optional<int> colour, int key = 0) const;
 
   /// `elements` of arena memory, aligned to 64 bytes; in a group of one ordinary memory. Not collective.
   template <Movable T>

@@ -27,6 +27,7 @@ struct Context {
   Tuning tuning;
   GroupOptions options;
   std::size_t arena_bytes = 0;
+  std::size_t mailbox_bytes = std::size_t{256} << 20;
   std::chrono::nanoseconds arrival_timeout{};
   int store_host = -1;   ///< world rank that serves the store; -1: the launcher does
   bool threads = false;  ///< ranks are threads (in_process_world)
@@ -42,9 +43,10 @@ class Group::Impl {
   std::vector<int> local_of{0};  ///< group rank -> number among this host's ranks; -1: another host
   std::shared_ptr<Context> context;
   std::shared_ptr<Backend> backend;  ///< null in a group of one
+  std::shared_ptr<Backend> itself;   ///< of a group of one that sends messages to itself; see to_itself()
   std::shared_ptr<Impl> parent;      ///< keeps the world until its last group is gone
   std::map<std::vector<int>, int> subgroups_made;
-  std::mutex mutex;  ///< of subgroups_made
+  std::mutex mutex;  ///< of subgroups_made and itself
 
   int size() const { return static_cast<int>(world_of.size()); }
 };

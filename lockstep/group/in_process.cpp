@@ -32,6 +32,36 @@ Meetings& meetings() {
   return instance;
 }
 
+/// For ranks that are all threads of this process.
+std::shared_ptr<Backend> make_backend(const Group::Impl& impl, const std::shared_ptr<HostRegion>& region) {
+  const Context& context = *impl.context;
+  std::vector<int> page_rank;
+  for (const int world : impl.world_of)
+    page_rank.push_back(context.page_rank[static_cast<std::size_t>(world)]);
+  auto transport =
+      std::make_unique<RingTransport>(RingTransportOptions{.rank = impl.rank,
+                                                           .local_of = impl.local_of,
+                                                           .status_of = page_rank,
+                                                           .world_of = impl.world_of,
+                                                           .region = region,
+                                                           .page = context.page,
+                                                           .is_alive = [](int) { return true; }});
+  return NativeBackend::make({.name = impl.name,
+                              .rank = impl.rank,
+                              .world_of = impl.world_of,
+                              .region = region,
+                              .region_rank = impl.rank,
+                              .page = context.page,
+                              .page_rank = page_rank,
+                              .transport = std::move(transport),
+                              .progress = context.progress,
+                              .recorder = context.recorder.get(),
+                              .tuning = context.tuning,
+                              .mailbox_bytes = context.mailbox_bytes,
+                              .timeout = context.options.timeout,
+                              .warn_after = context.options.warn_after});
+}
+
 }  // namespace
 
 void connect_in_process(Group::Impl& impl) {
@@ -40,27 +70,13 @@ void connect_in_process(Group::Impl& impl) {
   for (int rank = 0; rank < impl.size(); ++rank) impl.local_of.push_back(rank);
   if (impl.size() == 1) return;
   const auto region = meetings().meet(context.job + impl.name, impl.size(), context.arena_bytes).region;
-  auto transport =
-      std::make_unique<RingTransport>(RingTransportOptions{.rank = impl.rank,
-                                                           .local_of = impl.local_of,
-                                                           .status_of = impl.world_of,
-                                                           .world_of = impl.world_of,
-                                                           .region = region,
-                                                           .page = context.page,
-                                                           .is_alive = [](int) { return true; }});
-  impl.backend = NativeBackend::make({.name = impl.name,
-                                      .rank = impl.rank,
-                                      .world_of = impl.world_of,
-                                      .region = region,
-                                      .region_rank = impl.rank,
-                                      .page = context.page,
-                                      .page_rank = impl.world_of,
-                                      .transport = std::move(transport),
-                                      .progress = context.progress,
-                                      .recorder = context.recorder.get(),
-                                      .tuning = context.tuning,
-                                      .timeout = context.options.timeout,
-                                      .warn_after = context.options.warn_after});
+  impl.backend = make_backend(impl, region);
+}
+
+Backend& to_itself(Group::Impl& impl) {
+  const std::lock_guard lock(impl.mutex);
+  if (!impl.itself) impl.itself = make_backend(impl, HostRegion::in_process(1, 0));
+  return *impl.itself;
 }
 
 std::vector<Group> in_process_world(int ranks, const GroupOptions& options, std::size_t arena_bytes) {
@@ -75,6 +91,7 @@ std::vector<Group> in_process_world(int ranks, const GroupOptions& options, std:
     impl->world_of.clear();
     for (int other = 0; other < ranks; ++other) impl->world_of.push_back(other);
     auto context = std::make_shared<Context>();
+    for (int other = 0; other < ranks; ++other) context->page_rank.push_back(other);
     context->store = store;
     context->page = page;
     context->progress = std::make_shared<Progress>(page, WaitPolicy::for_ranks_per_core(ranks));

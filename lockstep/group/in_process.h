@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "lockstep/backend/backend.h"
 #include "lockstep/group/group.h"
 
 namespace lockstep {
@@ -14,5 +15,8 @@ std::vector<Group> in_process_world(int ranks, const GroupOptions& options = {},
 
 /// Connects a subgroup of such a world. As connect() in impl.h.
 void connect_in_process(Group::Impl& impl);
+
+/// Carries the messages of a group of one to itself; made when first used.
+Backend& to_itself(Group::Impl& impl);
 
 }  // namespace lockstep

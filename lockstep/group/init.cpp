@@ -110,16 +110,11 @@ std::shared_ptr<ControlPage> open_page(const Identity& identity, const std::vect
 Tuning agree_on_tuning(Store& store, int rank, Deadline deadline) {
   Tuning tuning = Tuning::from_environment();
   if (rank == 0) {
-    store.set("tuning", std::string(reinterpret_cast<const char*>(&tuning), sizeof(tuning)));
+    store.set("tuning", tuning.to_text());
     return tuning;
   }
-  const std::string bytes = store.get("tuning", deadline);
-  if (bytes.size() != sizeof(tuning)) {
-    throw Error(ErrorCode::mismatch,
-                "rank 0 runs another version of Lockstep than rank " + std::to_string(rank), 0);
-  }
-  bytes.copy(reinterpret_cast<char*>(&tuning), sizeof(tuning));
-  return tuning;
+  return Tuning::parse(store.get("tuning", deadline),
+                       "the tuning table of rank 0, which may run another version");
 }
 
 /// As much address space as the host has memory; pages get memory when they are allocated.
@@ -144,6 +139,7 @@ std::shared_ptr<Context> meet_others(const Identity& identity, const InitOptions
   context->job = identity.job;
   if (identity.launcher != "lockstep run") context->store_host = 0;
   context->options = options.group.value_or(GroupOptions::from_environment());
+  context->mailbox_bytes = env::bytes("LOCKSTEP_MAILBOX_BYTES").value_or(context->mailbox_bytes);
   context->arena_bytes = env::bytes("LOCKSTEP_ARENA_BYTES").value_or(default_arena_bytes());
   context->store = open_store(identity, deadline);
   context->last_word = leave_word_at_death(*context->store, identity.rank);

@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::uint64_t magic = 0x32656761506b634cULL;  // "LckPage2": change it when the layout changes
+constexpr std::uint64_t magic = 0x33656761506b634cULL;  // "LckPage3": change it when the layout changes
 
 struct Header {
   std::uint64_t magic;

@@ -3,7 +3,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::uint64_t magic = 0x316f69676552634cULL;  // "LcRegio1": change it when the layout changes
+constexpr std::uint64_t magic = 0x326f69676552634cULL;  // "LcRegio2": change it when the layout changes
 constexpr std::size_t page_bytes = 4096;
 
 struct Header {
@@ -18,7 +18,7 @@ constexpr std::size_t round_up(std::size_t bytes) {
 }
 
 struct Layout {
-  std::size_t progress, cells, slots, rings, arenas, total;
+  std::size_t progress, cells, slots, staging, rings, arenas, total;
 };
 
 Layout layout_of(int local_ranks, std::size_t arena_bytes) {
@@ -27,7 +27,8 @@ Layout layout_of(int local_ranks, std::size_t arena_bytes) {
   layout.progress = round_up(sizeof(Header));
   layout.cells = round_up(layout.progress + ranks * sizeof(RankProgress));
   layout.slots = round_up(layout.cells + lane_count * ranks * sizeof(Cell));
-  layout.rings = round_up(layout.slots + lane_count * ranks * slot_bytes);
+  layout.staging = round_up(layout.slots + lane_count * ranks * slot_bytes);
+  layout.rings = layout.staging + ranks * staging_bytes;
   layout.arenas = layout.rings + static_cast<std::size_t>(purpose_count) * ranks * ranks * ring_bytes;
   layout.total = layout.arenas + ranks * arena_bytes;
   return layout;
@@ -45,8 +46,10 @@ void initialise(const Mapping& mapping, int local_ranks, std::size_t arena_bytes
 
 HostRegion::HostRegion(UniqueFd fd, Mapping mapping) : fd_(std::move(fd)), mapping_(std::move(mapping)) {
   const Layout layout = layout_of(local_ranks(), arena_bytes());
-  cells_ = layout.cells;
+  row_ = static_cast<std::size_t>(local_ranks());
+  cells_ = reinterpret_cast<Cell*>(mapping_.data() + layout.cells);
   slots_ = layout.slots;
+  staging_ = layout.staging;
   rings_ = layout.rings;
   arenas_ = layout.arenas;
 }
@@ -88,14 +91,13 @@ RankProgress& HostRegion::progress(int local_rank) const {
   return reinterpret_cast<RankProgress*>(mapping_.data() + round_up(sizeof(Header)))[local_rank];
 }
 
-Cell& HostRegion::cell(std::uint64_t work, int local_rank) const {
-  const std::size_t row = (work % lane_count) * static_cast<std::size_t>(local_ranks());
-  return reinterpret_cast<Cell*>(mapping_.data() + cells_)[row + static_cast<std::size_t>(local_rank)];
-}
-
 std::byte* HostRegion::slot(std::uint64_t work, int local_rank) const {
   const std::size_t row = (work % lane_count) * static_cast<std::size_t>(local_ranks());
   return mapping_.data() + slots_ + (row + static_cast<std::size_t>(local_rank)) * slot_bytes;
+}
+
+std::byte* HostRegion::staging(int local_rank) const {
+  return mapping_.data() + staging_ + static_cast<std::size_t>(local_rank) * staging_bytes;
 }
 
 std::byte* HostRegion::ring(Purpose purpose, int from, int to) const {

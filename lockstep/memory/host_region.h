@@ -2,8 +2,8 @@
 // arenas. It is one mapping, sparse, whose pages appear when first touched; its first rank makes it, the
 // others map it.
 //
-//   header | progress of each rank | cells [lane][rank] | slots [lane][rank] | rings [purpose][from][to] |
-//   arena of rank 0 | arena of rank 1 | ...
+//   header | progress of each rank | cells [lane][rank] | slots [lane][rank] | staging of each rank |
+//   rings [purpose][from][to] | arena of rank 0 | arena of rank 1 | ...
 #pragma once
 
 #include <atomic>
@@ -23,14 +23,25 @@ inline constexpr std::uint64_t lane_count = 64;
 inline constexpr std::size_t slot_bytes = 4096;
 /// Payload that travels in the arrival cell itself, in the same cache line as the arrival.
 inline constexpr std::size_t inline_slot_bytes = 32;
+/// Room for a rank's staging memory (schedule/staged.cpp); how much of it is used is a matter of tuning.
+inline constexpr std::size_t staging_bytes = std::size_t{4} << 20;
 /// Capacity of one message ring, with its two counters.
 inline constexpr std::size_t ring_bytes = 256 * 1024;
 
-/// One rank's arrival at one work. The word is written last: work number * 256 + stage.
+/// Where a rank's buffers lie in its arena, as its signature's flags say which do.
+struct BufferOffsets {
+  std::uint64_t input = 0;
+  std::uint64_t output = 0;
+};
+
+/// One rank's arrival at one work. The word is written last; execute/arrivals.cpp says what it is.
 struct alignas(64) Cell {
   std::atomic<std::uint64_t> word;
   Signature signature;
-  std::byte payload[inline_slot_bytes];
+  union {
+    std::byte payload[inline_slot_bytes];  ///< of small messages
+    BufferOffsets offsets;                 ///< of all others
+  };
 };
 static_assert(sizeof(Cell) == 64);
 
@@ -59,8 +70,11 @@ class HostRegion {
   /// Why this group failed first.
   FirstCause& first_cause() const;
   RankProgress& progress(int local_rank) const;
-  Cell& cell(std::uint64_t work, int local_rank) const;
+  Cell& cell(std::uint64_t work, int local_rank) const {
+    return cells_[(work % lane_count) * row_ + static_cast<std::size_t>(local_rank)];
+  }
   std::byte* slot(std::uint64_t work, int local_rank) const;
+  std::byte* staging(int local_rank) const;
   std::byte* ring(Purpose purpose, int from, int to) const;
   std::byte* arena(int local_rank) const;
   /// Gives arena pages real memory. Throws Error{system}.
@@ -71,7 +85,9 @@ class HostRegion {
 
   UniqueFd fd_;
   Mapping mapping_;
-  std::size_t cells_ = 0, slots_ = 0, rings_ = 0, arenas_ = 0;  // offsets
+  std::size_t row_;  // local ranks
+  Cell* cells_;
+  std::size_t slots_ = 0, staging_ = 0, rings_ = 0, arenas_ = 0;  // offsets
 };
 
 }  // namespace lockstep

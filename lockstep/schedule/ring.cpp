@@ -2,142 +2,177 @@
 // links work all the time. The buffer is cut into one chunk a rank; chunks are cut into segments, so that a
 // rank reduces and passes on one segment while the next is under way.
 //
-//   reduce-scatter: p-1 rounds; in round k rank r sends chunk r-k and adds what arrives to chunk r-k-1
+//   reduce-scatter: p-1 rounds; in round k rank r sends chunk r-k-1 and adds what arrives to chunk r-k-2
 //            round 0   round 1   round 2                     c0..c3: the chunk that is sent
-//   rank 0     c0        c3        c2       then owns c1
-//   rank 1     c1        c0        c3       then owns c2
-//   rank 2     c2        c1        c0       then owns c3
-//   rank 3     c3        c2        c1       then owns c0
-//   all-gather: p-1 more rounds pass the finished chunks on; rank r begins with chunk r+1
+//   rank 0     c3        c2        c1       then owns c0
+//   rank 1     c0        c3        c2       then owns c1
+//   rank 2     c1        c0        c3       then owns c2
+//   rank 3     c2        c1        c0       then owns c3
+//   all-gather: p-1 more rounds pass the finished chunks on; rank r begins with chunk r
 //
-// 2(p-1) rounds, 2(p-1)/p n bytes a link, the least there can be. A chunk is summed in one order, finished on
-// one rank and copied, so all ranks hold the same bits; halves are rounded p-1 times. Source: Patarasuk &
-// Yuan 2009.
+// An all_reduce is both: 2(p-1) rounds, 2(p-1)/p n bytes a link, the least there can be. A chunk is summed in
+// one order, finished on one rank and copied, so all ranks hold the same bits; halves are rounded p-1 times.
+// A reduce is the first half, and then each rank sends its chunk to the root.
+// Source: Patarasuk & Yuan 2009.
 #include <algorithm>
-#include <vector>
 
 #include "lockstep/schedule/algorithms.h"
+#include "lockstep/schedule/messages.h"
 
 namespace lockstep {
 namespace {
 
-int wrapped(int rank, int ranks) { return ((rank % ranks) + ranks) % ranks; }
+int next(const Call& call) { return wrapped(call.rank + 1, call.ranks); }
+int previous(const Call& call) { return wrapped(call.rank - 1, call.ranks); }
 
-std::vector<Range> segments_of(Range chunk, std::size_t segment_elements) {
-  std::vector<Range> segments;
-  for (std::size_t done = 0; done < chunk.count; done += segment_elements) {
-    segments.push_back({chunk.begin + done, std::min(segment_elements, chunk.count - done)});
+/// The first half. `chunk(rank)`: where a rank's chunk lies in the input. `partial(rank)`: where its sum may
+/// grow here; the last is this rank's own and stays. Returns the sends that are still under way.
+template <class Chunk, class Partial>
+std::vector<Posted> reduce_around(Schedule& steps, const Call& call, Chunk chunk, Partial partial) {
+  std::size_t largest = 0;
+  for (int rank = 0; rank < call.ranks; ++rank) largest = std::max(largest, chunk(rank).count);
+  largest = std::min(largest, call.segment_elements);
+  const Place landing[] = {steps.scratch(call.rank, largest), steps.scratch(call.rank, largest)};
+
+  const Range first = chunk(wrapped(call.rank - 1, call.ranks));
+  std::vector<Posted> rounds{send_all(steps, call, next(call), input_at(call, first.begin), first.count)};
+  for (int round = 0; round < call.ranks - 1; ++round) {
+    const int owner = wrapped(call.rank - round - 2, call.ranks);
+    const bool last = round == call.ranks - 2;
+    const Range whole = chunk(owner);
+    const Place sum = partial(owner);
+    const auto segments = segments_of({0, whole.count}, call.segment_elements);
+    // What grew here two rounds ago may still be on its way out of the same memory.
+    if (round > 1) wait_for(steps, rounds[static_cast<std::size_t>(round) - 1]);
+    Posted sends;
+    Schedule::StepIndex arriving[2] = {};
+    const auto post = [&](std::size_t index) {
+      arriving[index % 2] = steps.receive(previous(call), landing[index % 2], segments[index].count);
+    };
+    if (!segments.empty()) post(0);
+    for (std::size_t index = 0; index < segments.size(); ++index) {
+      const Range segment = segments[index];
+      if (index + 1 < segments.size()) post(index + 1);
+      steps.wait(arriving[index % 2]);
+      const Place sources[] = {landing[index % 2], input_at(call, whole.begin + segment.begin)};
+      const Place result = at(sum, segment.begin);
+      steps.reduce(sources, std::span(&result, 1), segment.count, last);
+      if (!last) sends.push_back(steps.send(next(call), result, segment.count));
+    }
+    rounds.push_back(std::move(sends));
   }
-  return segments;
+  // Those not waited for above: of the first round, and of the last two.
+  std::vector<Posted> open;
+  for (std::size_t round = 0; round < rounds.size(); ++round) {
+    const bool waited = round >= 1 && round + 3 <= static_cast<std::size_t>(call.ranks);
+    if (!waited) open.push_back(std::move(rounds[round]));
+  }
+  return open;
 }
 
-struct Ring {
-  const Call& call;
-  int next = wrapped(call.rank + 1, call.ranks);
-  int previous = wrapped(call.rank - 1, call.ranks);
-
-  /// Segments of the chunk with this number, counted around the ring.
-  std::vector<Range> segments(int chunk) const {
-    return segments_of(chunk_of(call.elements, wrapped(chunk, call.ranks), call.ranks),
-                       call.segment_elements);
+/// The second half: finished chunks go around; this rank's is in place. A finished segment is passed on at
+/// once.
+template <class Chunk>
+void gather_around(Schedule& steps, const Call& call, Chunk chunk) {
+  if (call.ranks == 1) return;
+  const Range mine = chunk(call.rank);
+  Posted sends = send_all(steps, call, next(call), output_at(call, mine.begin), mine.count);
+  for (int round = 0; round < call.ranks - 1; ++round) {
+    const Range arriving = chunk(wrapped(call.rank - round - 1, call.ranks));
+    const Posted receives =
+        receive_all(steps, call, previous(call), output_at(call, arriving.begin), arriving.count);
+    const auto segments = segments_of(arriving, call.segment_elements);
+    for (std::size_t index = 0; index < segments.size(); ++index) {
+      steps.wait(receives[index]);
+      if (round == call.ranks - 2) continue;  // the next rank began with this one
+      sends.push_back(steps.send(next(call), output_at(call, segments[index].begin), segments[index].count));
+    }
   }
-  Place output(std::size_t offset) const { return {Space::output, call.rank, offset}; }
+  wait_for(steps, sends);
+}
+
+void wait_for_rounds(Schedule& steps, const std::vector<Posted>& rounds) {
+  for (const Posted& posted : rounds) wait_for(steps, posted);
+}
+
+/// Sums that are not this rank's grow in one of two pieces of scratch memory, by turns.
+struct Partials {
+  Place pieces[2];
+  const Call& call;
+  Place operator()(int owner) const {
+    const int distance = wrapped(call.rank - owner, call.ranks);
+    return pieces[distance % 2];
+  }
 };
 
-using Sends = std::vector<Schedule::StepIndex>;
-
-void wait_for(Schedule& steps, const Sends& sends) {
-  for (const auto send : sends) steps.wait(send);
-}
-
-/// One round of reduce-scatter: adds the arriving chunk to ours, segment by segment; the next segment is
-/// already under way into the other half of `landing`. What is summed is passed on at once.
-Sends reduce_round(Schedule& steps, const Ring& ring, int chunk, const Place (&landing)[2], bool last) {
-  const auto segments = ring.segments(chunk);
-  Sends sends;
-  Schedule::StepIndex arriving[2] = {};
-  const auto post = [&](std::size_t index) {
-    arriving[index % 2] = steps.receive(ring.previous, landing[index % 2], segments[index].count);
-  };
-  if (!segments.empty()) post(0);
-  for (std::size_t index = 0; index < segments.size(); ++index) {
-    if (index + 1 < segments.size()) post(index + 1);
-    steps.wait(arriving[index % 2]);
-    const Place mine = ring.output(segments[index].begin);
-    const Place sources[] = {landing[index % 2], mine};
-    steps.reduce(sources, std::span(&mine, 1), segments[index].count, last);
-    sends.push_back(steps.send(ring.next, mine, segments[index].count));
-  }
-  return sends;
-}
-
-/// One round of all-gather: the arriving chunk is final; it is passed on unless the next rank has it.
-Sends gather_round(Schedule& steps, const Ring& ring, const std::vector<Range>& segments,
-                   const std::vector<Place>& into, bool pass_on) {
-  std::vector<Schedule::StepIndex> arriving;
-  for (std::size_t index = 0; index < segments.size(); ++index) {
-    arriving.push_back(steps.receive(ring.previous, into[index], segments[index].count));
-  }
-  Sends sends;
-  for (std::size_t index = 0; index < segments.size(); ++index) {
-    steps.wait(arriving[index]);
-    if (pass_on) sends.push_back(steps.send(ring.next, into[index], segments[index].count));
-  }
-  return sends;
+Partials partials_of(Schedule& steps, const Call& call, std::size_t elements) {
+  const Place first = steps.scratch(call.rank, elements);
+  const Place second = steps.scratch(call.rank, elements);
+  return {{first, second}, call};
 }
 
 }  // namespace
 
 Schedule ring_all_reduce(const Call& call) {
   Schedule steps;
-  if (call.ranks == 1) return steps;
-  const Ring ring{call};
-  const std::size_t largest = std::min(call.segment_elements, chunk_of(call.elements, 0, call.ranks).count);
-  const Place landing[] = {steps.scratch(call.rank, largest), steps.scratch(call.rank, largest)};
+  const auto chunk = [&](int rank) { return chunk_of(call.elements, rank, call.ranks); };
+  if (call.ranks == 1) {
+    steps.copy(input_at(call, 0), output_at(call, 0), call.elements);
+    return steps;
+  }
+  const auto open =
+      reduce_around(steps, call, chunk, [&](int owner) { return output_at(call, chunk(owner).begin); });
+  wait_for_rounds(steps, open);
+  gather_around(steps, call, chunk);
+  return steps;
+}
 
-  // A chunk that was sent is overwritten p rounds later, so its sends are waited for before it is received
-  // anew.
-  std::vector<Sends> rounds(1);
-  for (const Range segment : ring.segments(call.rank)) {
-    rounds[0].push_back(steps.send(ring.next, ring.output(segment.begin), segment.count));
+Schedule ring_reduce_scatter(const Call& call) {
+  Schedule steps;
+  const auto block = [&](int rank) { return block_of(call, rank); };
+  if (call.ranks == 1) {
+    steps.copy(input_at(call, 0), output_at(call, 0), block(0).count);
+    return steps;
   }
-  for (int round = 0; round < call.ranks - 1; ++round) {
-    const bool last = round == call.ranks - 2;
-    rounds.push_back(reduce_round(steps, ring, call.rank - round - 1, landing, last));
+  const Partials partials = partials_of(steps, call, call.ranks > 2 ? largest_block(call) : 0);
+  wait_for_rounds(steps, reduce_around(steps, call, block, [&](int owner) {
+                    return owner == call.rank ? output_at(call, 0) : partials(owner);
+                  }));
+  return steps;
+}
+
+Schedule ring_reduce(const Call& call) {
+  Schedule steps;
+  const auto chunk = [&](int rank) { return chunk_of(call.elements, rank, call.ranks); };
+  if (call.ranks == 1) {
+    steps.copy(input_at(call, 0), output_at(call, 0), call.elements);
+    return steps;
   }
-  for (int round = 0; round < call.ranks - 1; ++round) {
-    wait_for(steps, rounds[static_cast<std::size_t>(round)]);
-    const auto segments = ring.segments(call.rank - round);
-    std::vector<Place> into;
-    for (const Range segment : segments) into.push_back(ring.output(segment.begin));
-    rounds.push_back(gather_round(steps, ring, segments, into, round < call.ranks - 2));
+  const bool is_root = call.rank == call.root;
+  const std::size_t largest = chunk(0).count;
+  const Partials partials = partials_of(steps, call, call.ranks > 2 ? largest : 0);
+  const Place own = is_root ? output_at(call, chunk(call.rank).begin) : steps.scratch(call.rank, largest);
+  wait_for_rounds(steps, reduce_around(steps, call, chunk, [&](int owner) {
+                    return owner == call.rank ? own : partials(owner);
+                  }));
+  if (!is_root) {
+    wait_for(steps, send_all(steps, call, call.root, own, chunk(call.rank).count));
+    return steps;
   }
-  for (std::size_t round = static_cast<std::size_t>(call.ranks - 1); round < rounds.size(); ++round) {
-    wait_for(steps, rounds[round]);
+  std::vector<Posted> chunks;
+  for (int rank = 0; rank < call.ranks; ++rank) {
+    if (rank == call.rank) continue;
+    chunks.push_back(receive_all(steps, call, rank, output_at(call, chunk(rank).begin), chunk(rank).count));
   }
+  wait_for_rounds(steps, chunks);
   return steps;
 }
 
 Schedule ring_all_gather(const Call& call) {
   Schedule steps;
-  const auto part = [&](int rank) {
-    return static_cast<std::size_t>(wrapped(rank, call.ranks)) * call.elements;
-  };
-  const Ring ring{call};
-  steps.copy({Space::input, call.rank, 0}, ring.output(part(call.rank)), call.elements);
-  if (call.ranks == 1) return steps;
-  std::vector<Sends> rounds(1);
-  const auto segments = segments_of({0, call.elements}, call.segment_elements);
-  for (const Range segment : segments) {
-    rounds[0].push_back(steps.send(ring.next, ring.output(part(call.rank) + segment.begin), segment.count));
-  }
-  for (int round = 0; round < call.ranks - 1; ++round) {
-    std::vector<Place> into;
-    for (const Range segment : segments)
-      into.push_back(ring.output(part(call.rank - round - 1) + segment.begin));
-    rounds.push_back(gather_round(steps, ring, segments, into, round < call.ranks - 2));
-  }
-  for (const Sends& sends : rounds) wait_for(steps, sends);
+  const auto block = [&](int rank) { return block_of(call, rank); };
+  steps.copy(input_at(call, 0), output_at(call, block(call.rank).begin), block(call.rank).count);
+  gather_around(steps, call, block);
   return steps;
 }
 

@@ -39,9 +39,13 @@ void Schedule::reduce(std::span<const Place> sources, std::span<const Place> des
       destinations);
 }
 
-void Schedule::wait_for_all() {
+void Schedule::arrive() {
   ++stages_;
   add({.kind = StepKind::arrive, .target = stages_}, {}, {});
+}
+
+void Schedule::wait_for_all() {
+  arrive();
   add({.kind = StepKind::await, .target = stages_}, {}, {});
 }
 
@@ -52,7 +56,7 @@ Place Schedule::scratch(int rank, std::size_t elements) {
 }
 
 std::string to_string(const Place& place) {
-  static constexpr const char* names[] = {"input", "output", "scratch", "slot"};
+  static constexpr const char* names[] = {"input", "output", "scratch", "slot", "staging"};
   return std::string(names[static_cast<int>(place.space)]) + "[" + std::to_string(place.rank) + "]+" +
          std::to_string(place.offset);
 }

@@ -25,12 +25,13 @@
 namespace lockstep {
 
 enum class Space : std::uint8_t {
-  input,    ///< what the user passed in, never written (all_gather, send)
-  output,   ///< what the user gets; all_reduce and broadcast work in place, here
+  input,    ///< what the user passed in, never written; the same memory as output where called in place
+  output,   ///< what the user gets; broadcast's only buffer
   scratch,  ///< this rank's own temporary memory, of Schedule::scratch_elements
   slot,     ///< this rank's small cell in shared memory (see one_shot.cpp); readable by all ranks of the host
+  staging,  ///< this rank's larger shared memory (see staged.cpp), of Call::staging_elements; readable by all
 };
-inline constexpr int space_count = 4;
+inline constexpr int space_count = 5;
 
 struct Place {
   Space space = Space::output;
@@ -65,6 +66,8 @@ class Schedule {
               bool last_reduction);
   /// Arrives at the next stage and awaits all ranks there.
   void wait_for_all();
+  /// Only arrives there: whoever awaits it knows that this rank is done with what it did before.
+  void arrive();
   /// Temporary memory; returns where it begins.
   Place scratch(int rank, std::size_t elements);
 
@@ -76,8 +79,13 @@ class Schedule {
     return std::span(places_).subspan(step.first_place + step.source_count, step.destination_count);
   }
   std::size_t scratch_elements() const { return scratch_elements_; }
-  /// Whether any step talks to a peer by message; such works of one group run one after another.
+  /// Whether any step talks to a peer by message.
   bool uses_channels() const { return uses_channels_; }
+  /// How many times the halves of the staging memory change (see staged.cpp); 0: it is not used.
+  std::size_t staging_turns() const { return staging_turns_; }
+  void set_staging_turns(std::size_t turns) { staging_turns_ = turns; }
+  /// Whether it uses what a group has but once; such works of one group run one after another.
+  bool is_exclusive() const { return uses_channels_ || staging_turns_ > 0; }
 
   /// For tests that break schedules on purpose.
   std::vector<Step>& mutable_steps() { return steps_; }
@@ -90,6 +98,7 @@ class Schedule {
   std::vector<Place> places_;
   std::size_t scratch_elements_ = 0;
   std::uint32_t stages_ = 0;
+  std::size_t staging_turns_ = 0;
   bool uses_channels_ = false;
 };
 

@@ -1,51 +1,91 @@
 #include "lockstep/schedule/select.h"
 
 #include <algorithm>
-
-#include "lockstep/base/env.h"
-#include "lockstep/schedule/algorithms.h"
+#include <numeric>
 
 namespace lockstep {
+namespace {
 
-Tuning Tuning::from_environment() {
-  Tuning tuning;
-  tuning.one_shot_bytes = env::bytes("LOCKSTEP_ONE_SHOT_BYTES").value_or(tuning.one_shot_bytes);
-  tuning.tree_bytes = env::bytes("LOCKSTEP_TREE_BYTES").value_or(tuning.tree_bytes);
-  // A segment holds at least the largest element.
-  tuning.segment_bytes =
-      std::max<std::uint64_t>(64, env::bytes("LOCKSTEP_SEGMENT_BYTES").value_or(tuning.segment_bytes));
-  return tuning;
+/// What a table's limits are compared with.
+std::uint64_t bytes_of(const Call& call, std::size_t element_bytes) {
+  std::size_t elements = call.elements;
+  if (!call.counts.empty() && call.operation != Operation::all_to_all) {
+    elements = std::accumulate(call.counts.begin(), call.counts.end(), std::size_t{0}) / call.counts.size();
+  }
+  return std::uint64_t{elements} * element_bytes;
 }
+
+bool can_do(const AlgorithmEntry& entry, const Call& call, const Neighbourhood& where, Where buffers) {
+  if (entry.operation != call.operation) return false;
+  if (!call.counts.empty() && !entry.allows_counts) return false;
+  if (call.keeps_order && !entry.keeps_order) return false;
+  switch (entry.requirement) {
+    case Requirement::slots: return buffers == Where::slots;
+    case Requirement::arena: return buffers == Where::arena;
+    case Requirement::staging: return where.one_host && buffers != Where::slots && call.staging_elements > 1;
+    case Requirement::channels: return buffers != Where::slots;
+  }
+  return false;
+}
+
+const Tuning::Rule* rule_for(const Tuning& tuning, const Call& call, Where where) {
+  const Tuning::Rule* best = nullptr;
+  for (const Tuning::Rule& rule : tuning.rules) {
+    if (rule.operation != call.operation || rule.where != where) continue;
+    const bool fits = rule.ranks <= call.ranks;
+    const bool best_fits = best != nullptr && best->ranks <= call.ranks;
+    if (best == nullptr || (fits && (!best_fits || rule.ranks > best->ranks)) ||
+        (!fits && !best_fits && rule.ranks < best->ranks)) {
+      best = &rule;
+    }
+  }
+  return best;
+}
+
+const AlgorithmEntry* named(std::string_view name, const Call& call, const Neighbourhood& where,
+                            Where buffers) {
+  for (const AlgorithmEntry& entry : all_algorithms()) {
+    if (entry.name == name && can_do(entry, call, where, buffers)) return &entry;
+  }
+  return nullptr;
+}
+
+const std::string* forced_for(const Tuning& tuning, Operation operation) {
+  for (const auto& [forced, algorithm] : tuning.forced) {
+    if (forced == operation) return &algorithm;
+  }
+  return nullptr;
+}
+
+}  // namespace
 
 bool is_one_shot(const Call& call, std::size_t element_bytes, const Neighbourhood& where,
                  const Tuning& tuning) {
-  if (!where.one_host || call.operation == Operation::send) return false;
-  const std::size_t limit = std::min<std::size_t>(tuning.one_shot_bytes, where.slot_bytes);
-  return call.elements <= limit / element_bytes;
+  if (!where.one_host || named("one_shot", call, where, Where::slots) == nullptr) return false;
+  if (slot_elements(call) > where.slot_bytes / element_bytes) return false;
+  if (const std::string* forced = forced_for(tuning, call.operation)) return *forced == "one_shot";
+  const Tuning::Rule* rule = rule_for(tuning, call, Where::slots);
+  return rule != nullptr && bytes_of(call, element_bytes) <= rule->choose.back().up_to_bytes;
 }
 
-Choice select(const Call& call, std::size_t element_bytes, const Neighbourhood& where, const Tuning& tuning) {
-  const bool one_shot = is_one_shot(call, element_bytes, where, tuning);
-  const bool arena = where.one_host && call.buffers == BufferClass::arena;
-  switch (call.operation) {
-    case Operation::barrier:
-    case Operation::all_reduce:
-      if (one_shot) return {"one_shot", one_shot_all_reduce};
-      if (arena) return {"arena_push", arena_push_all_reduce};
-      if (call.elements <= tuning.tree_bytes / element_bytes) return {"tree", tree_all_reduce};
-      return {"ring", ring_all_reduce};
-    case Operation::broadcast:
-      if (one_shot) return {"one_shot", one_shot_broadcast};
-      if (arena) return {"arena_pull", arena_broadcast};
-      return {"tree", tree_broadcast};
-    case Operation::all_gather:
-      if (one_shot) return {"one_shot", one_shot_all_gather};
-      if (arena) return {"arena_push", arena_push_all_gather};
-      return {"ring", ring_all_gather};
-    case Operation::send:
-    case Operation::receive: break;
+const AlgorithmEntry& select(const Call& call, std::size_t element_bytes, const Neighbourhood& where,
+                             const Tuning& tuning) {
+  Where buffers = Where::channels;
+  if (where.one_host) buffers = call.buffers == BufferClass::arena ? Where::arena : Where::private_memory;
+  if (is_one_shot(call, element_bytes, where, tuning)) buffers = Where::slots;
+  if (const std::string* forced = forced_for(tuning, call.operation)) {
+    if (const auto* entry = named(*forced, call, where, buffers)) return *entry;
   }
-  return {"point_to_point", point_to_point};
+  if (const Tuning::Rule* rule = rule_for(tuning, call, buffers)) {
+    const std::uint64_t bytes = bytes_of(call, element_bytes);
+    for (const Tuning::Choice& choice : rule->choose) {
+      if (bytes > choice.up_to_bytes) continue;
+      if (const auto* entry = named(choice.algorithm, call, where, buffers)) return *entry;
+    }
+  }
+  const auto entries = all_algorithms();
+  return *std::find_if(entries.begin(), entries.end(),
+                       [&](const AlgorithmEntry& entry) { return can_do(entry, call, where, buffers); });
 }
 
 }  // namespace lockstep

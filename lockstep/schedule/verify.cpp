@@ -1,11 +1,13 @@
 #include "lockstep/schedule/verify.h"
 
+#include <algorithm>
 #include <bit>
 #include <deque>
 #include <limits>
 #include <map>
 #include <optional>
 #include <tuple>
+#include <unordered_map>
 
 namespace lockstep {
 namespace {
@@ -31,13 +33,15 @@ class Expressions {
     bool scaled = false;
     std::size_t element = 0;  // position in the contribution; the same in all parts
     bool mixed = false;       // parts of different positions
-    Expression left = nothing, right = nothing;
+    bool ordered = true;      // parts in the order of ranks, none left out between them
+    int first = 0, last = 0;  // ranks, if ordered
   };
 
   Expression contribution(int rank, std::size_t element) {
     Node node;
     node.contributors = std::uint64_t{1} << rank;
     node.element = element;
+    node.first = node.last = rank;
     return intern({rank, static_cast<std::int64_t>(element), 0}, node);
   }
   Expression combine(Expression left, Expression right) {
@@ -49,8 +53,9 @@ class Expressions {
     node.scaled = a.scaled || b.scaled;
     node.element = a.element;
     node.mixed = a.mixed || b.mixed || a.element != b.element;
-    node.left = left;
-    node.right = right;
+    node.ordered = a.ordered && b.ordered && a.last + 1 == b.first;
+    node.first = a.first;
+    node.last = b.last;
     return intern({left, right, 1}, node);
   }
   Expression scale(Expression inner) {
@@ -62,12 +67,22 @@ class Expressions {
   const Node& operator[](Expression expression) const { return nodes_[static_cast<std::size_t>(expression)]; }
 
  private:
-  Expression intern(std::tuple<std::int64_t, std::int64_t, int> key, const Node& node) {
+  using Key = std::tuple<std::int64_t, std::int64_t, int>;
+  struct Hash {
+    std::size_t operator()(const Key& key) const {
+      const auto mix = [](std::uint64_t value) { return value * 0x9e3779b97f4a7c15ULL; };
+      const auto left = mix(static_cast<std::uint64_t>(std::get<0>(key)));
+      return mix((left ^ (left >> 29)) + static_cast<std::uint64_t>(std::get<1>(key)) * 4 +
+                 static_cast<std::uint64_t>(std::get<2>(key)));
+    }
+  };
+
+  Expression intern(const Key& key, const Node& node) {
     const auto [where, is_new] = index_.emplace(key, static_cast<Expression>(nodes_.size()));
     if (is_new) nodes_.push_back(node);
     return where->second;
   }
-  std::map<std::tuple<std::int64_t, std::int64_t, int>, Expression> index_;
+  std::unordered_map<Key, Expression, Hash> index_;
   std::vector<Node> nodes_;
 };
 
@@ -105,8 +120,9 @@ struct Rank {
 
 class Run {
  public:
-  Run(const std::vector<Schedule>& schedules, const Call& call) : call_(call), ranks_(schedules.size()) {
-    for (int rank = 0; rank < call.ranks; ++rank) {
+  Run(const std::vector<Schedule>& schedules, const std::vector<Call>& calls)
+      : calls_(calls), call_(calls.at(0)), ranks_(schedules.size()) {
+    for (int rank = 0; rank < call_.ranks; ++rank) {
       Rank& state = at(rank);
       state.schedule = &schedules[static_cast<std::size_t>(rank)];
       state.clock.assign(ranks_.size(), 0);
@@ -140,28 +156,55 @@ class Run {
     return "rank " + std::to_string(rank) + ", step " + std::to_string(step);
   }
 
+  const Call& call_of(int rank) const { return calls_[static_cast<std::size_t>(rank)]; }
+
+  /// Whether a rank's input and output are one buffer, and which of both names it.
+  std::optional<Space> merged(int rank) const {
+    const Call& call = call_of(rank);
+    if (!call.in_place || (has_root(call.operation) && rank != call.root)) return std::nullopt;
+    return input_elements(call) > output_elements(call) ? Space::input : Space::output;
+  }
+
+  /// Where a place really is.
+  Place real(Place place) const {
+    const auto space = merged(place.rank);
+    const bool is_users = place.space == Space::input || place.space == Space::output;
+    if (!space || !is_users || place.space == *space) return place;
+    return {*space, place.rank, place.offset + in_place_offset(call_of(place.rank))};
+  }
+
+  /// REQUIRES: a real place.
   std::vector<Element>& memory(const Place& place) {
     return at(place.rank).memory[static_cast<int>(place.space)];
   }
 
+  std::size_t size_of(int rank, Space space) const {
+    const Call& call = call_of(rank);
+    switch (space) {
+      case Space::input: return input_elements(call);
+      case Space::output: return output_elements(call);
+      case Space::scratch: return ranks_[static_cast<std::size_t>(rank)].schedule->scratch_elements();
+      case Space::slot: return std::max(input_elements(call), output_elements(call));
+      case Space::staging: return call.staging_elements;
+    }
+    return 0;
+  }
+
   void allocate(int rank) {
     Rank& state = at(rank);
-    const bool gathers = call_.operation == Operation::all_gather;
-    const std::size_t output = call_.elements * (gathers ? ranks_.size() : 1);
-    state.memory[static_cast<int>(Space::input)].resize(call_.elements);
-    state.memory[static_cast<int>(Space::output)].resize(output);
-    state.memory[static_cast<int>(Space::slot)].resize(call_.elements);
-    state.memory[static_cast<int>(Space::scratch)].resize(state.schedule->scratch_elements());
+    for (int space = 0; space < space_count; ++space) {
+      const bool is_elsewhere = real({static_cast<Space>(space), rank, 0}).space != static_cast<Space>(space);
+      if (!is_elsewhere) state.memory[space].resize(size_of(rank, static_cast<Space>(space)));
+    }
     // The user wrote the buffers before the call.
     const AccessId written = begin_access(rank);
-    const bool in_place = call_.operation == Operation::all_reduce || call_.operation == Operation::broadcast;
     for (const Space space : {Space::input, Space::output}) {
-      auto& elements = state.memory[static_cast<int>(space)];
-      for (std::size_t index = 0; index < elements.size(); ++index) {
-        elements[index].writer = written;
-        if ((space == Space::output) == in_place)
-          elements[index].value = expressions_.contribution(rank, index);
-      }
+      for (Element& element : state.memory[static_cast<int>(space)]) element.writer = written;
+    }
+    const Space source = call_.operation == Operation::broadcast ? Space::output : Space::input;
+    for (std::size_t index = 0; index < size_of(rank, source); ++index) {
+      const Place place = real({source, rank, index});
+      memory(place)[place.offset].value = expressions_.contribution(rank, index);
     }
     end_access(rank, written);
   }
@@ -183,19 +226,23 @@ class Run {
   }
 
   void check_place(int rank, std::size_t step, const Place& place, std::size_t count, bool writes) {
-    if (place.rank < 0 || place.rank >= call_.ranks || place.offset > memory(place).size() ||
-        count > memory(place).size() - place.offset) {
+    const std::size_t size =
+        place.rank < 0 || place.rank >= call_.ranks ? 0 : size_of(place.rank, place.space);
+    if (place.offset > size || count > size - place.offset) {
       throw Refusal{where(rank, step) + " leaves its memory: " + name(place, count)};
     }
-    const bool shared = place.space == Space::slot
-                            ? !writes
-                            : place.space != Space::scratch && (place.space == Space::output || !writes) &&
-                                  call_.buffers == BufferClass::arena;
-    if (place.rank != rank && !shared) {
+    if (place.rank != rank && !is_shared(place, writes)) {
       throw Refusal{where(rank, step) + (writes ? " writes " : " reads ") + name(place, count) +
                     ", which is not shared"};
     }
     if (writes && place.space == Space::input) throw Refusal{where(rank, step) + " writes an input"};
+  }
+
+  bool is_shared(const Place& place, bool writes) const {
+    if (place.space == Space::slot || place.space == Space::staging) return !writes;
+    const SharedBuffers shared = shared_buffers(call_.operation, place.rank, call_.root);
+    return call_.buffers == BufferClass::arena &&
+           ((place.space == Space::input && shared.input) || (place.space == Space::output && shared.output));
   }
 
   [[noreturn]] void refuse_race(int rank, bool writes, const Place& place, std::size_t count, AccessId other,
@@ -206,8 +253,9 @@ class Run {
                   (other_writes ? " wrote it" : " has read it")};
   }
 
-  void read(int rank, std::size_t step, const Place& place, std::size_t count, AccessId access) {
+  void read(int rank, std::size_t step, Place place, std::size_t count, AccessId access) {
     check_place(rank, step, place, count, false);
+    place = real(place);
     for (std::size_t index = place.offset; index < place.offset + count; ++index) {
       Element& element = memory(place)[index];
       if (element.value == nothing)
@@ -219,8 +267,12 @@ class Run {
   }
 
   /// Only the ordering; the value follows in store().
-  void write(int rank, std::size_t step, const Place& place, std::size_t count, AccessId access) {
+  void write(int rank, std::size_t step, Place place, std::size_t count, AccessId access) {
     check_place(rank, step, place, count, true);
+    write_real(rank, real(place), count, access);
+  }
+
+  void write_real(int rank, const Place& place, std::size_t count, AccessId access) {
     for (std::size_t index = place.offset; index < place.offset + count; ++index) {
       Element& element = memory(place)[index];
       if (element.writer >= 0 && element.writer != access && !is_over(element.writer, at(rank).clock)) {
@@ -293,8 +345,8 @@ class Run {
     }
     out.matched = in.matched = true;
     in.sender_clock = out.sender_clock;
-    const Place from = at(sender).schedule->sources(out.step)[0];
-    const Place into = at(receiver).schedule->destinations(in.step)[0];
+    const Place from = real(at(sender).schedule->sources(out.step)[0]);
+    const Place into = real(at(receiver).schedule->destinations(in.step)[0]);
     for (std::size_t index = 0; index < out.step.elements; ++index) {
       memory(into)[into.offset + index].value = memory(from)[from.offset + index].value;
     }
@@ -330,18 +382,24 @@ class Run {
     const Schedule& schedule = *at(rank).schedule;
     const auto sources = schedule.sources(step);
     const auto destinations = schedule.destinations(step);
+    // In place, a rank's own part is where it belongs; the executor does not touch it either.
+    if (step.kind == StepKind::copy && real(sources[0]) == real(destinations[0])) return;
     const AccessId access = begin_access(rank);
     for (const Place& place : sources) read(rank, index, place, step.elements, access);
     std::vector<Expression> values(step.elements);
     for (std::size_t element = 0; element < step.elements; ++element) {
-      const auto value = [&](const Place& place) { return memory(place)[place.offset + element].value; };
+      const auto value = [&](const Place& named) {
+        const Place place = real(named);
+        return memory(place)[place.offset + element].value;
+      };
       values[element] = value(sources[0]);
       for (const Place& place : sources.subspan(1))
         values[element] = expressions_.combine(values[element], value(place));
       if (step.last_reduction) values[element] = expressions_.scale(values[element]);
     }
     for (const Place& place : destinations) write(rank, index, place, step.elements, access);
-    for (const Place& place : destinations) {
+    for (const Place& named : destinations) {
+      const Place place = real(named);
       for (std::size_t element = 0; element < step.elements; ++element) {
         memory(place)[place.offset + element].value = values[element];
       }
@@ -354,20 +412,30 @@ class Run {
     for (const auto& [index, transfer] : state.transfers) {
       if (!transfer.waited) throw Refusal{where(rank, index) + " is never waited for"};
     }
+    if (call_.operation == Operation::barrier) require_all_arrived(rank);
     // From here on the user may read and write both buffers.
     const AccessId access = begin_access(rank);
     const auto steps = state.schedule->steps().size();
     for (const Space space : {Space::input, Space::output}) {
-      auto& elements = state.memory[static_cast<int>(space)];
-      const Place whole{space, rank, 0};
+      const auto& elements = state.memory[static_cast<int>(space)];
       for (std::size_t index = 0; index < elements.size(); ++index) {
         if (elements[index].value != nothing) read(rank, steps, {space, rank, index}, 1, access);
       }
-      if (space == Space::output) write(rank, steps, whole, elements.size(), access);
+      write_real(rank, {space, rank, 0}, elements.size(), access);
     }
     end_access(rank, access);
     state.done = true;
     return true;
+  }
+
+  /// A rank that leaves a barrier knows that all have come to it.
+  void require_all_arrived(int rank) {
+    for (int other = 0; other < call_.ranks; ++other) {
+      if (at(rank).clock[static_cast<std::size_t>(other)] == 0) {
+        throw Refusal{"rank " + std::to_string(rank) + " may leave before rank " + std::to_string(other) +
+                      " has come"};
+      }
+    }
   }
 
   std::string describe_waiting() {
@@ -391,13 +459,19 @@ class Run {
 
   void check_results() {
     for (int rank = 0; rank < call_.ranks; ++rank) {
-      const auto& output = at(rank).memory[static_cast<int>(Space::output)];
-      for (std::size_t index = 0; index < output.size(); ++index)
-        check_element(rank, index, output[index].value);
+      for (std::size_t index = 0; index < size_of(rank, Space::output); ++index) {
+        check_element(rank, index, result(rank, index));
+      }
     }
   }
 
+  Expression result(int rank, std::size_t index) {
+    const Place place = real({Space::output, rank, index});
+    return memory(place)[place.offset].value;
+  }
+
   void check_element(int rank, std::size_t index, Expression value) {
+    const Call& call = call_of(rank);
     const auto refuse = [&](const std::string& why) {
       throw Refusal{"rank " + std::to_string(rank) + " ends with a wrong element " + std::to_string(index) +
                     ": " + why};
@@ -408,17 +482,39 @@ class Run {
         refuse("not element " + std::to_string(element) + " of rank " + std::to_string(source));
       }
     };
-    switch (call_.operation) {
-      case Operation::barrier: return;
-      case Operation::broadcast: return expect(call_.root, index);
+    const auto contains = [&](Range block) {
+      return index >= block.begin && index < block.begin + block.count;
+    };
+    switch (call.operation) {
+      case Operation::broadcast: return expect(call.root, index);
+      case Operation::scatter: return expect(call.root, block_of(call, rank).begin + index);
+      case Operation::gather:
       case Operation::all_gather:
-        return expect(static_cast<int>(index / call_.elements), index % call_.elements);
-      case Operation::send:
-      case Operation::receive:
-        if (rank == call_.destination) expect(call_.root, index);
+        for (int source = 0; source < call.ranks; ++source) {
+          const Range block = block_of(call, source);
+          if (contains(block)) return expect(source, index - block.begin);
+        }
         return;
-      case Operation::all_reduce: break;
+      case Operation::all_to_all:
+        for (int source = 0; source < call.ranks; ++source) {
+          const Range block = received_block(call, source);
+          if (!contains(block)) continue;
+          return expect(source, sent_block(call_of(source), rank).begin + index - block.begin);
+        }
+        return;
+      case Operation::reduce_scatter: return expect_sum(value, block_of(call, rank).begin + index, refuse);
+      case Operation::reduce: return expect_sum(value, index, refuse);
+      case Operation::all_reduce:
+        expect_sum(value, index, refuse);
+        if (value != result(0, index)) refuse("not in the order of rank 0's");
+        return;
+      default: return;
     }
+  }
+
+  template <class Refuse>
+  void expect_sum(Expression value, std::size_t element, Refuse refuse) const {
+    if (value == nothing) refuse("nothing was written");
     const auto& node = expressions_[value];
     const std::uint64_t everybody =
         call_.ranks == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << call_.ranks) - 1;
@@ -426,13 +522,13 @@ class Run {
     if (node.contributors != everybody) {
       refuse("rank " + std::to_string(std::countr_one(node.contributors)) + "'s contribution is missing");
     }
-    if (node.mixed || node.element != index) refuse("contributions of different elements are mixed");
+    if (node.mixed || node.element != element) refuse("contributions of different elements are mixed");
     if (!node.scaled && call_.ranks > 1) refuse("an average would not be scaled");
-    if (value != at(0).memory[static_cast<int>(Space::output)][index].value)
-      refuse("not in the order of rank 0's");
+    if (call_.keeps_order && !node.ordered) refuse("contributions are not in the order of ranks");
   }
 
-  Call call_;
+  const std::vector<Call>& calls_;
+  const Call& call_;  // rank 0's, for what is the same on all
   std::vector<Rank> ranks_;
   Expressions expressions_;
   std::vector<Access> accesses_;
@@ -441,23 +537,27 @@ class Run {
 
 }  // namespace
 
-Verdict verify(const std::vector<Schedule>& schedules, const Call& call) {
+Verdict verify(const std::vector<Schedule>& schedules, const std::vector<Call>& calls) {
   try {
-    Run(schedules, call).all();
+    Run(schedules, calls).all();
   } catch (const Refusal& refusal) {
     return {false, refusal.reason};
   }
   return {true, {}};
 }
 
-Verdict verify(Algorithm algorithm, const Call& call) {
+Verdict verify(Algorithm algorithm, const std::vector<Call>& calls) {
   std::vector<Schedule> schedules;
-  for (int rank = 0; rank < call.ranks; ++rank) {
-    Call mine = call;
-    mine.rank = rank;
-    schedules.push_back(algorithm(mine));
-  }
-  return verify(schedules, call);
+  for (const Call& call : calls) schedules.push_back(algorithm(call));
+  return verify(schedules, calls);
+}
+
+Verdict verify(Algorithm algorithm, const Call& call) { return verify(algorithm, calls_of_all(call)); }
+
+std::vector<Call> calls_of_all(const Call& call) {
+  std::vector<Call> calls(static_cast<std::size_t>(call.ranks), call);
+  for (int rank = 0; rank < call.ranks; ++rank) calls[static_cast<std::size_t>(rank)].rank = rank;
+  return calls;
 }
 
 }  // namespace lockstep

@@ -25,7 +25,7 @@ struct CollectiveEvent {
   Dtype dtype;
   ReduceOp reduce_op;
   std::uint8_t failed;  ///< 1: ended by an error
-  char algorithm[16];   ///< as in docs/algorithms.md, padded with zeros
+  char algorithm[24];   ///< as in docs/algorithms.md, padded with zeros
 };
 
 struct TrainingStepEvent {

@@ -1,15 +1,9 @@
 #include "lockstep/trace/recorder.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 namespace lockstep::trace {
-
-std::uint64_t now_ns() {
-  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
-                                    std::chrono::nanoseconds(1));
-}
 
 void Recorder::record(const CollectiveEvent& event) {
   Event whole;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "lockstep/trace/clock.h"
 #include "lockstep/trace/event.h"
 
 namespace lockstep::trace {
@@ -22,9 +23,6 @@ struct RecordRing {
   std::atomic<std::uint64_t> written;
   Cell cells[ring_capacity];
 };
-
-/// Nanoseconds of the clock that events use.
-std::uint64_t now_ns();
 
 class Recorder {
  public:

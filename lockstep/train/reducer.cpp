@@ -48,7 +48,8 @@ void abandon_all(std::vector<Work>& works) noexcept {
 }  // namespace
 
 Work average_bucket(const Group& group, const Bucket& bucket, std::size_t) {
-  return all_reduce_bytes(group, bucket.bytes(), bucket.plan().dtype, ReduceOp::average);
+  return all_reduce_bytes(group, bucket.bytes(), bucket.bytes(),
+                          {.dtype = bucket.plan().dtype, .op = ReduceOp::average});
 }
 
 Reducer::Reducer(Group group, std::vector<NamedTensor> parameters, const BucketLimits& limits,

@@ -15,7 +15,7 @@ Work all_reduce(const Group& group, const torch::Tensor& tensor, ReduceOp op) {
                     "; only integers, bool, f16, bf16, f32, f64, complex64 and complex128 can be reduced: "
                     "convert it with .to()");
   }
-  return all_reduce_bytes(group, bytes, *dtype, op);
+  return all_reduce_bytes(group, bytes, bytes, {.dtype = *dtype, .op = op});
 }
 
 Work broadcast(const Group& group, const torch::Tensor& tensor, int root) {

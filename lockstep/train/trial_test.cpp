@@ -73,7 +73,7 @@ DataParallelSeams seams_for(Sabotage sabotage) {
   seams.copy_over_gradients = sabotage == Sabotage::doubled_gradients;
   if (sabotage == Sabotage::sum) {
     seams.reduce = [](const Group& group, const Bucket& bucket, std::size_t) {
-      return all_reduce_bytes(group, bucket.bytes(), bucket.plan().dtype, ReduceOp::sum);
+      return all_reduce_bytes(group, bucket.bytes(), bucket.bytes(), {.dtype = bucket.plan().dtype});
     };
   }
   if (sabotage == Sabotage::one_bucket_left_out) {

@@ -28,12 +28,12 @@ void CallComparison::look(NativeTask& waiting, std::uint64_t waited_ns) {
   for (const int peer : waiting.missing()) {
     if (waiting.told_to == peer) continue;
     waiting.told_to = peer;
-    backend_.link(peer, Purpose::collective).post_call(waiting.number, waiting.signature);
+    backend_.link(peer).post_call(waiting.number, waiting.signature);
   }
   for (int peer = 0; peer < backend_.ranks(); ++peer) {
     if (peer == backend_.rank()) continue;
-    if (backend_.ranks() > few_ranks && !backend_.has_link(peer, Purpose::collective)) continue;
-    if (const auto call = backend_.link(peer, Purpose::collective).listen()) compare(peer, *call);
+    if (backend_.ranks() > few_ranks && !backend_.has_link(peer)) continue;
+    if (const auto call = backend_.link(peer).listen()) compare(peer, *call);
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "lockstep/backend/native/forked.h"
 #include "lockstep/backend/native/native_work.h"
+#include "lockstep/base/hash.h"
 #include "lockstep/base/log.h"
 
 namespace lockstep {
@@ -20,17 +21,14 @@ constexpr std::uint64_t settle_ns = 20'000'000;
 // for it.
 constexpr std::uint64_t indirect_ns = 300'000'000;
 
-std::uint32_t number_of(const std::string& name) {  // FNV-1a
-  std::uint32_t hash = 2166136261U;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
-  return hash;
-}
-
 std::string seconds(std::chrono::nanoseconds duration) {
   const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(duration).count();
   return milliseconds % 1000 == 0 ? std::to_string(milliseconds / 1000) + " s"
                                   : std::to_string(milliseconds) + " ms";
 }
+
+// Before a small call becomes a work of its own: a microsecond or two.
+constexpr int short_looks = 128;
 
 const char* remedy(ErrorCode code) {
   switch (code) {
@@ -55,8 +53,13 @@ NativeBackend::NativeBackend(NativeOptions options)
     : options_(std::move(options)),
       arena_(std::make_shared<Arena>(options_.region, options_.region_rank)),
       plans_(options_.rank, static_cast<int>(options_.world_of.size()),
-             {.one_host = options_.one_host, .slot_bytes = slot_bytes}, options_.tuning),
-      group_number_(number_of(options_.name)) {
+             {.one_host = options_.one_host, .slot_bytes = slot_bytes}, options_.tuning,
+             options_.one_host ? staging_bytes : 0),
+      mailbox_(
+          options_.rank, static_cast<int>(options_.world_of.size()),
+          [this](int peer) -> Channel& { return options_.transport->channel(peer, Purpose::point_to_point); },
+          options_.mailbox_bytes),
+      group_number_(fnv1a_32(options_.name)) {
   watch_for_forks();
   if (options_.one_host) {
     arrivals_.emplace(options_.region, options_.rank, ranks(), options_.page->doorbell());
@@ -92,10 +95,16 @@ std::unique_ptr<PendingWork> NativeBackend::submit(const Request& request) {
         "may use its groups; fork before init(), or start ranks with `lockstep run`");
   }
   Signature signature = request.signature;
-  if (const auto offset = arena_->offset_of({request.output, request.output_bytes});
-      offset && options_.one_host) {
-    signature.in_arena = 1;
-    signature.arena_offset = *offset;
+  BufferOffsets offsets;
+  if (options_.one_host) {
+    if (const auto offset = arena_->offset_of(request.input)) {
+      signature.flags |= Signature::input_in_arena;
+      offsets.input = *offset;
+    }
+    if (const auto offset = arena_->offset_of(request.output)) {
+      signature.flags |= Signature::output_in_arena;
+      offsets.output = *offset;
+    }
   }
   const auto lock = options_.progress->lock();
   std::uint64_t* counter = &next_collective_;
@@ -103,10 +112,18 @@ std::unique_ptr<PendingWork> NativeBackend::submit(const Request& request) {
   if (signature.operation == Operation::receive) counter = &next_received_[request.peer];
   if (failure_) throw make_error(signature, *counter);
   auto task = take_task();
-  task->begin(request, signature, (*counter)++);
+  task->begin(request, signature, offsets, (*counter)++);
   if (!arrivals_ && !task->is_message()) calls_.note(task->number, signature);
   active_.push_back(task.get());
   advance();
+  // A small call inside a host takes less time than to set up a wait for it. Where ranks share cores, whoever
+  // is awaited may need this one.
+  const int looks = options_.progress->policy().spins > 0 ? short_looks : 0;
+  if (looks > 0 && task->is_short() && arrivals_->spin_until_all_arrived(task->number, 1, looks)) advance();
+  if (task->state == NativeTask::State::complete) {
+    idle_tasks_.push_back(std::move(task));
+    return nullptr;
+  }
   if (!active_.empty()) options_.progress->wake_thread();
   return std::make_unique<NativeWork>(shared_from_this(), std::move(task));
 }
@@ -117,25 +134,29 @@ std::uint64_t NativeBackend::own_work_ns() const { return options_.progress->own
 
 Arena::Block NativeBackend::allocate(std::size_t bytes) { return arena_->allocate(bytes); }
 
-Link& NativeBackend::link(int peer, Purpose purpose) {
-  const auto found = links_.find({peer, purpose});
+Link& NativeBackend::link(int peer) {
+  const auto found = links_.find(peer);
   if (found != links_.end()) return found->second;
-  return links_.emplace(std::pair(peer, purpose), Link(options_.transport->channel(peer, purpose)))
-      .first->second;
+  return links_.emplace(peer, Link(options_.transport->channel(peer, Purpose::collective))).first->second;
+}
+
+bool NativeBackend::turn_staging(std::size_t turns) {
+  const bool is_turned = staging_turns_ % 2 != 0;
+  staging_turns_ += turns;
+  return is_turned;
 }
 
 bool NativeBackend::advance_links() {
   bool moved = false;
-  for (auto& [key, link] : links_) {
+  for (auto& [peer, link] : links_) {
     if (!link.is_sending() && !link.is_receiving()) continue;
     moved = link.advance() || moved;
-    if (const auto& unexpected = link.unexpected()) {
-      if (key.second == Purpose::collective) throw calls_.explain(key.first, *unexpected);
-      Signature expected = unexpected->expected;
-      expected.operation = Operation::receive;  // on the wire both ends call it send
-      throw mismatch(world_rank(rank()), expected, unexpected->sequence, world_rank(key.first),
-                     unexpected->arrived.signature, unexpected->arrived.sequence);
-    }
+    if (const auto& unexpected = link.unexpected()) throw calls_.explain(peer, *unexpected);
+  }
+  moved = mailbox_.advance() || moved;
+  if (const auto& misfit = mailbox_.misfit()) {
+    throw mismatch(world_rank(rank()), misfit->receive->signature, misfit->receive->number,
+                   world_rank(misfit->source), misfit->arrived.signature, misfit->arrived.sequence);
   }
   return moved;
 }
@@ -145,17 +166,21 @@ bool NativeBackend::advance() {
   std::uint64_t own_work_ns = 0;
   try {
     moved = advance_links();
-    bool may_use_channels = true;
+    bool is_alone = true;
     for (std::size_t index = 0; index < active_.size();) {
       NativeTask& task = *active_[index];
-      if (task.advance(may_use_channels, own_work_ns)) {
+      if (task.advance(is_alone, own_work_ns)) {
         moved = true;
         task.waiting_since_ns = 0;
       }
-      may_use_channels = may_use_channels && !task.holds_channels();
+      is_alone = is_alone && !task.is_exclusive();
       if (task.is_over()) {
         finish(task);
-        active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(index));
+        if (index == 0) {
+          active_.pop_front();
+        } else {
+          active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(index));
+        }
       } else {
         ++index;
       }
@@ -175,7 +200,8 @@ bool NativeBackend::advance() {
 void NativeBackend::finish(NativeTask& task) {
   if (!task.is_message() && !failure_) complete(task.number);
   if (options_.recorder == nullptr) return;
-  const bool short_path = task.arrived_ns != 0 && task.plan && task.plan->choice.name == "one_shot";
+  const bool short_path =
+      task.arrived_ns != 0 && task.plan && task.plan->choice->requirement == Requirement::slots;
   trace::CollectiveEvent event{};
   event.sequence = task.number;
   event.elements = task.signature.elements;
@@ -187,7 +213,7 @@ void NativeBackend::finish(NativeTask& task) {
   event.dtype = task.signature.dtype;
   event.reduce_op = task.signature.reduce_op;
   event.failed = task.state == NativeTask::State::failed ? 1 : 0;
-  if (task.plan) task.plan->choice.name.copy(event.algorithm, sizeof(event.algorithm));
+  if (task.plan) task.plan->choice->name.copy(event.algorithm, sizeof(event.algorithm));
   options_.recorder->record(event);
 }
 
@@ -226,6 +252,7 @@ void NativeBackend::fail(FirstCause::Cause cause) {
     finish(*task);
   }
   active_.clear();
+  mailbox_.clear();
 }
 
 Error NativeBackend::make_error(const Signature& signature, std::uint64_t number) const {

@@ -29,6 +29,7 @@ struct NativeOptions {
   std::shared_ptr<Progress> progress;
   trace::Recorder* recorder = nullptr;
   Tuning tuning;
+  std::size_t mailbox_bytes = std::size_t{256} << 20;  ///< see Mailbox
   std::chrono::nanoseconds timeout{};
   std::chrono::nanoseconds warn_after{};
 };
@@ -53,8 +54,11 @@ class NativeBackend final : public Backend,
   void add_wait_descriptors(std::vector<pollfd>& descriptors) override;
 
   // For NativeTask and CallComparison, under the progress lock.
-  Link& link(int peer, Purpose purpose);
-  bool has_link(int peer, Purpose purpose) const { return links_.contains({peer, purpose}); }
+  Link& link(int peer);
+  bool has_link(int peer) const { return links_.contains(peer); }
+  Mailbox& mailbox() { return mailbox_; }
+  /// Which half of the staging memory comes first in a work that begins now and turns it so many times.
+  bool turn_staging(std::size_t turns);
   Arrivals* arrivals() { return arrivals_ ? &*arrivals_ : nullptr; }
   HostRegion& region() { return *options_.region; }
   PlanCache& plans() { return plans_; }
@@ -93,13 +97,15 @@ class NativeBackend final : public Backend,
   std::shared_ptr<Arena> arena_;
   std::optional<Arrivals> arrivals_;
   PlanCache plans_;
-  std::map<std::pair<int, Purpose>, Link> links_;
+  std::map<int, Link> links_;  // by peer: of collectives
+  Mailbox mailbox_;
   CallComparison calls_{*this};
   std::deque<NativeTask*> active_;  // in the order of submission
   std::vector<std::unique_ptr<NativeTask>> idle_tasks_;
   std::uint64_t next_collective_ = 0;
   std::map<int, std::uint64_t> next_sent_, next_received_;  // by peer
-  std::deque<bool> completed_;                              // from completed_through_ on
+  std::size_t staging_turns_ = 0;
+  std::deque<bool> completed_;  // from completed_through_ on
   std::uint64_t completed_through_ = 0;
   std::uint32_t group_number_;
   std::optional<FirstCause::Cause> failure_;

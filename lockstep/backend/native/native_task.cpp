@@ -1,6 +1,7 @@
 #include "lockstep/backend/native/native_task.h"
 
 #include "lockstep/backend/native/native_backend.h"
+#include "lockstep/kernel/reduce.h"
 
 namespace lockstep {
 
@@ -13,9 +14,11 @@ Error mismatch(int rank, const Signature& called, std::uint64_t number, int othe
                                         ", " + call(other_rank, other_called, other_number));
 }
 
-void NativeTask::begin(const Request& request, const Signature& called, std::uint64_t its_number) {
+void NativeTask::begin(const Request& request, const Signature& called, const BufferOffsets& offsets,
+                       std::uint64_t its_number) {
   request_ = request;
   signature = called;
+  offsets_ = offsets;
   number = its_number;
   state = State::queued;
   plan.reset();
@@ -25,14 +28,42 @@ void NativeTask::begin(const Request& request, const Signature& called, std::uin
   warned = false;
   told_to = -1;
   compared_ = false;
+  if (is_message()) begin_message();
 }
 
-bool NativeTask::advance(bool may_use_channels, std::uint64_t& own_work_ns) {
+void NativeTask::begin_message() {
+  state = State::running;
+  Signature on_wire = signature;
+  on_wire.operation = Operation::send;
+  if (signature.operation == Operation::send) {
+    outgoing_ = {.peer = request_.peer, .number = number, .signature = on_wire, .bytes = request_.input};
+    backend_.mailbox().post(outgoing_);
+  } else {
+    incoming_ = {.source = request_.peer,
+                 .tag = request_.tag,
+                 .number = number,
+                 .signature = signature,
+                 .bytes = request_.output,
+                 .from = {}};
+    backend_.mailbox().post(incoming_);
+  }
+}
+
+bool NativeTask::advance_message() {
+  const bool sends = signature.operation == Operation::send;
+  if (sends ? !outgoing_.is_over : !incoming_.is_over) return false;
+  if (!sends && request_.received != nullptr) *request_.received = incoming_.from;
+  state = State::complete;
+  return true;
+}
+
+bool NativeTask::advance(bool is_alone, std::uint64_t& own_work_ns) {
+  if (is_message()) return advance_message();
   const State before = state;
   if (state == State::queued && !leave_queue()) return false;
   if (state == State::announced && !learn_plan()) return state != before;
   if (state == State::planned) {
-    if (!may_use_channels && !is_message()) return state != before;
+    if (!is_alone) return state != before;
     run();
   }
   if (state != State::running) return state != before;
@@ -42,20 +73,19 @@ bool NativeTask::advance(bool may_use_channels, std::uint64_t& own_work_ns) {
 
 bool NativeTask::leave_queue() {
   Arrivals* arrivals = backend_.arrivals();
-  if (is_message() || arrivals == nullptr) {
-    Signature call = signature;
-    call.operation = is_message() ? Operation::send : signature.operation;
-    plan = backend_.plans().find(call, BufferClass::private_memory,
-                                 signature.operation == Operation::send ? request_.peer : backend_.rank());
+  PlanCache& plans = backend_.plans();
+  if (arrivals == nullptr) {
+    plan = plans.find(signature, request_.element_bytes, request_.counts, BufferClass::private_memory);
     state = State::planned;
     return true;
   }
   if (!arrivals->lane_is_free(number)) return false;
-  arrivals->announce(number, signature);
-  if (backend_.plans().is_one_shot(signature)) {
-    plan = backend_.plans().find(signature, BufferClass::private_memory, 0);
+  plan = plans.find_one_shot(signature, request_.element_bytes, request_.counts);
+  if (plan) {
+    arrivals->announce(number, signature);
     run();
   } else {
+    arrivals->announce(number, signature, offsets_);
     arrive(1);
     state = State::announced;
   }
@@ -64,49 +94,87 @@ bool NativeTask::leave_queue() {
 
 bool NativeTask::learn_plan() {
   if (!await(1)) return false;
-  bool all_in_arena = true;
-  for (int rank = 0; rank < backend_.ranks(); ++rank) {
-    all_in_arena = all_in_arena && backend_.arrivals()->signature(number, rank).in_arena != 0;
-  }
-  plan = backend_.plans().find(signature, all_in_arena ? BufferClass::arena : BufferClass::private_memory, 0);
+  plan = backend_.plans().find(signature, request_.element_bytes, request_.counts,
+                               all_share_buffers() ? BufferClass::arena : BufferClass::private_memory);
   state = State::planned;
-  if (!plan->schedule.uses_channels()) run();
+  if (!plan->schedule.is_exclusive()) run();
+  return true;
+}
+
+bool NativeTask::all_share_buffers() const {
+  for (int rank = 0; rank < backend_.ranks(); ++rank) {
+    const std::uint8_t flags = backend_.arrivals()->signature(number, rank).flags;
+    const SharedBuffers wanted = shared_buffers(signature.operation, rank, signature.root);
+    if (wanted.input && (flags & Signature::input_in_arena) == 0) return false;
+    if (wanted.output && (flags & Signature::output_in_arena) == 0) return false;
+    // Others would read what this rank has overwritten.
+    const bool is_in_place = (flags & Signature::is_in_place) != 0;
+    if (is_in_place && signature.operation == Operation::all_to_all) return false;
+  }
   return true;
 }
 
 void NativeTask::run() {
   bind();
-  Signature call = signature;
-  if (is_message()) call.operation = Operation::send;  // what both ends call it on the wire
-  execution_.begin(plan->schedule, *this, backend_.rank(), number, call);
+  execution_.begin(plan->schedule, *this, backend_.rank(), number, signature);
   state = State::running;
 }
 
 void NativeTask::bind() {
   Bindings& bindings = execution_.bindings();
   const auto ranks = static_cast<std::size_t>(backend_.ranks());
-  bindings.element_bytes = size_of(signature.dtype);
+  const auto own = static_cast<std::size_t>(backend_.rank());
+  bindings.element_bytes = request_.element_bytes;
   bindings.dtype = signature.dtype;
   bindings.reduce_op = signature.reduce_op;
-  bindings.scale = signature.reduce_op == ReduceOp::average ? 1.0 / static_cast<double>(ranks) : 1.0;
-  bindings.input = request_.input;
+  bindings.custom = request_.custom.get();
+  bindings.scale = static_cast<double>(signature.prescale) /
+                   (signature.reduce_op == ReduceOp::average ? static_cast<double>(ranks) : 1.0);
+  bindings.inputs.resize(ranks);
   bindings.outputs.resize(ranks);
-  bindings.slots.resize(ranks);
-  Arrivals* arrivals = is_message() ? nullptr : backend_.arrivals();
-  for (int rank = 0; rank < backend_.ranks(); ++rank) {
-    const auto index = static_cast<std::size_t>(rank);
-    if (arrivals == nullptr) continue;
-    bindings.slots[index] = arrivals->slot(number, rank, signature.elements * bindings.element_bytes);
-    if (compared_)
-      bindings.outputs[index] =
-          backend_.region().arena(rank) + arrivals->signature(number, rank).arena_offset;
+  if (const Arrivals* arrivals = backend_.arrivals()) {
+    const Requirement needs = plan->choice->requirement;
+    if (needs == Requirement::slots) {
+      bindings.slots.resize(ranks);
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        bindings.slots[rank] = arrivals->slot(number, static_cast<int>(rank), plan->slot_bytes);
+      }
+    } else if (needs == Requirement::arena) {
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        std::byte* arena = backend_.region().arena(static_cast<int>(rank));
+        const BufferOffsets& offsets = arrivals->offsets(number, static_cast<int>(rank));
+        bindings.inputs[rank] = arena + offsets.input;
+        bindings.outputs[rank] = arena + offsets.output;
+      }
+    } else if (needs == Requirement::staging) {
+      bindings.staging.resize(ranks);
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        bindings.staging[rank] = backend_.region().staging(static_cast<int>(rank));
+      }
+      bindings.staging_half_bytes = backend_.plans().staging_half_bytes();
+      bindings.staging_half_elements = bindings.staging_half_bytes / bindings.element_bytes;
+      bindings.is_staging_turned = backend_.turn_staging(plan->schedule.staging_turns());
+    }
   }
-  bindings.outputs[static_cast<std::size_t>(backend_.rank())] = request_.output;
+  bindings.inputs[own] = request_.input.data();
+  bindings.outputs[own] = request_.output.data();
+  if (signature.prescale != 1.0F && plan->schedule.uses_channels()) prescale();
 }
 
-Link& NativeTask::link(int peer) {
-  return backend_.link(peer, is_message() ? Purpose::point_to_point : Purpose::collective);
+// Where contributions are added one by one, a factor that only came at the end would not keep halves from
+// overflowing.
+void NativeTask::prescale() {
+  Bindings& bindings = execution_.bindings();
+  prescaled_.resize(request_.input.size());
+  const std::byte* source = request_.input.data();
+  std::byte* destination = prescaled_.data();
+  reduce(signature.dtype, ReduceOp::sum, request_.input.size() / request_.element_bytes,
+         std::span(&source, 1), std::span(&destination, 1), {.result = signature.prescale});
+  bindings.inputs[static_cast<std::size_t>(backend_.rank())] = prescaled_.data();
+  bindings.scale /= signature.prescale;
 }
+
+Link& NativeTask::link(int peer) { return backend_.link(peer); }
 
 void NativeTask::arrive(std::uint32_t stage) { backend_.arrivals()->arrive(number, stage); }
 
@@ -123,7 +191,7 @@ bool NativeTask::await(std::uint32_t stage) {
 void NativeTask::compare_signatures() const {
   for (int rank = 0; rank < backend_.ranks(); ++rank) {
     const Signature& other = backend_.arrivals()->signature(number, rank);
-    if (!signature.matches(other)) {
+    if (rank != backend_.rank() && !signature.matches(other)) {
       const int least = std::min(rank, backend_.rank());
       const int greatest = std::max(rank, backend_.rank());
       throw mismatch(backend_.world_rank(least), backend_.arrivals()->signature(number, least), number,
@@ -134,6 +202,13 @@ void NativeTask::compare_signatures() const {
 
 std::vector<int> NativeTask::missing() const {
   std::vector<int> ranks;
+  if (is_message()) {
+    for (int rank = 0; rank < backend_.ranks(); ++rank) {
+      const bool is_waited_for = request_.peer == any_source || request_.peer == rank;
+      if (is_waited_for && rank != backend_.rank()) ranks.push_back(rank);
+    }
+    return ranks;
+  }
   const auto add_late = [&](std::uint32_t stage) {
     for (int rank = 0; rank < backend_.ranks(); ++rank) {
       if (!backend_.arrivals()->has_arrived(number, stage, rank)) ranks.push_back(rank);

@@ -8,6 +8,7 @@
 
 #include "lockstep/backend/backend.h"
 #include "lockstep/execute/execution.h"
+#include "lockstep/execute/mailbox.h"
 #include "lockstep/execute/plan.h"
 
 namespace lockstep {
@@ -19,7 +20,7 @@ class NativeTask final : public Surroundings {
   enum class State {
     queued,     ///< its lane is still in use
     announced,  ///< waits for everybody's announcement
-    planned,    ///< uses channels: waits for earlier works that do
+    planned,    ///< uses channels or staging memory: waits for earlier works that do
     running,
     complete,
     failed,
@@ -27,19 +28,24 @@ class NativeTask final : public Surroundings {
 
   explicit NativeTask(NativeBackend& backend) : backend_(backend) {}
 
-  void begin(const Request& request, const Signature& called, std::uint64_t its_number);
-  /// Takes what steps it can; true if there were any. `may_use_channels`: no earlier work is in the way.
+  void begin(const Request& request, const Signature& called, const BufferOffsets& offsets,
+             std::uint64_t its_number);
+  /// Takes what steps it can; true if there were any. `is_alone`: no earlier exclusive work is in the way.
   /// Throws Error.
-  bool advance(bool may_use_channels, std::uint64_t& own_work_ns);
+  bool advance(bool is_alone, std::uint64_t& own_work_ns);
   void set_failed() { state = State::failed; }
 
   bool is_over() const { return state == State::complete || state == State::failed; }
   bool is_message() const {
     return signature.operation == Operation::send || signature.operation == Operation::receive;
   }
-  /// Whether later works that use channels have to wait for this one.
-  bool holds_channels() const {
-    return !is_message() && !is_over() && (!plan || plan->schedule.uses_channels());
+  /// Whether later works that use channels or staging memory have to wait for this one.
+  bool is_exclusive() const {
+    return !is_message() && !is_over() && (!plan || plan->schedule.is_exclusive());
+  }
+  /// Whether it is a small call inside a host under way.
+  bool is_short() const {
+    return state == State::running && plan && plan->choice->requirement == Requirement::slots;
   }
   /// Ranks without which it cannot go on now.
   std::vector<int> missing() const;
@@ -58,15 +64,23 @@ class NativeTask final : public Surroundings {
   int told_to = -1;  ///< the last rank that was told of this call
 
  private:
+  void begin_message();
+  bool advance_message();
   bool leave_queue();
   bool learn_plan();
+  bool all_share_buffers() const;
   void run();
   void bind();
+  void prescale();
   void compare_signatures() const;
 
   NativeBackend& backend_;
   Request request_;
+  BufferOffsets offsets_;  // of our buffers
   Execution execution_;
+  std::vector<std::byte> prescaled_;  // our input, where it cannot be scaled on its way
+  Outgoing outgoing_;
+  Incoming incoming_;
   bool compared_ = false;
 };
 

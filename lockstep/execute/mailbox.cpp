@@ -1,0 +1,238 @@
+#include "lockstep/execute/mailbox.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+int tag_of(const MessageHeader& header) { return static_cast<int>(header.signature.detail); }
+
+bool matches(const Incoming& receive, int source, const MessageHeader& header) {
+  return (receive.source == any_source || receive.source == source) &&
+         (receive.tag == any_tag || receive.tag == tag_of(header));
+}
+
+}  // namespace
+
+Mailbox::Mailbox(int rank, int ranks, std::function<Channel&(int)> channel, std::size_t most_aside_bytes)
+    : rank_(rank), ranks_(ranks), channel_(std::move(channel)), most_aside_bytes_(most_aside_bytes) {}
+
+Mailbox::Peer& Mailbox::peer(int rank) {
+  Peer& found = peers_[rank];
+  if (found.channel == nullptr && rank != rank_) found.channel = &channel_(rank);
+  return found;
+}
+
+void Mailbox::post(Outgoing& message) {
+  Peer& to = peer(message.peer);
+  const MessageHeader header{
+      .sequence = message.number, .bytes = message.bytes.size(), .signature = message.signature};
+  if (message.peer != rank_) {
+    to.sends.push_back(&message);
+    return;
+  }
+  // To itself: into the receive that waits for it, or aside.
+  message.is_over = true;
+  if (Incoming* receive = take_receive_for(rank_, header)) {
+    if (!fits(rank_, header, *receive)) return;
+    if (!message.bytes.empty())
+      std::memcpy(receive->bytes.data(), message.bytes.data(), message.bytes.size());
+    deliver(rank_, header, *receive);
+    return;
+  }
+  put_aside(rank_, to, header);
+  to.aside.back().bytes.assign(message.bytes.begin(), message.bytes.end());
+  to.aside.back().is_complete = true;
+}
+
+void Mailbox::post(Incoming& receive) {
+  const int first = receive.source == any_source ? 0 : receive.source;
+  const int last = receive.source == any_source ? ranks_ - 1 : receive.source;
+  for (int source = first; source <= last; ++source) {
+    if (take_from_aside(source, peer(source), receive)) return;
+  }
+  receives_.push_back(&receive);
+}
+
+bool Mailbox::advance() {
+  bool moved = false;
+  for (auto& [rank, peer] : peers_) {
+    if (rank == rank_ || misfit_) continue;
+    moved = send(peer) || moved;
+    moved = receive(rank, peer) || moved;
+  }
+  return moved;
+}
+
+bool Mailbox::send(Peer& peer) {
+  bool moved = false;
+  while (!peer.sends.empty()) {
+    Outgoing& message = *peer.sends.front();
+    if (peer.sent_bytes == 0) {
+      peer.leaving = {
+          .sequence = message.number, .bytes = message.bytes.size(), .signature = message.signature};
+    }
+    const auto header = std::as_bytes(std::span(&peer.leaving, 1));
+    while (peer.sent_bytes < header.size() + message.bytes.size()) {
+      const auto rest = peer.sent_bytes < header.size()
+                            ? header.subspan(peer.sent_bytes)
+                            : message.bytes.subspan(peer.sent_bytes - header.size());
+      const std::size_t count = peer.channel->try_write(rest);
+      if (count == 0) return moved;
+      moved = true;
+      peer.sent_bytes += count;
+    }
+    peer.sends.pop_front();
+    peer.sent_bytes = 0;
+    message.is_over = true;
+  }
+  return moved;
+}
+
+bool Mailbox::receive(int source, Peer& peer) {
+  bool moved = false;
+  while (true) {
+    const std::size_t before = peer.received_bytes;
+    const bool has_header = read_header(source, peer);
+    moved = moved || peer.received_bytes != before;
+    if (!has_header || !begin_payload(source, peer)) return moved;
+    const std::span<std::byte> payload =
+        peer.goes_aside ? std::span(peer.aside.back().bytes) : peer.target->bytes;
+    while (peer.received_bytes < sizeof(MessageHeader) + payload.size()) {
+      const std::size_t count =
+          peer.channel->try_read(payload.subspan(peer.received_bytes - sizeof(MessageHeader)));
+      if (count == 0) return moved;
+      moved = true;
+      peer.received_bytes += count;
+    }
+    moved = true;
+    peer.received_bytes = 0;
+    if (peer.goes_aside) {
+      peer.goes_aside = false;
+      Aside& aside = peer.aside.back();
+      aside.is_complete = true;
+      if (Incoming* receive = aside.claimed_by) {
+        if (!aside.bytes.empty()) std::memcpy(receive->bytes.data(), aside.bytes.data(), aside.bytes.size());
+        deliver(source, aside.header, *receive);
+        aside_bytes_ -= aside.bytes.size();
+        peer.aside.pop_back();
+      }
+    } else {
+      deliver(source, peer.arriving, *std::exchange(peer.target, nullptr));
+    }
+  }
+}
+
+/// True when the header of a message is there whose payload may be read.
+bool Mailbox::read_header(int source, Peer& peer) {
+  const auto header = std::as_writable_bytes(std::span(&peer.arriving, 1));
+  while (peer.received_bytes < header.size()) {
+    // Between messages nothing is read that nobody wants, so that the sender feels it.
+    if (peer.received_bytes == 0 && !is_wanted(source)) return false;
+    const std::size_t count = peer.channel->try_read(header.subspan(peer.received_bytes));
+    if (count == 0) return false;
+    peer.received_bytes += count;
+    if (peer.received_bytes == header.size() && peer.arriving.magic != MessageHeader::expected_magic) {
+      throw Error(ErrorCode::corrupt_data,
+                  "bytes that are no message arrived; do all ranks run the same version?");
+    }
+  }
+  return true;
+}
+
+/// Finds out where the payload goes; false if nowhere yet.
+bool Mailbox::begin_payload(int source, Peer& peer) {
+  if (peer.target != nullptr || peer.goes_aside) return true;
+  if (Incoming* receive = take_receive_for(source, peer.arriving)) {
+    if (!fits(source, peer.arriving, *receive)) return false;
+    peer.target = receive;
+    return true;
+  }
+  if (!is_wanted(source)) return false;
+  put_aside(source, peer, peer.arriving);
+  peer.aside.back().bytes.resize(peer.arriving.bytes);
+  peer.goes_aside = true;
+  return true;
+}
+
+bool Mailbox::is_wanted(int source) const {
+  return std::any_of(receives_.begin(), receives_.end(), [&](const Incoming* receive) {
+    return receive->source == any_source || receive->source == source;
+  });
+}
+
+Incoming* Mailbox::take_receive_for(int source, const MessageHeader& header) {
+  const auto found = std::find_if(receives_.begin(), receives_.end(),
+                                  [&](const Incoming* receive) { return matches(*receive, source, header); });
+  if (found == receives_.end()) return nullptr;
+  Incoming* receive = *found;
+  receives_.erase(found);
+  return receive;
+}
+
+bool Mailbox::take_from_aside(int source, Peer& peer, Incoming& receive) {
+  for (auto aside = peer.aside.begin(); aside != peer.aside.end(); ++aside) {
+    if (aside->claimed_by != nullptr || !matches(receive, source, aside->header)) continue;
+    if (!fits(source, aside->header, receive)) return true;
+    if (!aside->is_complete) {
+      aside->claimed_by = &receive;
+      return true;
+    }
+    if (!aside->bytes.empty()) std::memcpy(receive.bytes.data(), aside->bytes.data(), aside->bytes.size());
+    deliver(source, aside->header, receive);
+    aside_bytes_ -= aside->bytes.size();
+    peer.aside.erase(aside);
+    return true;
+  }
+  return false;
+}
+
+bool Mailbox::fits(int source, const MessageHeader& header, const Incoming& receive) {
+  if (header.bytes == receive.bytes.size()) return true;
+  misfit_ = Misfit{source, header, &receive};
+  return false;
+}
+
+void Mailbox::put_aside(int source, Peer& peer, const MessageHeader& header) {
+  if (header.bytes > most_aside_bytes_ - aside_bytes_) {
+    throw_invalid_argument("rank " + std::to_string(source) + " of the group sent a message of " +
+                           std::to_string(header.bytes) + " bytes with tag " +
+                           std::to_string(tag_of(header)) +
+                           " that no receive was posted for, and others wait aside already; receive it "
+                           "first, or raise LOCKSTEP_MAILBOX_BYTES (" +
+                           std::to_string(most_aside_bytes_) + ")");
+  }
+  aside_bytes_ += header.bytes;
+  peer.aside.push_back({.header = header, .bytes = {}});
+}
+
+void Mailbox::deliver(int source, const MessageHeader& header, Incoming& receive) {
+  receive.from = {source, tag_of(header)};
+  receive.is_over = true;
+}
+
+std::vector<Mailbox::Unclaimed> Mailbox::unclaimed() const {
+  std::vector<Unclaimed> list;
+  for (const auto& [source, peer] : peers_) {
+    for (const Aside& aside : peer.aside) {
+      if (aside.claimed_by == nullptr) list.push_back({source, tag_of(aside.header), aside.header.bytes});
+    }
+  }
+  return list;
+}
+
+void Mailbox::clear() {
+  receives_.clear();
+  for (auto& [rank, peer] : peers_) {
+    peer.sends.clear();
+    peer.target = nullptr;
+    peer.aside.clear();
+  }
+  // What is half read or half sent makes the channels useless; nobody will use them.
+  misfit_ = std::nullopt;
+}
+
+}  // namespace lockstep

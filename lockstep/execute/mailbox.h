@@ -1,0 +1,113 @@
+// Messages between two ranks, matched by source and tag. Those of one source and tag arrive in the order in
+// which they were sent, at receives in the order in which they were posted. A message stays in its channel
+// until somebody wants something of its sender; only if that is another message is it put aside.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "lockstep/execute/link.h"
+#include "lockstep/execute/message.h"
+
+namespace lockstep {
+
+/// A send under way. Its owner keeps it until it is over or the mailbox is cleared.
+struct Outgoing {
+  int peer = 0;
+  std::uint64_t number = 0;  ///< of this rank's sends to the peer
+  Signature signature;       ///< detail: the tag
+  std::span<const std::byte> bytes;
+  bool is_over = false;
+};
+
+/// A receive under way, likewise.
+struct Incoming {
+  int source = any_source;
+  int tag = any_tag;
+  std::uint64_t number = 0;
+  Signature signature;
+  std::span<std::byte> bytes;
+  bool is_over = false;
+  Received from;
+};
+
+/// One rank's. Under the progress lock.
+class Mailbox {
+ public:
+  /// `channel`: to a peer, made when first used. `most_aside_bytes`: bound for what is put aside.
+  Mailbox(int rank, int ranks, std::function<Channel&(int)> channel, std::size_t most_aside_bytes);
+
+  void post(Outgoing& message);
+  void post(Incoming& receive);
+
+  /// Moves what can be moved without waiting; true if anything was. Throws peer_lost from a channel,
+  /// corrupt_data for what is no message, invalid_argument when too much would have to be put aside. After a
+  /// message of another size than its receive has, it stands still: see misfit().
+  bool advance();
+
+  struct Misfit {
+    int source;
+    MessageHeader arrived;
+    const Incoming* receive;
+  };
+  const std::optional<Misfit>& misfit() const { return misfit_; }
+
+  /// What lies aside, for messages about receives that find nothing: source, tag, bytes.
+  struct Unclaimed {
+    int source;
+    int tag;
+    std::size_t bytes;
+  };
+  std::vector<Unclaimed> unclaimed() const;
+
+  /// Forgets all that is under way.
+  void clear();
+
+ private:
+  struct Aside {
+    MessageHeader header;
+    std::vector<std::byte> bytes;
+    bool is_complete = false;
+    Incoming* claimed_by = nullptr;
+  };
+  struct Peer {
+    Channel* channel = nullptr;
+    std::deque<Outgoing*> sends;
+    MessageHeader leaving;
+    std::size_t sent_bytes = 0;  // of header and payload together
+    MessageHeader arriving;
+    std::size_t received_bytes = 0;
+    Incoming* target = nullptr;
+    bool goes_aside = false;
+    std::list<Aside> aside;  // in the order of arrival
+  };
+
+  Peer& peer(int rank);
+  bool send(Peer& peer);
+  bool receive(int source, Peer& peer);
+  bool read_header(int source, Peer& peer);
+  bool begin_payload(int source, Peer& peer);
+  bool is_wanted(int source) const;
+  Incoming* take_receive_for(int source, const MessageHeader& header);
+  bool take_from_aside(int source, Peer& peer, Incoming& receive);
+  bool fits(int source, const MessageHeader& header, const Incoming& receive);
+  void put_aside(int source, Peer& peer, const MessageHeader& header);
+  static void deliver(int source, const MessageHeader& header, Incoming& receive);
+
+  int rank_;
+  int ranks_;
+  std::function<Channel&(int)> channel_;
+  std::size_t most_aside_bytes_;
+  std::size_t aside_bytes_ = 0;
+  std::map<int, Peer> peers_;
+  std::list<Incoming*> receives_;  // not yet matched, in the order posted
+  std::optional<Misfit> misfit_;
+};
+
+}  // namespace lockstep

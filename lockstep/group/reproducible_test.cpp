@@ -1,0 +1,114 @@
+// The same contributions on any number of ranks give the same bits.
+#include "lockstep/group/reproducible.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <complex>
+#include <cstring>
+#include <mutex>
+#include <random>
+
+#include "lockstep/group/threads_test.h"
+#include "lockstep/schedule/call.h"
+
+namespace lockstep {
+namespace {
+
+using test::failure_of;
+using test::on_ranks;
+using ::testing::HasSubstr;
+
+constexpr std::size_t contributions = 21;
+constexpr std::size_t elements = 1003;
+
+/// Of all magnitudes, so that another order gives other bits.
+template <class T>
+std::vector<T> contribution(std::size_t index) {
+  std::mt19937 random(static_cast<unsigned>(index));
+  std::vector<T> values;
+  for (std::size_t i = 0; i < elements; ++i) {
+    const float value =
+        std::ldexp(static_cast<float>(random()) * 0x1p-32F - 0.5F, static_cast<int>(random() % 12));
+    if constexpr (std::same_as<T, bfloat16>) {
+      values.push_back(to_bfloat16(value));
+    } else {
+      values.push_back(static_cast<T>(value));
+    }
+  }
+  return values;
+}
+
+/// The result on `ranks` ranks, of which rank r has `share(r)` of the contributions, in order.
+template <class T, class Share>
+std::vector<T> sum_on(int ranks, ReduceOp op, Share share) {
+  std::vector<T> result;
+  std::mutex mutex;
+  on_ranks(ranks, [&](Group& group) {
+    const Range range = share(group.rank());
+    std::vector<std::vector<T>> own;
+    for (std::size_t i = 0; i < range.count; ++i) own.push_back(contribution<T>(range.begin + i));
+    const std::vector<std::span<const T>> inputs(own.begin(), own.end());
+    std::vector<T> output(elements);
+    reproducible_all_reduce<T>(group, inputs, output, op);
+    const std::lock_guard lock(mutex);
+    if (!result.empty()) {
+      EXPECT_EQ(std::memcmp(result.data(), output.data(), elements * sizeof(T)), 0) << "ranks differ";
+    }
+    result = output;
+  });
+  return result;
+}
+
+template <class T>
+class Reproducible : public ::testing::Test {};
+using Types = ::testing::Types<float, double, bfloat16, std::complex<float>>;
+TYPED_TEST_SUITE(Reproducible, Types);
+
+TYPED_TEST(Reproducible, SumsHaveTheSameBitsOnAnyNumberOfRanks) {
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::average}) {
+    const auto alone = sum_on<TypeParam>(1, op, [](int) { return Range{0, contributions}; });
+    for (const int ranks : {2, 3, 4, 8}) {
+      const auto shared =
+          sum_on<TypeParam>(ranks, op, [&](int rank) { return chunk_of(contributions, rank, ranks); });
+      EXPECT_EQ(std::memcmp(alone.data(), shared.data(), elements * sizeof(TypeParam)), 0)
+          << ranks << " ranks";
+    }
+  }
+}
+
+TEST(ReproducibleSum, DoesNotDependOnWhoHasHowMany) {
+  const auto alone = sum_on<float>(1, ReduceOp::sum, [](int) { return Range{0, contributions}; });
+  const auto uneven = sum_on<float>(4, ReduceOp::sum, [](int rank) {
+    constexpr Range shares[] = {{0, 1}, {1, 0}, {1, 13}, {14, 7}};
+    return shares[rank];
+  });
+  EXPECT_EQ(alone, uneven);
+  // It is not the plain sum from left to right, which would be another one on other ranks.
+  std::vector<float> plain(elements);
+  for (std::size_t index = 0; index < contributions; ++index) {
+    const auto values = contribution<float>(index);
+    for (std::size_t i = 0; i < elements; ++i) plain[i] += values[i];
+  }
+  EXPECT_NE(alone, plain);
+}
+
+TEST(ReproducibleSum, RefusesWhatItCannotDo) {
+  on_ranks(2, [](Group& group) {
+    std::vector<float> values(4), output(4), longer(5);
+    const auto refused = [&](const std::function<void()>& call) {
+      return failure_of(call, ErrorCode::invalid_argument);
+    };
+    const std::vector<std::span<const float>> one{values}, other{longer};
+    EXPECT_THAT(refused([&] { reproducible_all_reduce<float>(group, one, output, ReduceOp::max); }),
+                HasSubstr("sums and averages only, not max"));
+    EXPECT_THAT(refused([&] { reproducible_all_reduce<float>(group, other, output); }),
+                HasSubstr("input 0 has 20 bytes, the output 16"));
+    EXPECT_THAT(refused([&] { reproducible_all_reduce<float>(group, {}, output); }),
+                HasSubstr("no rank has an input"));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+// What tests of groups share: ranks that are threads, and what their calls throw.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/group/in_process.h"
+
+namespace lockstep::test {
+
+/// Runs `body` on `ranks` threads, one a rank; a failed expectation inside counts.
+inline void on_ranks(int ranks, const std::function<void(Group&)>& body, const GroupOptions& options = {}) {
+  auto world = in_process_world(ranks, options, std::size_t{32} << 20);
+  std::vector<std::thread> threads;
+  for (auto& group : world) {
+    threads.emplace_back([&body, mine = std::move(group)]() mutable { body(mine); });
+  }
+  world.clear();
+  for (auto& thread : threads) thread.join();
+}
+
+/// The text of what `call` throws, which must have this code.
+inline std::string failure_of(const std::function<void()>& call, ErrorCode expected) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), expected) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+
+}  // namespace lockstep::test

@@ -1,0 +1,64 @@
+#include "lockstep/schedule/algorithms.h"
+
+namespace lockstep {
+namespace {
+
+using enum Requirement;
+using enum Operation;
+
+constexpr AlgorithmEntry entries[] = {
+    {"one_shot", barrier, slots, one_shot_barrier},
+    {"one_shot", all_reduce, slots, one_shot_all_reduce},
+    {"one_shot", reduce, slots, one_shot_reduce},
+    {"one_shot", reduce_scatter, slots, one_shot_reduce_scatter},
+    {"one_shot", broadcast, slots, one_shot_broadcast},
+    {"one_shot", scatter, slots, one_shot_scatter},
+    {"one_shot", gather, slots, one_shot_gather},
+    {"one_shot", all_gather, slots, one_shot_all_gather},
+    {"one_shot", all_to_all, slots, one_shot_all_to_all, false},
+
+    {"arena", all_reduce, arena, arena_all_reduce},
+    {"arena", reduce, arena, arena_reduce},
+    {"arena", reduce_scatter, arena, arena_reduce_scatter},
+    {"arena", broadcast, arena, arena_broadcast},
+    {"arena", scatter, arena, arena_scatter},
+    {"arena", gather, arena, arena_gather},
+    {"arena", all_gather, arena, arena_all_gather},
+    {"arena", all_to_all, arena, arena_all_to_all, false, false},
+
+    {"staged", all_reduce, staging, staged_all_reduce},
+    {"staged", reduce, staging, staged_reduce},
+    {"staged", reduce_scatter, staging, staged_reduce_scatter},
+    {"staged", broadcast, staging, staged_broadcast},
+    {"staged", scatter, staging, staged_scatter},
+    {"staged", gather, staging, staged_gather},
+    {"staged", all_gather, staging, staged_all_gather},
+    {"staged", all_to_all, staging, staged_all_to_all, false},
+
+    {"tree", barrier, channels, tree_all_reduce},
+    {"tree", all_reduce, channels, tree_all_reduce},
+    {"recursive_doubling", all_reduce, channels, recursive_doubling_all_reduce},
+    {"halving_doubling", all_reduce, channels, halving_doubling_all_reduce, true, true, false},
+    {"double_tree", all_reduce, channels, double_tree_all_reduce, true, true, false},
+    {"ring", all_reduce, channels, ring_all_reduce, true, true, false},
+    {"tree", reduce, channels, tree_reduce},
+    {"ring", reduce, channels, ring_reduce, true, true, false},
+    {"direct", reduce_scatter, channels, direct_reduce_scatter},
+    {"ring", reduce_scatter, channels, ring_reduce_scatter, true, true, false},
+    {"tree", broadcast, channels, tree_broadcast},
+    {"scatter_allgather", broadcast, channels, scatter_allgather_broadcast},
+    {"tree", scatter, channels, tree_scatter},
+    {"direct", scatter, channels, direct_scatter},
+    {"tree", gather, channels, tree_gather},
+    {"direct", gather, channels, direct_gather},
+    {"bruck", all_gather, channels, bruck_all_gather},
+    {"ring", all_gather, channels, ring_all_gather},
+    {"bruck", all_to_all, channels, bruck_all_to_all, false},
+    {"pairwise", all_to_all, channels, pairwise_all_to_all},
+};
+
+}  // namespace
+
+std::span<const AlgorithmEntry> all_algorithms() { return entries; }
+
+}  // namespace lockstep

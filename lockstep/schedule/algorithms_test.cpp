@@ -1,0 +1,157 @@
+// Every algorithm is proven for every size: see verify.h for what that means.
+#include "lockstep/schedule/algorithms.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "lockstep/schedule/verify.h"
+
+namespace lockstep {
+namespace {
+
+constexpr auto in_arena = BufferClass::arena;
+
+// Sanitizers look at the code, not at the proof: fewer sizes are enough for them.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool thorough = false;
+#else
+constexpr bool thorough = true;
+#endif
+
+std::string name_of(const AlgorithmEntry& entry) {
+  return std::string(entry.name) + "_" + std::string(to_string(entry.operation));
+}
+
+class EveryAlgorithm : public ::testing::TestWithParam<AlgorithmEntry> {
+ protected:
+  void expect_proven(const std::vector<Call>& calls) {
+    const Verdict verdict = verify(GetParam().algorithm, calls);
+    ASSERT_TRUE(verdict) << calls[0] << ": " << verdict.reason;
+  }
+
+  /// For every root, in place and not.
+  void expect_proven(Call call) {
+    const AlgorithmEntry& entry = GetParam();
+    call.operation = entry.operation;
+    call.buffers = entry.requirement == Requirement::arena ? in_arena : BufferClass::private_memory;
+    call.keeps_order = entry.keeps_order;
+    if (entry.operation == Operation::barrier) call.elements = 0;
+    // All roots of few ranks; of many some, at both ends and in between.
+    const int roots = has_root(entry.operation) ? call.ranks : 1;
+    for (call.root = 0; call.root<roots; call.root += roots> 9 ? 7 : 1) {
+      for (const bool in_place : {false, true}) {
+        if (in_place && !entry.allows_in_place) continue;
+        call.in_place = in_place;
+        expect_proven(calls_of_all(call));
+      }
+    }
+  }
+
+  bool is_staged() const { return GetParam().requirement == Requirement::staging; }
+};
+
+TEST_P(EveryAlgorithm, IsProvenFor1To33Ranks) {
+  for (int ranks = 1; ranks <= 33; ranks += thorough || ranks < 8 ? 1 : 7) {
+    for (const std::size_t elements : {0, 1, 2, 3, 7, 16, 31, 64, 100}) {
+      const bool is_much = elements * static_cast<std::size_t>(ranks) > (thorough ? 900 : 100);
+      if (!is_much) {
+        expect_proven(Call{.elements = elements,
+                           .ranks = ranks,
+                           .segment_elements = 1000,
+                           .staging_elements = is_staged() ? 4000UL : 0UL});
+      }
+    }
+  }
+}
+
+TEST_P(EveryAlgorithm, IsProvenForEverySize) {
+  for (const int ranks : {1, 2, 3, 4, 5, 8}) {
+    for (std::size_t elements = 0; elements <= 100; elements += thorough ? 1 : 13) {
+      expect_proven(Call{.elements = elements,
+                         .ranks = ranks,
+                         .segment_elements = 1000,
+                         .staging_elements = is_staged() ? 48UL : 0UL});
+    }
+  }
+}
+
+TEST_P(EveryAlgorithm, IsProvenAroundEverySegmentLimit) {
+  for (const int ranks : {1, 2, 3, 4, 5, 8}) {
+    const auto p = static_cast<std::size_t>(ranks);
+    for (const std::size_t segment : {1UL, 3UL, 8UL}) {
+      for (const std::size_t limit : {segment, 2 * segment, p * segment, 2 * p * segment, 3 * p * segment}) {
+        if (!thorough && limit > 40) continue;
+        for (std::size_t elements = limit - 1; elements <= limit + 1; ++elements) {
+          expect_proven(Call{.elements = elements,
+                             .ranks = ranks,
+                             .segment_elements = segment,
+                             .staging_elements = is_staged() ? 2 * p * segment : 0});
+        }
+      }
+    }
+  }
+}
+
+TEST_P(EveryAlgorithm, IsProvenForBlocksOfDifferentSizes) {
+  const AlgorithmEntry& entry = GetParam();
+  const bool has_blocks = has_root(entry.operation) || entry.operation == Operation::all_gather ||
+                          entry.operation == Operation::reduce_scatter;
+  if (!has_blocks || !entry.allows_counts) return;
+  for (const int ranks : {1, 2, 3, 4, 7, 8, 13}) {
+    for (std::size_t variant = 0; variant < 4; ++variant) {
+      Call call{.ranks = ranks, .segment_elements = 4, .staging_elements = is_staged() ? 64UL : 0UL};
+      for (int rank = 0; rank < ranks; ++rank) {
+        const auto number = static_cast<std::size_t>(rank);
+        const std::size_t counts[] = {number, number % 2 * 5, number == 1 ? 30UL : 0UL,
+                                      (number * 7 + 3) % 11};
+        call.counts.push_back(counts[variant]);
+      }
+      if (entry.operation == Operation::reduce || entry.operation == Operation::broadcast)
+        call.counts.clear();
+      expect_proven(call);
+    }
+  }
+}
+
+TEST(PairwiseAllToAll, IsProvenForDifferentSizesBetweenAnyTwoRanks) {
+  for (const int ranks : {1, 2, 3, 4, 7, 8}) {
+    const auto count = [](int from, int to) { return static_cast<std::size_t>((from * 5 + to * 3) % 7); };
+    for (const bool in_place : {false, true}) {
+      // In place, what is sent to a rank makes room for what comes from it.
+      const auto sent = [&](int from, int to) {
+        return in_place ? count(std::min(from, to), std::max(from, to)) : count(from, to);
+      };
+      auto calls = calls_of_all(
+          {.operation = Operation::all_to_all, .ranks = ranks, .in_place = in_place, .segment_elements = 2});
+      for (Call& call : calls) {
+        for (int peer = 0; peer < ranks; ++peer) {
+          call.counts.push_back(sent(call.rank, peer));
+          call.receive_counts.push_back(sent(peer, call.rank));
+        }
+      }
+      const Verdict verdict = verify(pairwise_all_to_all, calls);
+      EXPECT_TRUE(verdict) << ranks << " ranks: " << verdict.reason;
+    }
+  }
+}
+
+TEST(AllToAll, MayBeInPlaceOnSomeRanksOnly) {
+  for (const Algorithm algorithm : {pairwise_all_to_all, bruck_all_to_all, staged_all_to_all}) {
+    auto calls = calls_of_all({.operation = Operation::all_to_all,
+                               .elements = 6,
+                               .ranks = 5,
+                               .segment_elements = 4,
+                               .staging_elements = 20});
+    calls[1].in_place = calls[4].in_place = true;
+    const Verdict verdict = verify(algorithm, calls);
+    EXPECT_TRUE(verdict) << verdict.reason;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, EveryAlgorithm, ::testing::ValuesIn(all_algorithms()),
+                         [](const auto& instance) { return name_of(instance.param); });
+
+}  // namespace
+}  // namespace lockstep

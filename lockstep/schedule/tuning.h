@@ -1,0 +1,65 @@
+// The measured table that select() decides from. Rank 0 reads it at init and sends it to all others, so that
+// all choose alike; `lockstep bench --calibrate` measures one and writes it; a default ships with the library
+// (default_tuning.json).
+//
+//   { "format": "lockstep-tuning-1",
+//     "segment_bytes": 131072,            largest message over a channel
+//     "staging_bytes": 524288,            staging memory of a rank that is used
+//     "rules": [
+//       { "operation": "all_reduce", "where": "channels", "ranks": 4,
+//         "choose": [ { "algorithm": "tree", "up_to_bytes": 32768 }, { "algorithm": "ring" } ] } ] }
+//
+// where: slots (small messages inside a host: its last limit is the largest of them), arena, private (both
+// inside a host), channels (between hosts). A call takes the rule with the most ranks that are not more than
+// it has, or else the one with the fewest. Bytes are a rank's buffer (all_reduce, reduce, broadcast) or
+// block.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/schedule/algorithms.h"
+
+namespace lockstep {
+
+enum class Where : std::uint8_t { slots, arena, private_memory, channels };
+
+struct Tuning {
+  struct Choice {
+    std::string algorithm;
+    std::uint64_t up_to_bytes = UINT64_MAX;
+    friend bool operator==(const Choice&, const Choice&) = default;
+  };
+  struct Rule {
+    Operation operation = Operation::barrier;
+    Where where = Where::channels;
+    int ranks = 1;
+    std::vector<Choice> choose;  ///< limits ascend
+    friend bool operator==(const Rule&, const Rule&) = default;
+  };
+
+  std::uint64_t segment_bytes = 0;
+  std::uint64_t staging_bytes = 0;
+  std::vector<Rule> rules;
+  /// LOCKSTEP_ALGORITHM: taken wherever they can be.
+  std::vector<std::pair<Operation, std::string>> forced;
+  friend bool operator==(const Tuning&, const Tuning&) = default;
+
+  /// The table that ships.
+  static Tuning standard();
+  /// LOCKSTEP_TUNING_FILE or the standard one, and over it LOCKSTEP_ALGORITHM ("all_reduce=ring,
+  /// broadcast=tree"), LOCKSTEP_ONE_SHOT_BYTES and LOCKSTEP_SEGMENT_BYTES.
+  static Tuning from_environment();
+  /// Throws Error{invalid_argument}: what is wrong, where in the text, and beginning with `name`.
+  static Tuning parse(const std::string& text, const std::string& name);
+  std::string to_text() const;
+};
+
+/// Largest staging memory a table may ask for; a region has room for so much.
+inline constexpr std::uint64_t most_staging_bytes = std::uint64_t{4} << 20;
+/// Largest tuning text.
+inline constexpr std::size_t most_tuning_bytes = std::size_t{1} << 20;
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+// Collectives compared with a plain reference that knows nothing of schedules. Values are chosen so that
+// every result is exact in every type, whatever the order of additions; how far results may be off where they
+// are not exact is checked on its own.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "lockstep/group/collectives.h"
+
+namespace lockstep::testing {
+
+struct ConformanceOptions {
+  bool in_arena = false;                ///< all buffers in the arenas
+  std::span<const std::size_t> counts;  ///< elements
+};
+
+// Each is a collective call on all ranks of `group` and throws std::runtime_error with what differs, where.
+
+/// all_reduce, reduce, reduce_scatter and their v form, in place and out of place, every dtype and op.
+void check_reductions(const Group& group, const ConformanceOptions& options);
+/// The same for one dtype and sum only.
+void check_sums(const Group& group, const ConformanceOptions& options);
+/// broadcast, scatter, gather, all_gather, all_to_all and their v forms, in place and out of place.
+void check_movements(const Group& group, const ConformanceOptions& options);
+/// A user's operation that does not commute, on a type of its own.
+void check_custom_op(const Group& group, const ConformanceOptions& options);
+/// Sums of f32 and halves that must be rounded: all ranks have the same bits, and they are as near to the
+/// exact sum as docs/algorithms.md says. `roundings` of halves: 1 where a sum is made in one go.
+void check_rounding(const Group& group, const ConformanceOptions& options, int roundings);
+/// send and recv: tags, any source, self, sendrecv.
+void check_messages(const Group& group);
+
+}  // namespace lockstep::testing
