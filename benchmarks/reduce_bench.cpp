@@ -3,10 +3,8 @@
 // bandwidth.
 #include <benchmark/benchmark.h>
 
-#include <array>
 #include <cstddef>
 #include <cstring>
-#include <span>
 #include <vector>
 
 #include "lockstep/kernel/reduce.h"
@@ -15,10 +13,8 @@ namespace {
 
 using lockstep::Dtype;
 using lockstep::ReduceOp;
-using lockstep::Scale;
 
-// `contribution` scales the first source alone, as in a ring, where the others are sums already.
-void in_place(benchmark::State& state, Dtype dtype, ReduceOp op, double scale, double contribution = 1.0) {
+void in_place(benchmark::State& state, Dtype dtype, ReduceOp op, double scale) {
   const auto ranks = static_cast<std::size_t>(state.range(0));
   const auto elements = static_cast<std::size_t>(state.range(1)) / sizeof(float);  // the same for every dtype
   const std::size_t bytes = elements * lockstep::size_of(dtype);
@@ -29,10 +25,8 @@ void in_place(benchmark::State& state, Dtype dtype, ReduceOp op, double scale, d
     sources.push_back(buffer.data());
     destinations.push_back(buffer.data());
   }
-  std::array<bool, 8> is_contribution{true};
-  const Scale factors{scale, contribution, std::span(is_contribution).first(ranks)};
   while (state.KeepRunning()) {
-    lockstep::reduce(dtype, op, elements, sources, destinations, factors);
+    lockstep::reduce(dtype, op, elements, sources, destinations, scale);
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(2 * ranks * bytes));
@@ -64,8 +58,6 @@ BENCHMARK_CAPTURE(in_place, f32_average, Dtype::f32, ReduceOp::average, 0.5)->Ap
 BENCHMARK_CAPTURE(in_place, f32_max, Dtype::f32, ReduceOp::max, 1.0)->Apply(sizes);
 BENCHMARK_CAPTURE(in_place, bf16_sum, Dtype::bf16, ReduceOp::sum, 1.0)->Apply(sizes);
 BENCHMARK_CAPTURE(in_place, f16_sum, Dtype::f16, ReduceOp::sum, 1.0)->Apply(sizes);
-BENCHMARK_CAPTURE(in_place, f32_sum_with_contribution, Dtype::f32, ReduceOp::sum, 1.0, 0.5)->Apply(sizes);
-BENCHMARK_CAPTURE(in_place, bf16_sum_with_contribution, Dtype::bf16, ReduceOp::sum, 1.0, 0.5)->Apply(sizes);
 BENCHMARK_CAPTURE(in_place, complex64_sum, Dtype::complex64, ReduceOp::sum, 1.0)->Apply(sizes);
 BENCHMARK_CAPTURE(in_place, i64_product, Dtype::i64, ReduceOp::product, 1.0)->Apply(sizes);
 BENCHMARK_CAPTURE(in_place, i32_bor, Dtype::i32, ReduceOp::bor, 1.0)->Apply(sizes);

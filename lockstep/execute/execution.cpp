@@ -99,7 +99,7 @@ void Execution::compute(const Step& step) {
     return;
   }
   reduce(bindings_.dtype, bindings_.reduce_op, step.elements, sources_, destinations_,
-         {.result = step.last_reduction ? bindings_.scale : 1.0});
+         step.last_reduction ? bindings_.scale : 1.0);
 }
 
 std::byte* Execution::address(const Place& place) const {

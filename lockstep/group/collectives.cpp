@@ -213,7 +213,7 @@ class Checked {
       const std::byte* source = request_.input.data();
       std::byte* destination = request_.output.data();
       reduce(request_.signature.dtype, ReduceOp::sum, request_.input.size() / request_.element_bytes,
-             std::span(&source, 1), std::span(&destination, 1), {.result = request_.signature.prescale});
+             std::span(&source, 1), std::span(&destination, 1), request_.signature.prescale);
     } else if (request_.input.data() != request_.output.data() && !request_.input.empty()) {
       std::memcpy(request_.output.data(), request_.input.data(), request_.input.size());
     }

@@ -191,7 +191,7 @@ void reproducible_all_reduce_bytes(const Group& group, const std::vector<std::sp
     const std::byte* source = sum.data();
     std::byte* destination = sum.data();
     reduce(wide(dtype), ReduceOp::sum, chunk(me).count, std::span(&source, 1), std::span(&destination, 1),
-           {.result = 1.0 / static_cast<double>(total)});
+           1.0 / static_cast<double>(total));
   }
   std::vector<std::size_t> chunks;
   for (std::size_t rank = 0; rank < ranks; ++rank) chunks.push_back(chunk(rank).count);

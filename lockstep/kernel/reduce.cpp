@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
-#include <type_traits>
 
 #include "lockstep/base/error.h"
 #include "lockstep/kernel/form.h"
@@ -30,14 +29,7 @@ struct ReduceCall {
   std::size_t elements;
   std::span<const std::byte* const> sources;
   std::span<std::byte* const> destinations;
-  double scale;                 // of the result
-  double contribution;          // a factor, too
-  const bool* is_contribution;  // by source; null: all are
-
-  /// `source` is one of `sources`.
-  bool has_contribution(const std::byte* const& source) const {
-    return is_contribution == nullptr || is_contribution[&source - sources.data()];
-  }
+  double scale;
 };
 
 }  // namespace
@@ -108,48 +100,34 @@ struct BitXor {
   }
 };
 
-enum class Contributions { as_they_are, scaled };
-
-template <class Codec, Contributions contributions, class D>
-HWY_INLINE hn::Vec<D> loaded(D d, const ReduceCall& call, const std::byte* const& source,
-                             std::size_t offset) {
-  const auto value = Codec::load(d, source + offset);
-  if constexpr (contributions == Contributions::as_they_are) {
-    return value;
-  } else {
-    const double factor = call.has_contribution(source) ? call.contribution : 1.0;
-    return hn::Mul(value, hn::Set(d, static_cast<hn::TFromD<D>>(factor)));
-  }
-}
-
 /// Lanes(d) elements from element `first` on: those of all sources, combined and scaled.
-template <class Codec, class Op, Contributions contributions, class D>
+template <class Codec, class Op, class D>
 HWY_INLINE hn::Vec<D> combined(D d, const ReduceCall& call, std::size_t first) {
   using Lane = hn::TFromD<D>;
   const std::size_t offset = first * Codec::bytes;
-  auto result = loaded<Codec, contributions>(d, call, call.sources[0], offset);
+  auto result = Codec::load(d, call.sources[0] + offset);
   // GCC 12 makes the same loop over indices or over pointers of our own 5% slower for halves.
-  for (const std::byte* const& source : call.sources.subspan(1))
-    result = Op::apply(result, loaded<Codec, contributions>(d, call, source, offset));
+  for (const std::byte* source : call.sources.subspan(1))
+    result = Op::apply(result, Codec::load(d, source + offset));
   if constexpr (hwy::IsFloat<Lane>()) result = hn::Mul(result, hn::Set(d, static_cast<Lane>(call.scale)));
   return result;
 }
 
 // Everything of a block is read before any of it is written: a destination may be a source.
-template <class Codec, class Op, Contributions contributions, class D>
+template <class Codec, class Op, class D>
 HWY_INLINE void reduce_vector(D d, const ReduceCall& call, std::size_t first) {
-  const auto result = combined<Codec, Op, contributions>(d, call, first);
+  const auto result = combined<Codec, Op>(d, call, first);
   for (std::byte* destination : call.destinations)
     Codec::store(d, result, destination + first * Codec::bytes);
 }
 
-template <class Codec, class Op, Contributions contributions, class D>
+template <class Codec, class Op, class D>
 HWY_INLINE void reduce_four_vectors(D d, const ReduceCall& call, std::size_t first) {
   const std::size_t lanes = hn::Lanes(d);
-  const auto result0 = combined<Codec, Op, contributions>(d, call, first);
-  const auto result1 = combined<Codec, Op, contributions>(d, call, first + lanes);
-  const auto result2 = combined<Codec, Op, contributions>(d, call, first + 2 * lanes);
-  const auto result3 = combined<Codec, Op, contributions>(d, call, first + 3 * lanes);
+  const auto result0 = combined<Codec, Op>(d, call, first);
+  const auto result1 = combined<Codec, Op>(d, call, first + lanes);
+  const auto result2 = combined<Codec, Op>(d, call, first + 2 * lanes);
+  const auto result3 = combined<Codec, Op>(d, call, first + 3 * lanes);
   for (std::byte* destination : call.destinations) {
     std::byte* to = destination + first * Codec::bytes;
     Codec::store(d, result0, to);
@@ -161,39 +139,28 @@ HWY_INLINE void reduce_four_vectors(D d, const ReduceCall& call, std::size_t fir
 
 // One loop serves any number of sources and destinations: versions with 2, 3 and 4 sources fixed at compile
 // time measured the same (benchmarks/reduce_bench.cpp) and tripled the code.
-template <class Codec, class Op, Contributions contributions = Contributions::as_they_are>
+template <class Codec, class Op>
 void reduce_by(const ReduceCall& callers) {
   const ReduceCall call = callers;  // our own: a store to a destination cannot change it
   const hn::ScalableTag<typename Codec::Lane> d;
   const hn::CappedTag<typename Codec::Lane, 1> one;
   const std::size_t lanes = hn::Lanes(d);
   std::size_t i = 0;
-  // Four at a time are a tenth to a third faster, which the rare ones (maxima of scaled contributions) are
-  // not worth in code.
-  if constexpr (contributions == Contributions::as_they_are || std::is_same_v<Op, Sum>) {
-    for (; call.elements - i >= 4 * lanes; i += 4 * lanes)
-      reduce_four_vectors<Codec, Op, contributions>(d, call, i);
-  }
-  for (; call.elements - i >= lanes; i += lanes) reduce_vector<Codec, Op, contributions>(d, call, i);
-  for (; i < call.elements; ++i) reduce_vector<Codec, Op, contributions>(one, call, i);
+  for (; call.elements - i >= 4 * lanes; i += 4 * lanes) reduce_four_vectors<Codec, Op>(d, call, i);
+  for (; call.elements - i >= lanes; i += lanes) reduce_vector<Codec, Op>(d, call, i);
+  for (; i < call.elements; ++i) reduce_vector<Codec, Op>(one, call, i);
 }
 
 using Kernel = void (*)(const ReduceCall&);
 
-template <class Codec, Contributions contributions>
+template <class Codec>
 Kernel float_kernel(ReduceOp op) {
   switch (op) {
-    case ReduceOp::sum: return reduce_by<Codec, Sum, contributions>;
-    case ReduceOp::product: return reduce_by<Codec, Product, contributions>;
-    case ReduceOp::min: return reduce_by<Codec, Min, contributions>;
-    default: return reduce_by<Codec, Max, contributions>;
+    case ReduceOp::sum: return reduce_by<Codec, Sum>;
+    case ReduceOp::product: return reduce_by<Codec, Product>;
+    case ReduceOp::min: return reduce_by<Codec, Min>;
+    default: return reduce_by<Codec, Max>;
   }
-}
-
-template <class Codec>
-Kernel float_kernel(const ReduceCall& call) {
-  return call.contribution == 1.0 ? float_kernel<Codec, Contributions::as_they_are>(call.op)
-                                  : float_kernel<Codec, Contributions::scaled>(call.op);
 }
 
 template <class T>
@@ -230,10 +197,10 @@ void reduce_on_target(const ReduceCall& call) {
     case Dtype::i16: return signed_kernel<std::int16_t>(call.op)(call);
     case Dtype::i32: return signed_kernel<std::int32_t>(call.op)(call);
     case Dtype::i64: return signed_kernel<std::int64_t>(call.op)(call);
-    case Dtype::f16: return float_kernel<Half<Float16>>(call)(call);
-    case Dtype::bf16: return float_kernel<Half<BFloat16>>(call)(call);
-    case Dtype::f32: return float_kernel<Plain<float>>(call)(call);
-    case Dtype::f64: return float_kernel<Plain<double>>(call)(call);
+    case Dtype::f16: return float_kernel<Half<Float16>>(call.op)(call);
+    case Dtype::bf16: return float_kernel<Half<BFloat16>>(call.op)(call);
+    case Dtype::f32: return float_kernel<Plain<float>>(call.op)(call);
+    case Dtype::f64: return float_kernel<Plain<double>>(call.op)(call);
     case Dtype::boolean:
     case Dtype::complex64:
     case Dtype::complex128: return;  // no form has them
@@ -250,15 +217,6 @@ namespace {
 
 HWY_EXPORT(reduce_on_target);
 
-/// A factor of all that a sum adds is one of the sum: one multiplication instead of many.
-void fold_contributions(ReduceCall& call) {
-  std::size_t contributions = 0;
-  for (const std::byte* const& source : call.sources) contributions += call.has_contribution(source) ? 1 : 0;
-  const bool of_the_sum = call.op == ReduceOp::sum && contributions == call.sources.size();
-  if (of_the_sum) call.scale *= call.contribution;
-  if (of_the_sum || contributions == 0) call.contribution = 1.0;
-}
-
 [[noreturn]] void refuse(Dtype dtype, ReduceOp op, const char* why) {
   throw_invalid_argument("reduce (" + std::string(to_string(op)) + ", " + std::string(to_string(dtype)) +
                          "): " + why);
@@ -269,28 +227,21 @@ void fold_contributions(ReduceCall& call) {
 bool supports(Dtype dtype, ReduceOp op) { return kernel::find_form(dtype, op).elements != 0; }
 
 void reduce(Dtype dtype, ReduceOp op, std::size_t elements, std::span<const std::byte* const> sources,
-            std::span<std::byte* const> destinations, const Scale& scale) {
+            std::span<std::byte* const> destinations, double scale) {
   const kernel::Form form = kernel::find_form(dtype, op);
   if (op == ReduceOp::custom) refuse(dtype, op, "an operation of the user's is the caller's to apply");
   if (form.elements == 0) refuse(dtype, op, "this operation is not defined for this type");
   if (sources.empty() || destinations.empty()) refuse(dtype, op, "needs a source and a destination");
-  const auto& is_contribution = scale.is_contribution;
-  if (!is_contribution.empty() && is_contribution.size() != sources.size())
-    refuse(dtype, op, "scale.is_contribution needs a value for each source");
-  const bool is_scaled = scale.result != 1.0 || scale.contribution != 1.0;
-  if (is_scaled && !can_be_scaled(kernel::kind_of(dtype)))
+  if (scale != 1.0 && !can_be_scaled(kernel::kind_of(dtype)))
     refuse(dtype, op, "integers and bools cannot be scaled");
 
-  ReduceCall call{.dtype = form.dtype,
-                  .op = form.op,
-                  .elements = elements * form.elements,
-                  .sources = sources,
-                  .destinations = destinations,
-                  .scale = scale.result,
-                  .contribution = scale.contribution,
-                  .is_contribution = is_contribution.empty() ? nullptr : is_contribution.data()};
-  if (call.contribution != 1.0) fold_contributions(call);
-  if (sources.size() > 1 || call.scale != 1.0 || call.contribution != 1.0) {
+  if (sources.size() > 1 || scale != 1.0) {
+    const ReduceCall call{.dtype = form.dtype,
+                          .op = form.op,
+                          .elements = elements * form.elements,
+                          .sources = sources,
+                          .destinations = destinations,
+                          .scale = scale};
     HWY_DYNAMIC_DISPATCH(reduce_on_target)(call);
     return;
   }

@@ -71,7 +71,7 @@ TYPED_TEST(ReduceHalves, AreRoundedToNearestEven) {
   const std::array to = {reinterpret_cast<std::byte*>(result.data())};
   on_every_target([&] {
     for (const float point : points) {  // one times a scale is a way to have any f32 rounded
-      reduce(dtype_of<TypeParam>, ReduceOp::sum, elements, from, to, {.result = static_cast<double>(point)});
+      reduce(dtype_of<TypeParam>, ReduceOp::sum, elements, from, to, static_cast<double>(point));
       const TypeParam expected = narrowed<TypeParam>(point);
       const bool all =
           std::all_of(result.begin(), result.end(), [&](TypeParam value) { return same(value, expected); });
@@ -87,9 +87,8 @@ TYPED_TEST(ReduceHalves, AreAccumulatedInFullAndRoundedOnce) {
   on_every_target([&] {
     EXPECT_TRUE(same(reduced<TypeParam>(ReduceOp::sum, {twenty(first_gap), twenty(1), twenty(1)}),
                      twenty(first_gap + 2)));
-    EXPECT_TRUE(same(
-        reduced<TypeParam>(ReduceOp::average, {twenty(first_gap), twenty(1), twenty(1)}, {.result = 0.5}),
-        twenty(first_gap / 2 + 1)));
+    EXPECT_TRUE(same(reduced<TypeParam>(ReduceOp::average, {twenty(first_gap), twenty(1), twenty(1)}, 0.5),
+                     twenty(first_gap / 2 + 1)));
   });
 }
 

@@ -138,23 +138,12 @@ template <class T>
 using Buffers = std::vector<std::vector<T>>;
 
 template <class T>
-std::vector<T> reference(ReduceOp op, const Buffers<T>& sources, const Scale& scale) {
-  const auto is_own = [&](std::size_t s) {
-    return scale.is_contribution.empty() || scale.is_contribution[s];
-  };
-  bool is_folded = op == ReduceOp::sum || op == ReduceOp::average;
-  for (std::size_t s = 0; s < sources.size(); ++s) is_folded = is_folded && is_own(s);
-  const auto source = [&](std::size_t s, std::size_t i) {
-    const Wide<T> value = widened(sources[s][i]);
-    return is_folded || !is_own(s) ? value : scaled(value, scale.contribution);
-  };
-
+std::vector<T> reference(ReduceOp op, const Buffers<T>& sources, double scale) {
   std::vector<T> result;
   for (std::size_t i = 0; i < sources[0].size(); ++i) {
-    Wide<T> value = source(0, i);
-    for (std::size_t s = 1; s < sources.size(); ++s) value = combined(op, value, source(s, i));
-    const double factor = is_folded ? scale.result * scale.contribution : scale.result;
-    result.push_back(narrowed<T>(scaled(value, factor)));
+    Wide<T> value = widened(sources[0][i]);
+    for (std::size_t s = 1; s < sources.size(); ++s) value = combined(op, value, widened(sources[s][i]));
+    result.push_back(narrowed<T>(scaled(value, scale)));
   }
   return result;
 }
@@ -198,7 +187,7 @@ testing::AssertionResult same(const std::vector<T>& actual, const std::vector<T>
 
 /// The result of reduce() on whole vectors, in a destination of its own.
 template <class T>
-std::vector<T> reduced(ReduceOp op, const Buffers<T>& sources, const Scale& scale = {}) {
+std::vector<T> reduced(ReduceOp op, const Buffers<T>& sources, double scale = 1.0) {
   std::vector<const std::byte*> from;
   for (const std::vector<T>& source : sources)
     from.push_back(reinterpret_cast<const std::byte*>(source.data()));

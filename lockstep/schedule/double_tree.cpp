@@ -10,8 +10,9 @@
 //                 1   3              / \            four ranks
 //                                   2   0
 //
-// About 2 log2 p rounds until the first result, then 2n bytes a link: the bandwidth of a ring with the
-// latency of a tree. A result is made on one rank and copied. Halves are rounded at every level.
+// About 3 log2 p rounds where nothing is cut, for a rank goes up in the second tree only after the first; 2n
+// bytes a link: the bandwidth of a ring with the latency of a tree. A result is made on one rank and copied.
+// Halves are rounded at every level.
 // Source: Sanders, Speck & Traeff 2009 (two-tree algorithms).
 #include <bit>
 #include <vector>

@@ -4,7 +4,8 @@
 //            round 0    round 1    round 2    round 3        (modulo the number of ranks)
 //   rank 0    itself     <-> 1      <-> 2      <-> 3
 //   rank 1    <-> 3      <-> 0      itself     <-> 2
-//   rank 2    <-> 2 ...
+//   rank 2    itself     <-> 3      <-> 0      <-> 1
+//   rank 3    <-> 1      <-> 2      itself     <-> 0
 //
 // p rounds, n bytes each, no byte twice: for long blocks, and for the v form. A rank has one partner a round,
 // so it also works in place, with one block of scratch memory.

@@ -1,8 +1,8 @@
 // Algorithms that pair ranks need a power of two of them. Where there are more, each of the first few even
 // ranks hands its contribution to its odd neighbour and gets the result from it at the end:
 //
-//   six ranks, four that take part:   0 -> 1    2 -> 3    4    5       numbers: 1 is 0, 3 is 1, 4 is 2, 5 is
-//   3
+//   six ranks, four that take part:   0 -> 1    2 -> 3    4    5
+//   their numbers:                         0         1    2    3
 //
 // Neighbours stand next to each other in the order of ranks, so the order of contributions is kept.
 // Source: Thakur, Rabenseifner & Gropp 2005.

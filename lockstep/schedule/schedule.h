@@ -1,5 +1,6 @@
 // A collective is a schedule: for each rank a list of steps, data and not control flow. Because it is data
-// the same list is executed (execute/), proven (verify.h) and drawn; no collective has a path of its own.
+// the same list is executed (execute/), proven (verify.h), drawn (draw.h) and counted (cost.h); no collective
+// has a path of its own.
 //
 // Vocabulary
 //   place      a position in one rank's memory: space, rank, element offset

@@ -3,8 +3,10 @@
 #include <cstdio>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "algorithms.h"
 #include "run.h"
 
 namespace {
@@ -18,6 +20,7 @@ struct Subcommand {
 const std::vector<Subcommand>& subcommands() {
   static const std::vector<Subcommand> all = {
       {"run", "start a program on several ranks of this host", run_command},
+      {"algorithms", "draw what the collectives do, and count what it costs", algorithms_command},
   };
   return all;
 }
@@ -25,8 +28,13 @@ const std::vector<Subcommand>& subcommands() {
 std::string help() {
   std::string text =
       "Lockstep " LOCKSTEP_VERSION ": distributed training\nUsage: lockstep SUBCOMMAND ...\n\n";
+  std::size_t widest = 0;
+  for (const Subcommand& subcommand : subcommands())
+    widest = std::max(widest, std::string_view(subcommand.name).size());
   for (const Subcommand& subcommand : subcommands()) {
-    text += "  " + std::string(subcommand.name) + "   " + subcommand.purpose + "\n";
+    std::string name = subcommand.name;
+    name.resize(widest, ' ');
+    text += "  " + name + "   " + subcommand.purpose + "\n";
   }
   return text + "\n`lockstep SUBCOMMAND --help` says more; `lockstep --version` which version this is.\n";
 }

@@ -169,7 +169,7 @@ void NativeTask::prescale() {
   const std::byte* source = request_.input.data();
   std::byte* destination = prescaled_.data();
   reduce(signature.dtype, ReduceOp::sum, request_.input.size() / request_.element_bytes,
-         std::span(&source, 1), std::span(&destination, 1), {.result = signature.prescale});
+         std::span(&source, 1), std::span(&destination, 1), signature.prescale);
   bindings.inputs[static_cast<std::size_t>(backend_.rank())] = prescaled_.data();
   bindings.scale /= signature.prescale;
 }
