@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The driver's arithmetic, its errors, and one real run. Environment: LOCKSTEP_BINARY_DIR for the last."""
+"""The driver's arithmetic, its errors, and real runs. Environment: LOCKSTEP_BINARY_DIR for the last."""
 import json
 import os
 import pathlib
@@ -16,9 +16,12 @@ sys.path[:0] = [str(here), str(here.parent)]
 import contest  # noqa: E402
 import peers  # noqa: E402
 import report  # noqa: E402
+from operations import OPERATIONS, size_of  # noqa: E402
 
 KEYS = ["op", "dtype", "ranks", "bytes", "buffer", "lockstep_us", "peer", "peer_us", "ratio", "ratio_low",
         "ratio_high", "limit_us"]
+HUNG = contest.Unfinished("it hung", [], hung=True)
+CRASHED = contest.Unfinished("it crashed", [], hung=False)
 
 
 def shell(text):
@@ -29,14 +32,23 @@ def bench(*arguments, **environment):
     return subprocess.run([here / "run", *arguments], capture_output=True, text=True, env={**os.environ, **environment})
 
 
-class Rows(unittest.TestCase):
-    def pair(self, arena, limit=1.0):
-        return {("f32", 16, "arena"): arena, ("f32", 16, "limit"): limit}
+def ours(*times, limit=1.0):
+    """Lockstep's, by pair."""
+    return [{("f32", 16, "arena"): us, ("f32", 16, "limit"): limit} for us in times]
 
+
+def peer(name, *times, ending=None):
+    """A peer's; None where it did not finish."""
+    return report.Peer(name, [{("f32", 16, "private"): us} if us else {} for us in times], ending)
+
+
+def rows(ours, *peers):
+    return report.rows("all_reduce", "f32", 2, 16, "arena", ours, peers)
+
+
+class Rows(unittest.TestCase):
     def test_the_ratio_is_the_median_of_pairs_not_the_ratio_of_medians(self):
-        ours = [self.pair(1.0), self.pair(2.0), self.pair(4.0)]
-        theirs = [{("f32", 16, "private"): us} for us in (8.0, 2.0, 12.0)]
-        made = report.row("all_reduce", "f32", 2, 16, "arena", ours, "openmpi", theirs)
+        made, = rows(ours(1.0, 2.0, 4.0), peer("openmpi", 8.0, 2.0, 12.0))
         self.assertEqual(made["ratio"], 3.0)
         self.assertEqual((made["ratio_low"], made["ratio_high"]), (2.0, 5.5))
         self.assertEqual((made["lockstep_us"], made["peer_us"], made["bytes"]), (2.0, 8.0, 64))
@@ -44,10 +56,49 @@ class Rows(unittest.TestCase):
         self.assertEqual(list(made)[: len(KEYS)], KEYS)
 
     def test_without_a_peer_its_columns_are_null(self):
-        made = report.row("all_reduce", "f32", 2, 16, "arena", [self.pair(1.0)], None, None)
+        made, = rows(ours(1.0))
         self.assertIsNone(made["peer"])
         self.assertIsNone(made["ratio"])
+        self.assertFalse(made["best"])
         self.assertIn("-", report.table([made], {}))
+
+    def test_the_best_peer_is_the_one_with_the_lowest_median_and_the_table_shows_it_alone(self):
+        made = rows(ours(1.0, 1.0, 1.0), peer("a", 5.0, 5.0, 5.0), peer("b", 1.0, 4.0, 9.0), peer("c", 6.0, 6.0, 6.0))
+        self.assertEqual([(row["peer"], row["best"]) for row in made], [("a", False), ("b", True), ("c", False)])
+        text = report.table(made, {"a": "Peer A", "b": "Peer B", "c": "Peer C"})
+        self.assertIn("Peer B", text)
+        self.assertNotIn("Peer A", text)
+        self.assertEqual(len(text.splitlines()), 2)
+
+    def test_who_did_not_finish_has_no_figures_and_is_not_the_best(self):
+        made = rows(ours(1.0, 1.0), peer("a", 2.0, None, ending=HUNG), peer("b", 5.0, 5.0))
+        self.assertEqual((made[0]["outcome"], made[0]["peer_us"], made[0]["ratio"]), ("did not finish", None, None))
+        self.assertEqual((made[1]["outcome"], made[1]["best"]), ("finished", True))
+        text = report.table(made, {"a": "Peer A", "b": "Peer B"})
+        self.assertIn("Peer A did not finish: f32 64 B", text)
+
+    def test_a_crash_is_no_slowness(self):
+        made, = rows(ours(1.0), peer("a", None, ending=CRASHED))
+        self.assertEqual((made["outcome"], made["best"]), ("failed", False))
+        self.assertIn("Peer A failed: f32 64 B", report.table([made], {"a": "Peer A"}))
+
+    def test_what_lockstep_cannot_do_yet_still_has_a_best_peer(self):
+        made = rows([{("f32", 16, "limit"): 1.0}], peer("a", 5.0), peer("b", 4.0))
+        self.assertEqual([row["best"] for row in made], [False, True])
+        self.assertEqual({row["lockstep_us"] for row in made} | {row["of_limit"] for row in made}, {None})
+        self.assertIn("Peer B", report.table(made, {"a": "Peer A", "b": "Peer B"}))
+
+
+class Sizes(unittest.TestCase):
+    def test_are_rounded_down_to_equal_parts_and_never_to_nothing(self):
+        self.assertEqual(OPERATIONS["all_gather"].elements([4, 40, 64 << 10], 3), [3, 9, 16383])
+        self.assertEqual(OPERATIONS["all_reduce"].elements([4, 40], 3), [1, 10])
+
+    def test_that_become_the_same_are_measured_once(self):
+        self.assertEqual(OPERATIONS["all_to_all"].elements([4, 8, 16], 4), [4])
+
+    def test_have_units(self):
+        self.assertEqual([size_of(text) for text in ("4", "64KiB", "25 MiB", "1G")], [4, 65536, 25 << 20, 1 << 30])
 
 
 class Programs(unittest.TestCase):
@@ -62,24 +113,70 @@ class Programs(unittest.TestCase):
         with self.assertRaisesRegex(peers.Failure, "(?s)fake: exit code 3.*rank 1 is gone"):
             self.run_with(shell("echo rank 1 is gone >&2; exit 3"))
 
-    def test_a_program_that_hangs_is_ended(self):
+    def test_a_program_that_hangs_is_ended_and_what_it_reported_before_is_kept(self):
         begin = time.monotonic()
-        with self.assertRaisesRegex(peers.Failure, "not done after 1 s"):
-            self.run_with(shell("exec sleep 60"), timeout=1)
+        with self.assertRaisesRegex(contest.Unfinished, "not done after 1 s") as raised:
+            self.run_with(shell("echo '{\"us\": 1.5}'; echo '{\"us\": '; exec sleep 60"), timeout=1)
         self.assertLess(time.monotonic() - begin, 30)
+        self.assertTrue(raised.exception.hung)
+        self.assertEqual(raised.exception.reports, [{"us": 1.5}])
 
-    def test_pairs_alternate_who_is_first(self):
-        order = []
+    def test_nothing_of_a_program_that_hangs_stays_behind(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "stray"
+            # A rank that its launcher does not end: it has a session of its own, and ignores SIGTERM.
+            text = f"setsid sh -c 'trap \"\" TERM; echo $$ > {file}; while :; do sleep 1; done' & exec sleep 60"
+            begin = time.monotonic()
+            with self.assertRaises(contest.Unfinished):
+                self.run_with(shell(text), timeout=2)
+            self.assertLess(time.monotonic() - begin, 30)
+            self.assertFalse(pathlib.Path("/proc", file.read_text().strip()).exists())
 
-        class Fake:
-            def __init__(self, name):
-                self.name = name
 
-            def run(self, *_):
-                order.append(self.name)
+class Fake:
+    """A contestant that does all cases of {"cases": ...}, or raises what `endings` has for its next run."""
 
-        contest.in_pairs([Fake("a"), Fake("b")], 3, None, {}, 1, lambda pair: None)
-        self.assertEqual(order, ["a", "b", "b", "a", "a", "b"])
+    def __init__(self, name, log, endings=(), may_fail=True):
+        self.name = name
+        self.may_fail = may_fail
+        self.log = log
+        self.endings = list(endings)
+
+    def run(self, session, work, timeout):
+        self.log.append((self.name, work.get("cases")))
+        ending = self.endings.pop(0) if self.endings else None
+        if ending:
+            raise ending
+        return [{}] * work.get("cases", 3)
+
+
+class Pairs(unittest.TestCase):
+    def run_pairs(self, *contestants, pairs=3):
+        return contest.in_pairs(contestants, pairs, None, {}, 1, lambda pair: None)
+
+    def test_alternate_who_is_first(self):
+        log = []
+        self.run_pairs(Fake("a", log), Fake("b", log))
+        self.assertEqual([name for name, _ in log], ["a", "b", "b", "a", "a", "b"])
+
+    def test_go_on_without_what_a_peer_did_not_finish(self):
+        log = []
+        hung = contest.Unfinished("a: not done", [{}, {}], hung=True)
+        results, unfinished = self.run_pairs(Fake("a", log, [None, hung]), Fake("b", log))
+        self.assertEqual([cases for name, cases in log if name == "a"], [None, None, 2])
+        self.assertEqual([len(reports) for reports in results["a"]], [3, 2, 2])
+        self.assertEqual([len(reports) for reports in results["b"]], [3, 3, 3])
+        self.assertEqual(unfinished, {"a": hung})
+
+    def test_do_not_start_a_peer_again_that_finished_nothing(self):
+        log = []
+        results, _ = self.run_pairs(Fake("a", log, [HUNG]))
+        self.assertEqual(len(log), 1)
+        self.assertEqual(results["a"], [[], [], []])
+
+    def test_end_when_lockstep_fails(self):
+        with self.assertRaises(contest.Unfinished):
+            self.run_pairs(Fake("lockstep", [], [HUNG], may_fail=False))
 
 
 class Usage(unittest.TestCase):
@@ -87,6 +184,7 @@ class Usage(unittest.TestCase):
         for arguments, complaint in (
             (["--frob"], "--frob"), (["--sizes", "3"], "'3' is no size"), (["--sizes", "64Q"], "'64Q' is no size"),
             (["--ranks", "1"], "'1' is no whole number from 2"), (["--dtype", "f99"], "known are f32, bf16"),
+            (["--op", "all_reduce,gossip"], "'gossip' is unknown; known are all_reduce, reduce_scatter, all_gather"),
             (["--peer", "nobody"], "'nobody' is unknown"), (["--json", "/nonexistent/rows.json"], "cannot write"),
         ):
             result = bench(*arguments)
@@ -94,27 +192,76 @@ class Usage(unittest.TestCase):
             self.assertIn(complaint, result.stderr)
 
     def test_a_peer_that_was_asked_for_must_be_installed(self):
-        with tempfile.TemporaryDirectory() as empty:
-            result = bench("--peer", "openmpi", LOCKSTEP_DEPS=empty)
-        self.assertEqual(result.returncode, 1)
-        self.assertIn("script/bootstrap --peers openmpi", result.stderr)
+        for name, package in (("openmpi", "openmpi"), ("gloo", "torch")):
+            with tempfile.TemporaryDirectory() as empty:
+                result = bench("--peer", name, LOCKSTEP_DEPS=empty)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn(f"script/bootstrap --peers {package}", result.stderr)
 
 
 @unittest.skipUnless("LOCKSTEP_BINARY_DIR" in os.environ, "LOCKSTEP_BINARY_DIR says where Lockstep is built")
 class RealRun(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.file = self.folder / "rows.json"
+        # Lockstep's programs as they are built, and room for those of fake peers.
+        self.build = self.folder / "build"
+        self.build.mkdir()
+        (self.build / "bin").symlink_to(pathlib.Path(os.environ["LOCKSTEP_BINARY_DIR"]) / "bin")
+
+    def bench(self, *arguments):
+        return bench("--build", self.build, "--json", self.file, "--pairs", "1", *arguments, LOCKSTEP_DEPS=self.folder)
+
+    def rows(self):
+        return json.loads(self.file.read_text())["rows"]
+
     def test_rows_are_complete(self):
-        with tempfile.TemporaryDirectory() as folder:
-            file = pathlib.Path(folder) / "rows.json"
-            result = bench("--build", os.environ["LOCKSTEP_BINARY_DIR"], "--json", file, "--pairs", "1", "--sizes",
-                           "4,64KiB", "--ranks", "2,3", LOCKSTEP_DEPS=folder)
-            self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertIn("script/bootstrap --peers openmpi", result.stderr)
-            rows = json.loads(file.read_text())["rows"]
-        self.assertEqual(len(rows), 2 * 2 * 2 * 2)  # ranks, dtypes, buffers, sizes
-        for row in rows:
+        result = self.bench("--op", "all_reduce", "--sizes", "4,64KiB", "--ranks", "2,3")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("script/bootstrap --peers", result.stderr)
+        self.assertEqual(len(self.rows()), 2 * 2 * 2 * 2)  # ranks, dtypes, buffers, sizes
+        for row in self.rows():
             self.assertEqual(list(row)[: len(KEYS)], KEYS)
             self.assertGreater(row["lockstep_us"], 0)
             self.assertGreater(row["limit_us"], 0)
+
+    def test_each_operation_is_measured_or_said_to_be_missing(self):
+        result = self.bench("--op", ",".join(OPERATIONS), "--quick", "--sizes", "40", "--ranks", "3")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        able = contest.lockstep_operations(self.build)
+        for op in OPERATIONS:
+            made = [row for row in self.rows() if row["op"] == op]
+            self.assertEqual(len(made), 2 if op in able else 1, op)  # buffers
+            self.assertEqual({row["lockstep_us"] is not None for row in made}, {op in able})
+            self.assertEqual(f"lockstep cannot do {op} yet" in result.stdout, op not in able)
+
+    def fake_mpich(self, mpiexec):
+        programs = self.folder / "peers" / "mpich" / "bin"
+        programs.mkdir(parents=True)
+        compiler = 'while [ "$1" != -o ]; do shift; done; : > "$2"'
+        for name, text in (("mpichversion", "echo Version: 9.9"), ("mpicxx", compiler), ("mpiexec", mpiexec)):
+            (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+            (programs / name).chmod(0o755)
+
+    def test_a_peer_that_hangs_is_cut_off_and_reported(self):
+        self.fake_mpich("""echo '{"dtype": "f32", "elements": 1, "buffer": "private", "us": 7.5}'; exec sleep 600""")
+        result = self.bench("--quick", "--peer", "mpich", "--sizes", "4,64", "--timeout", "3")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("mpich: not done after 3 s", result.stderr)
+        self.assertIn("MPICH 9.9 did not finish: f32 64 B", result.stdout)
+        found = {(row["bytes"], row["peer_us"], row["outcome"], row["best"]) for row in self.rows()}
+        self.assertEqual(found, {(4, 7.5, "finished", True), (64, None, "did not finish", False)})
+        self.assertTrue(all(row["lockstep_us"] > 0 for row in self.rows()))
+
+    def test_a_peer_with_a_wrong_result_is_named_and_the_run_fails_at_its_end(self):
+        self.fake_mpich("echo 'all_reduce of 1 f32: wrong result at element 0 on rank 1' >&2; exit 1")
+        result = self.bench("--quick", "--peer", "mpich", "--sizes", "4")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("wrong result at element 0 on rank 1", result.stderr)
+        self.assertIn("MPICH 9.9 failed: f32 4 B", result.stdout)
+        self.assertEqual({row["outcome"] for row in self.rows()}, {"failed"})
 
 
 if __name__ == "__main__":

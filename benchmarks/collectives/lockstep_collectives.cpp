@@ -1,94 +1,106 @@
 // Lockstep's measuring program: arena and private buffers, and beside them the limit that memory sets.
-// benchmarks/collectives/run starts it under `lockstep run`.
+// benchmarks/collectives/run starts it under `lockstep run`; with --list it says which operations it has.
 #include <cstdio>
 #include <exception>
+#include <map>
 #include <span>
-#include <vector>
+#include <string_view>
 
+#include "collectives/limit.h"
 #include "collectives/measure.h"
-#include "lockstep/kernel/reduce.h"
 #include "lockstep/lockstep.h"
-#include "lockstep/schedule/call.h"
 
 namespace {
 
 using bench::Case;
+using bench::Operation;
 
-lockstep::Dtype dtype_of(const Case& what) {
-  return what.dtype == "f32" ? lockstep::Dtype::f32 : lockstep::Dtype::bf16;
+// One call's arguments. The spans are as long as operation.h says; `output` is empty for what works in place.
+struct Arguments {
+  const lockstep::Group& world;
+  std::span<std::byte> input;
+  std::span<std::byte> output;
+  lockstep::Dtype dtype;
+  int partner;
+};
+
+void ping_pong(const Arguments& on) {
+  if (on.partner == on.world.size()) return;
+  const bool first = on.world.rank() < on.partner;
+  if (first) lockstep::send_bytes(on.world, on.input, on.partner).wait();
+  lockstep::recv_bytes(on.world, on.output, on.partner).wait();
+  if (!first) lockstep::send_bytes(on.world, on.input, on.partner).wait();
 }
 
-class OnBuffer : public bench::Contestant {
+// What Lockstep can do. An operation that it learns becomes a line here.
+const std::map<Operation, void (*)(const Arguments&)> calls{
+    {Operation::all_reduce,
+     [](const Arguments& on) {
+       lockstep::all_reduce_bytes(on.world, on.input, on.dtype, lockstep::ReduceOp::sum).wait();
+     }},
+    {Operation::all_gather,
+     [](const Arguments& on) { lockstep::all_gather_bytes(on.world, on.input, on.output).wait(); }},
+    {Operation::broadcast,
+     [](const Arguments& on) { lockstep::broadcast_bytes(on.world, on.input, 0).wait(); }},
+    {Operation::send_recv, ping_pong}};
+
+class OnBuffers final : public bench::Contestant {
  public:
-  OnBuffer(lockstep::Group world, std::span<std::byte> memory) : world_(std::move(world)), memory_(memory) {}
-  std::byte* buffer() override { return memory_.data(); }
+  OnBuffers(lockstep::Group world, std::span<std::byte> input, std::span<std::byte> output)
+      : world_(std::move(world)), input_(input), output_(output) {}
+  std::byte* input() override { return input_.data(); }
+  std::byte* output(const Case& what) override { return (in_place(what.op) ? input_ : output_).data(); }
   void barrier() override { lockstep::barrier(world_).wait(); }
   std::function<void()> prepare(const Case& what) override {
-    if (what.op != "all_reduce") throw std::invalid_argument("unknown operation '" + what.op + "'");
-    const auto bytes = memory_.first(what.elements * lockstep::size_of(dtype_of(what)));
-    return [this, bytes, dtype = dtype_of(what)] {
-      lockstep::all_reduce_bytes(world_, bytes, bytes, {.dtype = dtype}).wait();
-    };
+    const auto call = calls.find(what.op);
+    if (call == calls.end()) {
+      throw std::invalid_argument(std::string("lockstep cannot do ") + name_of(what.op) + " yet");
+    }
+    const std::size_t size = bench::size_of(what.dtype);
+    const Arguments on{world_, input_.first(input_elements(what) * size),
+                       output_.first(in_place(what.op) ? 0 : output_elements(what) * size),
+                       what.dtype == "f32" ? lockstep::Dtype::f32 : lockstep::Dtype::bf16, what.partner()};
+    return [on, run = call->second] { run(on); };
   }
 
  private:
   lockstep::Group world_;
-  std::span<std::byte> memory_;
-};
-
-// What the arena push loads and stores, by all ranks at once, without any waiting: no all-reduce that reads
-// every input and writes every output can be faster on this machine. (Where a chunk is smaller than a cache
-// line the ranks write to the same lines, and going through the slots may be faster than this.)
-class Limit final : public bench::Contestant {
- public:
-  explicit Limit(bench::Session& session) : session_(session) {}
-  std::byte* buffer() override { return session_.buffer(session_.rank()); }
-  void barrier() override { session_.meet(); }
-  std::function<void()> prepare(const Case& what) override {
-    const lockstep::Range chunk = lockstep::chunk_of(what.elements, what.rank, what.ranks);
-    std::vector<std::byte*> places;
-    for (int rank = 0; rank < what.ranks; ++rank) {
-      places.push_back(session_.buffer(rank) + chunk.begin * lockstep::size_of(dtype_of(what)));
-    }
-    const std::vector<const std::byte*> sources(places.begin(), places.end());
-    return [places, sources, count = chunk.count, dtype = dtype_of(what)] {
-      lockstep::reduce(dtype, lockstep::ReduceOp::sum, count, sources, places);
-    };
-  }
-
- private:
-  bench::Session& session_;
+  std::span<std::byte> input_;
+  std::span<std::byte> output_;
 };
 
 void run(const bench::Options& options) {
   const lockstep::Group world = lockstep::init();
   if (world.size() != options.ranks) throw std::runtime_error("this job does not have --ranks ranks");
-  const std::size_t bytes = options.most_elements() * sizeof(float);
-  bench::Session session(options.session, world.rank(), world.size(), options.crowded(), bytes);
-  const auto arena = world.allocate<std::byte>(bytes);
-  const bench::Memory memory(bytes);
-  OnBuffer on_arena(world, arena.span());
-  OnBuffer on_private(world, memory.span());
-  Limit limit(session);
-  for (const std::string& dtype : options.dtypes) {
-    for (const std::size_t elements : options.elements) {
-      const Case what{options.op, dtype, elements, world.rank(), world.size()};
-      for (const std::string& buffer : options.buffers) {
-        bench::Contestant* contestant = nullptr;
-        if (buffer == "arena") contestant = &on_arena;
-        if (buffer == "private") contestant = &on_private;
-        if (buffer == "limit") contestant = &limit;
-        if (contestant == nullptr) throw std::invalid_argument("unknown buffer '" + buffer + "'");
-        bench::measure(options, session, *contestant, what, buffer);
-      }
+  const std::size_t bytes = options.most_bytes();
+  bench::Session session(options.session, world.rank(), world.size(), options.crowded(),
+                         2 * options.second_buffer());
+  const auto arena_input = world.allocate<std::byte>(bytes);
+  const auto arena_output = world.allocate<std::byte>(bytes);
+  const bench::Memory input(bytes);
+  const bench::Memory output(bytes);
+  OnBuffers on_arena(world, arena_input.span(), arena_output.span());
+  OnBuffers on_private(world, input.span(), output.span());
+  bench::Limit limit(session, options.second_buffer());
+  const std::map<std::string, bench::Contestant*> contestants{
+      {"arena", &on_arena}, {"private", &on_private}, {"limit", &limit}};
+  bench::for_each_case(options, world.rank(), [&](const Case& what) {
+    for (const std::string& buffer : options.buffers) {
+      const auto contestant = contestants.find(buffer);
+      if (contestant == contestants.end()) throw std::invalid_argument("unknown buffer '" + buffer + "'");
+      bench::measure(options, session, *contestant->second, what, buffer);
     }
-  }
+  });
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
+    if (argc == 2 && std::string_view(argv[1]) == "--list") {
+      for (const auto& [operation, call] : calls) std::printf("%s\n", bench::name_of(operation));
+      return 0;
+    }
     const bench::Options options = bench::parse(argc, argv);
     bench::pin(options, bench::rank_from_environment());
     run(options);

@@ -1,21 +1,20 @@
 // How a collective is timed, the same for Lockstep and for each peer:
 //
-//   repeat   every rank rewrites its buffer      so that data starts in its owner's cache, as gradients do
+//   repeat   every rank rewrites its buffers     so that data starts in its owner's cache, as gradients do
 //            the library's barrier               so that nothing of it is under way
 //            all ranks start at one moment       session.h
 //            one blocking call
 //            the library's barrier, session's    so that nobody rewrites what others still read
 //
 // The time of a call is from the first rank's beginning to the last rank's end, less what reading the clock
-// costs; a figure is the median over the repetitions. Results are checked in the first one, which is not
-// counted.
+// costs; a figure is the median over the repetitions (of send_recv, half of it). Results are checked in the
+// first one, which is not counted. What the buffers are is said in operation.h.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <new>
@@ -23,24 +22,11 @@
 #include <string>
 #include <vector>
 
+#include "collectives/operation.h"
 #include "collectives/options.h"
 #include "collectives/session.h"
 
 namespace bench {
-
-struct Case {
-  std::string op;
-  std::string dtype;
-  std::size_t elements = 0;  ///< per rank
-  int rank = 0;
-  int ranks = 1;
-};
-
-inline std::size_t size_of(const std::string& dtype) {
-  if (dtype == "f32") return 4;
-  if (dtype == "bf16") return 2;
-  throw std::invalid_argument("unknown dtype '" + dtype + "'; known are f32 and bf16");
-}
 
 /// A rank's own memory, aligned as frameworks align theirs.
 class Memory {
@@ -67,64 +53,15 @@ class Contestant {
   Contestant& operator=(const Contestant&) = delete;
   virtual ~Contestant() = default;
 
-  /// Where this rank's data is before the call, and its result after.
-  virtual std::byte* buffer() = 0;
+  /// Where this rank's data is before the call, and where its result is after: the same place for what works
+  /// in place.
+  virtual std::byte* input() = 0;
+  virtual std::byte* output(const Case& what) = 0;
   virtual void barrier() = 0;
   /// The blocking call of a case, with all that can be looked up before. Throws invalid_argument for an
   /// operation or dtype that it does not have.
   virtual std::function<void()> prepare(const Case& what) = 0;
 };
-
-// Small whole numbers: their sums over up to most_ranks ranks are exact in every dtype, in any order.
-namespace pattern {
-
-inline std::uint32_t value(std::size_t index, int rank) {
-  return static_cast<std::uint32_t>(index & 7U) + static_cast<std::uint32_t>(rank & 3);
-}
-
-inline std::uint16_t to_bf16(float exact) {
-  std::uint32_t bits = 0;
-  std::memcpy(&bits, &exact, sizeof(bits));
-  return static_cast<std::uint16_t>(bits >> 16U);
-}
-
-template <class Make>
-void fill(void* buffer, std::size_t elements, Make make) {
-  using T = decltype(make(std::size_t{0}));
-  T* out = static_cast<T*>(buffer);
-  for (std::size_t i = 0; i < elements; ++i) out[i] = make(i);
-}
-
-inline void rewrite(const Case& what, void* buffer) {
-  const int rank = what.rank;
-  if (what.dtype == "f32") {
-    fill(buffer, what.elements, [rank](std::size_t i) { return static_cast<float>(value(i, rank)); });
-  } else {
-    std::uint16_t table[8];
-    for (std::size_t i = 0; i < 8; ++i) table[i] = to_bf16(static_cast<float>(value(i, rank)));
-    fill(buffer, what.elements, [&table](std::size_t i) { return table[i & 7U]; });
-  }
-}
-
-/// Throws runtime_error unless `buffer` holds the sums over all ranks.
-inline void check(const Case& what, const void* buffer) {
-  float sums[8] = {};
-  for (std::size_t i = 0; i < 8; ++i) {
-    for (int rank = 0; rank < what.ranks; ++rank) sums[i] += static_cast<float>(value(i, rank));
-  }
-  for (std::size_t i = 0; i < what.elements; ++i) {
-    const bool right = what.dtype == "f32"
-                           ? static_cast<const float*>(buffer)[i] == sums[i & 7U]
-                           : static_cast<const std::uint16_t*>(buffer)[i] == to_bf16(sums[i & 7U]);
-    if (!right) {
-      throw std::runtime_error(what.op + " of " + std::to_string(what.elements) + " " + what.dtype +
-                               ": wrong result at element " + std::to_string(i) + " on rank " +
-                               std::to_string(what.rank));
-    }
-  }
-}
-
-}  // namespace pattern
 
 /// What two readings of the clock add to a time: the median, in nanoseconds.
 inline std::uint64_t clock_cost_ns() {
@@ -166,7 +103,7 @@ inline void measure(const Options& options, Session& session, Contestant& contes
   std::uint64_t counted_from = 0;
   for (bool more = true; more; ++repetition) {
     if (repetition == warm_up) counted_from = now_ns();
-    pattern::rewrite(what, contestant.buffer());
+    pattern::rewrite(what, contestant.input(), contestant.output(what));
     contestant.barrier();
     session.start_together();
     const std::uint64_t begin = now_ns();
@@ -180,15 +117,33 @@ inline void measure(const Options& options, Session& session, Contestant& contes
     }
     session.meet();
     more = session.flag();
-    if (repetition == 0) pattern::check(what, contestant.buffer());
+    if (repetition == 0) pattern::check(what, contestant.output(what));
   }
   if (what.rank != 0) return;
   const std::size_t counted = repetition - warm_up;
+  const double share = what.op == Operation::send_recv ? 0.5 : 1;
   std::printf(
       "{\"dtype\": \"%s\", \"elements\": %zu, \"buffer\": \"%s\", \"us\": %.4f, \"repetitions\": %zu}\n",
-      what.dtype.c_str(), what.elements, name.c_str(), median_us(session, warm_up, counted, clock_cost),
-      counted);
+      what.dtype.c_str(), what.elements, name.c_str(),
+      share * median_us(session, warm_up, counted, clock_cost), counted);
   static_cast<void>(std::fflush(stdout));
+}
+
+/// All cases that the driver asked for, in its order. Throws invalid_argument for what makes no case.
+template <class Do>
+void for_each_case(const Options& options, int rank, Do act) {
+  const Operation op = operation_named(options.op);
+  std::size_t done = 0;
+  for (const std::string& dtype : options.dtypes) {
+    for (const std::size_t elements : options.elements) {
+      if (done++ == options.most_cases) return;
+      const Case what{op, dtype, elements, rank, options.ranks};
+      if (has_parts(op) && elements % static_cast<std::size_t>(options.ranks) != 0) {
+        throw std::invalid_argument(std::to_string(elements) + " elements make no equal parts for all ranks");
+      }
+      act(what);
+    }
+  }
 }
 
 }  // namespace bench

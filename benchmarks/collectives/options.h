@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <sstream>
 #include <stdexcept>
@@ -21,15 +22,20 @@ struct Options {
   std::string session;                  ///< --session FILE
   std::vector<int> cores;               ///< --cores 0,1: rank r runs on the (r modulo their number)th
   int ranks = 0;                        ///< --ranks N
-  std::string op = "all_reduce";        ///< --op
+  std::string op = "all_reduce";        ///< --op: a name of operation.h
   std::vector<std::string> dtypes;      ///< --dtypes f32,bf16
   std::vector<std::string> buffers;     ///< --buffers arena,private,limit: what the program knows of them
-  std::vector<std::size_t> elements;    ///< --elements 1,16,...: per rank
+  std::vector<std::size_t> elements;    ///< --elements 1,16,...: of the larger of a rank's buffers
+  std::size_t most_cases = SIZE_MAX;    ///< --cases N: the first N of all dtypes' elements
   std::size_t least_repetitions = 5;    ///< --least N
   std::size_t most_repetitions = 2000;  ///< --most N
   double budget_ms = 20;                ///< --budget-ms T: after this a size gets no more than the least
 
-  std::size_t most_elements() const { return *std::max_element(elements.begin(), elements.end()); }
+  std::size_t most_bytes() const {
+    return *std::max_element(elements.begin(), elements.end()) * sizeof(float);
+  }
+  /// Where a rank's second buffer begins if both are in one piece of memory, on a page of its own.
+  std::size_t second_buffer() const { return (most_bytes() + 4095) / 4096 * 4096; }
   bool crowded() const { return static_cast<std::size_t>(ranks) > cores.size(); }
 };
 
@@ -69,6 +75,8 @@ inline void take(Options& options, const std::string& flag, const std::string& v
     options.buffers = split(value);
   } else if (flag == "--elements") {
     for (const auto& word : split(value)) options.elements.push_back(number(flag, word));
+  } else if (flag == "--cases") {
+    options.most_cases = number(flag, value);
   } else if (flag == "--least") {
     options.least_repetitions = number(flag, value);
   } else if (flag == "--most") {

@@ -1,4 +1,5 @@
 """From the times of pairs to rows, and from rows to what people read."""
+import operator
 import statistics
 
 ELEMENT_BYTES = {"f32": 4, "bf16": 2}
@@ -19,42 +20,79 @@ def times(reports):
     return {(made["dtype"], made["elements"], made["buffer"]): made["us"] for made in reports}
 
 
-def row(op, dtype, ranks, elements, buffer, ours, peer, theirs):
-    """`ours` and `theirs`: times() of each pair; `theirs` is None where there is no peer."""
-    our_times = [pair[dtype, elements, buffer] for pair in ours]
+class Peer:
+    """What one peer made of an operation. `pairs`: times() of each; `unfinished`: how it ended, if it did not finish
+    all that it was asked for."""
+
+    def __init__(self, name, pairs, unfinished=None):
+        self.name = name
+        self._pairs = pairs
+        self._unfinished = unfinished
+
+    def times_of(self, key):
+        """Of each pair; None unless it finished this in all of them."""
+        return [pair[key] for pair in self._pairs] if all(key in pair for pair in self._pairs) else None
+
+    def outcome(self, key):
+        if self.times_of(key):
+            return "finished"
+        return "did not finish" if self._unfinished and self._unfinished.hung else "failed"
+
+
+def rows(op, dtype, ranks, elements, buffer, ours, peers):
+    """One for each peer, the fastest of them marked as the best; one without a peer if there is none. `ours`: times()
+    of each pair, without the buffer where Lockstep cannot do the operation."""
+    our_times = [pair.get((dtype, elements, buffer)) for pair in ours]
     limits = [pair[dtype, elements, "limit"] for pair in ours]
-    made = {
+    able = None not in our_times
+    common = {
         "op": op,
         "dtype": dtype,
         "ranks": ranks,
         "bytes": elements * ELEMENT_BYTES[dtype],
         "buffer": buffer,
-        "lockstep_us": rounded(statistics.median(our_times)),
-        "peer": peer,
+        "lockstep_us": rounded(statistics.median(our_times)) if able else None,
+        "peer": None,
         "peer_us": None,
         "ratio": None,
         "ratio_low": None,
         "ratio_high": None,
         "limit_us": rounded(statistics.median(limits)),
-        "of_limit": rounded(statistics.median(limit / time for limit, time in zip(limits, our_times))),
-        "pairs": len(our_times),
+        "of_limit": rounded(statistics.median(map(operator.truediv, limits, our_times))) if able else None,
+        "pairs": len(ours),
+        "outcome": None,
+        "best": False,
     }
-    if theirs is not None:
-        peer_times = [pair[dtype, elements, "private"] for pair in theirs]
-        low, middle, high = quartiles([other / time for other, time in zip(peer_times, our_times)])
-        made.update(
-            peer_us=rounded(statistics.median(peer_times)),
-            ratio=rounded(middle),
-            ratio_low=rounded(low),
-            ratio_high=rounded(high),
-        )
-    return made
+    made = []
+    for peer in peers:
+        peer_times = peer.times_of((dtype, elements, "private"))
+        row = {**common, "peer": peer.name, "outcome": peer.outcome((dtype, elements, "private"))}
+        if peer_times:
+            row["peer_us"] = rounded(statistics.median(peer_times))
+        if peer_times and able:
+            low, middle, high = quartiles(list(map(operator.truediv, peer_times, our_times)))
+            row.update(ratio=rounded(middle), ratio_low=rounded(low), ratio_high=rounded(high))
+        made.append(row)
+    finished = [row for row in made if row["peer_us"] is not None]
+    if finished:
+        min(finished, key=lambda row: row["peer_us"])["best"] = True
+    return made or [common]
+
+
+def best_of_each(made):
+    """Of the rows that differ only in their peer, the best peer's; the first if none finished."""
+    shown = {}
+    for row in made:
+        case = tuple(row[key] for key in ("op", "dtype", "ranks", "bytes", "buffer"))
+        if row["best"] or case not in shown:
+            shown[case] = row
+    return list(shown.values())
 
 
 def size_text(size):
     for unit, bytes_ in (("MiB", 1 << 20), ("KiB", 1 << 10)):
         if size >= bytes_:
-            return f"{size / bytes_:g} {unit}"
+            return f"{size / bytes_:.4g} {unit}"
     return f"{size} B"
 
 
@@ -64,27 +102,38 @@ def time_text(us):
     return f"{us / 1000:.3g} ms" if us >= 1000 else f"{us:.3g} us"
 
 
-def ratio_text(made):
-    if made["ratio"] is None:
+def ratio_text(row):
+    if row["ratio"] is None:
         return "-"
-    return f"{made['ratio']:.2f} ({made['ratio_low']:.2f} to {made['ratio_high']:.2f})"
+    return f"{row['ratio']:.2f} ({row['ratio_low']:.2f} to {row['ratio_high']:.2f})"
 
 
-def table(rows, labels):
-    """`labels`: {peer: name for people}."""
-    cells = [("dtype", "size", "buffer", "Lockstep", "peer", "its time", "ratio (quartiles)", "limit", "of limit")]
-    for made in rows:
+def table(made, labels):
+    """Of the best peers, and below it what peers did not finish. `labels`: {peer: name for people}."""
+    cells = [("dtype", "size", "buffer", "Lockstep", "best peer", "its time", "ratio (quartiles)", "limit", "of limit")]
+    for row in best_of_each(made):
         cells.append((
-            made["dtype"], size_text(made["bytes"]), made["buffer"], time_text(made["lockstep_us"]),
-            labels.get(made["peer"], "-"), time_text(made["peer_us"]), ratio_text(made),
-            time_text(made["limit_us"]), f"{made['of_limit']:.2f}",
+            row["dtype"], size_text(row["bytes"]), row["buffer"], time_text(row["lockstep_us"]),
+            labels[row["peer"]] if row["best"] else "-", time_text(row["peer_us"]), ratio_text(row),
+            time_text(row["limit_us"]), "-" if row["of_limit"] is None else f"{row['of_limit']:.2f}",
         ))
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     left = (0, 2, 4)
-    return "\n".join(
+    lines = [
         "  ".join(
             cell.ljust(width) if column in left else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(line, widths))
         ).rstrip()
         for line in cells
-    )
+    ]
+    return "\n".join(lines + unfinished(made, labels))
+
+
+def unfinished(made, labels):
+    """A line for each peer and each way in which it did not finish something."""
+    cases = {}
+    for row in made:
+        if row["outcome"] not in (None, "finished"):
+            sizes = cases.setdefault((row["peer"], row["outcome"]), [])
+            sizes.append(f"{row['dtype']} {size_text(row['bytes'])}")
+    return [f"{labels[peer]} {outcome}: {', '.join(dict.fromkeys(sizes))}" for (peer, outcome), sizes in cases.items()]

@@ -15,7 +15,8 @@ using bench::Case;
 class AllReduce final : public bench::Contestant {
  public:
   explicit AllReduce(lockstep::Group world) : world_(std::move(world)), memory_(world_.allocate<float>(1)) {}
-  std::byte* buffer() override { return reinterpret_cast<std::byte*>(memory_.data()); }
+  std::byte* input() override { return reinterpret_cast<std::byte*>(memory_.data()); }
+  std::byte* output(const Case&) override { return input(); }
   void barrier() override { lockstep::barrier(world_).wait(); }
   std::function<void()> prepare(const Case&) override {
     return [this] { lockstep::all_reduce(world_, memory_).wait(); };
@@ -30,7 +31,8 @@ class AllReduce final : public bench::Contestant {
 class BareExchange final : public bench::Contestant {
  public:
   explicit BareExchange(bench::Session& session) : session_(session) {}
-  std::byte* buffer() override { return reinterpret_cast<std::byte*>(&value_); }
+  std::byte* input() override { return reinterpret_cast<std::byte*>(&value_); }
+  std::byte* output(const Case&) override { return input(); }
   void barrier() override { session_.meet(); }
   std::function<void()> prepare(const Case& what) override {
     return [this, what] {
@@ -72,7 +74,7 @@ void measure_back_to_back(bench::Session& session, bench::Contestant& contestant
     session.start_together();
     const std::uint64_t begin = bench::now_ns();
     for (int i = 0; i < calls; ++i) {
-      bench::pattern::rewrite(what, contestant.buffer());
+      bench::pattern::rewrite(what, contestant.input(), contestant.output(what));
       call();
     }
     time = static_cast<double>(bench::now_ns() - begin) / calls;
@@ -84,7 +86,7 @@ void measure_back_to_back(bench::Session& session, bench::Contestant& contestant
 void run(const bench::Options& options) {
   const lockstep::Group world = lockstep::init();
   bench::Session session(options.session, world.rank(), world.size(), options.crowded(), 4096);
-  const Case what{"all_reduce", "f32", 1, world.rank(), world.size()};
+  const Case what{bench::Operation::all_reduce, "f32", 1, world.rank(), world.size()};
   AllReduce all_reduce(world);
   BareExchange bare(session);
   bench::measure(options, session, all_reduce, what, "all_reduce");
