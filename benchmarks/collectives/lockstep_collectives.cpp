@@ -36,12 +36,22 @@ void ping_pong(const Arguments& on) {
 const std::map<Operation, void (*)(const Arguments&)> calls{
     {Operation::all_reduce,
      [](const Arguments& on) {
-       lockstep::all_reduce_bytes(on.world, on.input, on.dtype, lockstep::ReduceOp::sum).wait();
+       lockstep::all_reduce_bytes(on.world, on.input, on.input, {.dtype = on.dtype}).wait();
+     }},
+    {Operation::reduce_scatter,
+     [](const Arguments& on) {
+       lockstep::reduce_scatter_bytes(on.world, on.input, on.output, {.dtype = on.dtype}).wait();
      }},
     {Operation::all_gather,
      [](const Arguments& on) { lockstep::all_gather_bytes(on.world, on.input, on.output).wait(); }},
     {Operation::broadcast,
      [](const Arguments& on) { lockstep::broadcast_bytes(on.world, on.input, 0).wait(); }},
+    {Operation::reduce,
+     [](const Arguments& on) {
+       lockstep::reduce_bytes(on.world, on.input, on.output, 0, {.dtype = on.dtype}).wait();
+     }},
+    {Operation::all_to_all,
+     [](const Arguments& on) { lockstep::all_to_all_bytes(on.world, on.input, on.output).wait(); }},
     {Operation::send_recv, ping_pong}};
 
 class OnBuffers final : public bench::Contestant {

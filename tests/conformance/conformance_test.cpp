@@ -120,6 +120,8 @@ INSTANTIATE_TEST_SUITE_P(Algorithms, Forced, ::testing::ValuesIn(forced_entries(
   return std::string(instance.param.name) + "_" + std::string(to_string(instance.param.operation));
 });
 
+#if !defined(__SANITIZE_THREAD__)  // it sees no other process, and these take minutes under it
+
 class Processes : public JobTest {
  protected:
   void expect_conforming(const std::vector<Ending>& endings) {
@@ -156,6 +158,8 @@ TEST_F(Processes, OfTwoHostsConform) {
     expect_conforming(finish(started));
   }
 }
+
+#endif
 
 }  // namespace
 }  // namespace lockstep::testing
