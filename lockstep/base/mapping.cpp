@@ -33,7 +33,7 @@ void release_pages(int memfd, std::size_t offset, std::size_t bytes) {
                                 static_cast<off_t>(bytes)));
 }
 
-Mapping Mapping::of_file(int fd, std::size_t least_bytes) {
+Mapping Mapping::of_file(int fd, std::size_t least_bytes, Access access) {
   struct stat status {};
   if (::fstat(fd, &status) != 0) throw_system("fstat of shared memory");
   const auto size = static_cast<std::size_t>(status.st_size);
@@ -41,7 +41,8 @@ Mapping Mapping::of_file(int fd, std::size_t least_bytes) {
     throw Error(ErrorCode::corrupt_data, "shared memory has " + std::to_string(size) +
                                              " bytes, expected at least " + std::to_string(least_bytes));
   }
-  void* address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  const int protection = access == Access::read ? PROT_READ : PROT_READ | PROT_WRITE;
+  void* address = ::mmap(nullptr, size, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (address == MAP_FAILED) throw_system("mapping " + std::to_string(size) + " bytes of shared memory");
   return {static_cast<std::byte*>(address), size};
 }

@@ -25,9 +25,10 @@ void release_pages(int memfd, std::size_t offset, std::size_t bytes);
 class Mapping {
  public:
   Mapping() = default;
-  /// Maps the whole of `fd` (its size is read from the file and must be at least `least_bytes`), shared, read
-  /// and write. Throws Error{system}, or corrupt_data when the file is too small.
-  static Mapping of_file(int fd, std::size_t least_bytes);
+  enum class Access { read, read_and_write };
+  /// Maps the whole of `fd` (its size is read from the file and must be at least `least_bytes`), shared.
+  /// Throws Error{system}, or corrupt_data when the file is too small.
+  static Mapping of_file(int fd, std::size_t least_bytes, Access access = Access::read_and_write);
   /// Zeroed memory shared by the threads of this process only.
   static Mapping anonymous(std::size_t bytes);
 

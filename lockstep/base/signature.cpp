@@ -1,5 +1,7 @@
 #include "lockstep/base/signature.h"
 
+#include <algorithm>
+
 namespace lockstep {
 namespace {
 
@@ -41,6 +43,11 @@ std::string to_string(const Signature& signature) {
       return name + " (" + count + " bytes" + tagged(static_cast<std::int32_t>(signature.detail)) + ")";
   }
   return name;
+}
+
+std::string to_string(const Signature& signature, std::uint64_t number) {
+  std::string text = to_string(signature);
+  return text.insert(std::min(text.find(' '), text.size()), " #" + std::to_string(number));
 }
 
 }  // namespace lockstep

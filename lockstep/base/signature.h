@@ -38,5 +38,7 @@ static_assert(sizeof(Signature) == 24);
 
 /// As in messages: "all_reduce (sum of f32 x 262144)", "broadcast (16 bytes from rank 0)".
 std::string to_string(const Signature& signature);
+/// With the call's number: "all_reduce #412 (sum of f32 x 262144)".
+std::string to_string(const Signature& signature, std::uint64_t number);
 
 }  // namespace lockstep

@@ -166,6 +166,8 @@ void connect(Group::Impl& impl) {
                                       .transport = std::move(transport),
                                       .progress = context.progress,
                                       .recorder = context.recorder.get(),
+                                      .open_calls = context.open_calls,
+                                      .group_names = context.group_names,
                                       .tuning = context.tuning,
                                       .mailbox_bytes = context.mailbox_bytes,
                                       .timeout = context.options.timeout,

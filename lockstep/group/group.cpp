@@ -37,7 +37,7 @@ Group::Group() : impl_(std::make_shared<Impl>()) {
   impl_->context->page_rank = {0};
   impl_->context->progress = std::make_shared<Progress>(impl_->context->page, WaitPolicy());
   impl_->context->tuning = Tuning::standard();
-  impl_->context->recorder = std::make_unique<trace::Recorder>(&impl_->context->page->record(0));
+  impl_->context->record_as(0);
 }
 
 int Group::rank() const { return impl_->rank; }

@@ -19,6 +19,8 @@ struct Context {
   std::shared_ptr<ControlPage> page;
   std::shared_ptr<Progress> progress;
   std::unique_ptr<trace::Recorder> recorder;
+  std::shared_ptr<trace::OpenCalls> open_calls;
+  std::shared_ptr<trace::GroupNames> group_names;
   Trust trust;
   std::string job;                 ///< in the names of sockets: user, job, restart
   std::vector<std::string> hosts;  ///< world rank -> host, as ranks found out; equal text: same host
@@ -31,6 +33,13 @@ struct Context {
   std::chrono::nanoseconds arrival_timeout{};
   int store_host = -1;   ///< world rank that serves the store; -1: the launcher does
   bool threads = false;  ///< ranks are threads (in_process_world)
+
+  /// What this rank does is recorded as number `rank` of the page.
+  void record_as(int rank) {
+    recorder = std::make_unique<trace::Recorder>(&page->record(rank));
+    open_calls = std::make_shared<trace::OpenCalls>(&page->open_calls(rank));
+    group_names = std::make_shared<trace::GroupNames>(&page->groups(rank));
+  }
 };
 
 class Group::Impl {

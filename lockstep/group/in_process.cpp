@@ -56,6 +56,8 @@ std::shared_ptr<Backend> make_backend(const Group::Impl& impl, const std::shared
                               .transport = std::move(transport),
                               .progress = context.progress,
                               .recorder = context.recorder.get(),
+                              .open_calls = context.open_calls,
+                              .group_names = context.group_names,
                               .tuning = context.tuning,
                               .mailbox_bytes = context.mailbox_bytes,
                               .timeout = context.options.timeout,
@@ -95,7 +97,7 @@ std::vector<Group> in_process_world(int ranks, const GroupOptions& options, std:
     context->store = store;
     context->page = page;
     context->progress = std::make_shared<Progress>(page, WaitPolicy::for_ranks_per_core(ranks));
-    context->recorder = std::make_unique<trace::Recorder>(&page->record(rank));
+    context->record_as(rank);
     context->job = job;
     context->options = options;
     context->arena_bytes = arena_bytes;

@@ -161,7 +161,7 @@ void prepare(Context& context, const Identity& identity, const std::vector<int>&
   context.page = open_page(identity, local, store, deadline);
   const int mine = context.page_rank[static_cast<std::size_t>(identity.rank)];
   context.page->status(mine).pid.store(::getpid());
-  context.recorder = std::make_unique<trace::Recorder>(&context.page->record(mine));
+  context.record_as(mine);
   const auto policy =
       WaitPolicy::for_ranks_per_core(topology::ranks_per_core(static_cast<int>(local.size())));
   context.progress = std::make_shared<Progress>(context.page, policy);

@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::uint64_t magic = 0x33656761506b634cULL;  // "LckPage3": change it when the layout changes
+constexpr std::uint64_t magic = 0x34656761506b634cULL;  // "LckPage4": change it when the layout changes
 
 struct Header {
   std::uint64_t magic;
@@ -17,6 +17,16 @@ struct Header {
 
 constexpr std::size_t page_bytes = 4096;
 
+}  // namespace
+
+struct RankRecord {
+  trace::RecordRing ring;
+  alignas(64) trace::OpenCallTable open_calls;
+  alignas(64) trace::GroupTable groups;
+};
+
+namespace {
+
 constexpr std::size_t round_up(std::size_t bytes) {
   return (bytes + page_bytes - 1) / page_bytes * page_bytes;
 }
@@ -25,7 +35,7 @@ std::size_t status_offset() { return round_up(sizeof(Header)); }
 std::size_t record_offset(int ranks) {
   return round_up(status_offset() + static_cast<std::size_t>(ranks) * sizeof(RankStatus));
 }
-std::size_t record_stride() { return round_up(sizeof(trace::RecordRing)); }
+std::size_t record_stride() { return round_up(sizeof(RankRecord)); }
 std::size_t total_bytes(int ranks) {
   return record_offset(ranks) + static_cast<std::size_t>(ranks) * record_stride();
 }
@@ -58,7 +68,7 @@ std::optional<FirstCause::Cause> FirstCause::get() const {
 }
 
 ControlPage ControlPage::create(int local_ranks) {
-  UniqueFd fd = make_memfd("lockstep-control", total_bytes(local_ranks));
+  UniqueFd fd = make_memfd(file_name, total_bytes(local_ranks));
   Mapping mapping = Mapping::of_file(fd.get(), total_bytes(local_ranks));
   initialise(mapping, local_ranks);
   return {std::move(fd), std::move(mapping)};
@@ -66,12 +76,22 @@ ControlPage ControlPage::create(int local_ranks) {
 
 ControlPage ControlPage::attach(UniqueFd fd, int local_ranks) {
   Mapping mapping = Mapping::of_file(fd.get(), sizeof(Header));
+  return attach(std::move(mapping), std::move(fd), local_ranks);
+}
+
+ControlPage ControlPage::read_only(UniqueFd fd) {
+  Mapping mapping = Mapping::of_file(fd.get(), sizeof(Header), Mapping::Access::read);
+  return attach(std::move(mapping), std::move(fd), 0);
+}
+
+ControlPage ControlPage::attach(Mapping mapping, UniqueFd fd, int local_ranks) {
   const int found = static_cast<int>(header(mapping).local_ranks);
   const bool fits = found >= 1 && found <= (1 << 16) && mapping.size() >= total_bytes(found);
   if (header(mapping).magic != magic || !fits) {
-    throw Error(ErrorCode::corrupt_data,
-                "the control page handed down by the launcher is not of this version of Lockstep; use the "
-                "`lockstep run` that was built with this program's library");
+    throw Error(
+        ErrorCode::corrupt_data,
+        "the job's control page is not of this version of Lockstep; use the `lockstep` that was built "
+        "with the program's library");
   }
   if (local_ranks != 0 && found != local_ranks) {
     throw Error(ErrorCode::corrupt_data, "the launcher's control page is for " + std::to_string(found) +
@@ -95,10 +115,16 @@ RankStatus& ControlPage::status(int local_rank) const {
   return reinterpret_cast<RankStatus*>(mapping_.data() + status_offset())[local_rank];
 }
 
-trace::RecordRing& ControlPage::record(int local_rank) const {
+RankRecord& ControlPage::rank_record(int local_rank) const {
   const std::size_t offset =
       record_offset(local_ranks()) + static_cast<std::size_t>(local_rank) * record_stride();
-  return *reinterpret_cast<trace::RecordRing*>(mapping_.data() + offset);
+  return *reinterpret_cast<RankRecord*>(mapping_.data() + offset);
 }
+
+trace::RecordRing& ControlPage::record(int local_rank) const { return rank_record(local_rank).ring; }
+trace::OpenCallTable& ControlPage::open_calls(int local_rank) const {
+  return rank_record(local_rank).open_calls;
+}
+trace::GroupTable& ControlPage::groups(int local_rank) const { return rank_record(local_rank).groups; }
 
 }  // namespace lockstep

@@ -13,6 +13,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/mapping.h"
 #include "lockstep/base/wait.h"
+#include "lockstep/trace/group_names.h"
+#include "lockstep/trace/open_calls.h"
 #include "lockstep/trace/recorder.h"
 
 namespace lockstep {
@@ -53,13 +55,19 @@ struct alignas(64) RankStatus {
   std::atomic<std::uint64_t> awaits_at_ns;  ///< when it said so last (trace::now_ns); it says so every few ms
 };
 
+struct RankRecord;  // all that a rank leaves to be read of what it did
+
 class ControlPage {
  public:
+  static constexpr const char* file_name = "lockstep-control";  ///< as /proc shows the descriptor
+
   /// For `local_ranks` ranks of one host. Throws Error{system}.
   static ControlPage create(int local_ranks);
   /// Throws corrupt_data if the descriptor is no control page of this version, or one for other than
   /// `local_ranks` ranks (any number where that is 0).
   static ControlPage attach(UniqueFd fd, int local_ranks);
+  /// Another process's, to be looked at: writing to it ends this process. Throws as attach() does.
+  static ControlPage read_only(UniqueFd fd);
   /// For ranks that are threads of this process.
   static ControlPage in_process(int local_ranks);
 
@@ -69,9 +77,13 @@ class ControlPage {
   Doorbell& doorbell() const;
   RankStatus& status(int local_rank) const;
   trace::RecordRing& record(int local_rank) const;
+  trace::OpenCallTable& open_calls(int local_rank) const;
+  trace::GroupTable& groups(int local_rank) const;
 
  private:
   ControlPage(UniqueFd fd, Mapping mapping) : fd_(std::move(fd)), mapping_(std::move(mapping)) {}
+  static ControlPage attach(Mapping mapping, UniqueFd fd, int local_ranks);
+  RankRecord& rank_record(int local_rank) const;
   UniqueFd fd_;
   Mapping mapping_;
 };

@@ -61,12 +61,16 @@ NativeBackend::NativeBackend(NativeOptions options)
           options_.mailbox_bytes),
       group_number_(fnv1a_32(options_.name)) {
   watch_for_forks();
+  name_place_ = options_.group_names->enter({group_number_, ranks(), options_.rank, options_.name});
   if (options_.one_host) {
     arrivals_.emplace(options_.region, options_.rank, ranks(), options_.page->doorbell());
   }
 }
 
-NativeBackend::~NativeBackend() { options_.progress->detach(*this); }
+NativeBackend::~NativeBackend() {
+  options_.progress->detach(*this);
+  options_.group_names->leave(name_place_);
+}
 
 void NativeBackend::leave() {
   if (is_forked_child()) return;
@@ -124,6 +128,7 @@ std::unique_ptr<PendingWork> NativeBackend::submit(const Request& request) {
     idle_tasks_.push_back(std::move(task));
     return nullptr;
   }
+  if (!task->is_over()) task->open_call = options_.open_calls->open(task->describe(group_number_));
   if (!active_.empty()) options_.progress->wake_thread();
   return std::make_unique<NativeWork>(shared_from_this(), std::move(task));
 }
@@ -199,22 +204,15 @@ bool NativeBackend::advance() {
 
 void NativeBackend::finish(NativeTask& task) {
   if (!task.is_message() && !failure_) complete(task.number);
-  if (options_.recorder == nullptr) return;
-  const bool short_path =
-      task.arrived_ns != 0 && task.plan && task.plan->choice->requirement == Requirement::slots;
-  trace::CollectiveEvent event{};
-  event.sequence = task.number;
-  event.elements = task.signature.elements;
-  event.begin_ns = task.begin_ns;
-  event.end_ns = short_path ? task.arrived_ns : trace::now_ns();
-  event.arrived_ns = task.arrived_ns != 0 ? task.arrived_ns : event.end_ns;
-  event.group = group_number_;
-  event.operation = task.signature.operation;
-  event.dtype = task.signature.dtype;
-  event.reduce_op = task.signature.reduce_op;
-  event.failed = task.state == NativeTask::State::failed ? 1 : 0;
-  if (task.plan) task.plan->choice->name.copy(event.algorithm, sizeof(event.algorithm));
-  options_.recorder->record(event);
+  const trace::CollectiveEvent event = task.make_event(group_number_);
+  if (options_.recorder != nullptr) options_.recorder->record(event);
+  if (event.failed != 0) {
+    if (task.open_call == trace::OpenCalls::nowhere)
+      task.open_call = options_.open_calls->open(task.describe(group_number_));
+    options_.open_calls->fail(task.open_call, event.end_ns);
+  } else {
+    options_.open_calls->close(task.open_call);
+  }
 }
 
 void NativeBackend::complete(std::uint64_t number) {
@@ -256,11 +254,8 @@ void NativeBackend::fail(FirstCause::Cause cause) {
 }
 
 Error NativeBackend::make_error(const Signature& signature, std::uint64_t number) const {
-  const std::string call = to_string(signature);
-  const std::size_t name_end = std::min(call.find(' '), call.size());
-  const std::string text = call.substr(0, name_end) + " #" + std::to_string(number) + call.substr(name_end) +
-                           " in group \"" + options_.name + "\": " + failure_->text +
-                           "; the group is closed: " + remedy(failure_->code);
+  const std::string text = to_string(signature, number) + " in group \"" + options_.name +
+                           "\": " + failure_->text + "; the group is closed: " + remedy(failure_->code);
   return Error(failure_->code, text,
                failure_->culprit >= 0 ? std::optional(failure_->culprit) : std::nullopt);
 }
@@ -286,6 +281,7 @@ void NativeBackend::look() {
   std::vector<int> missing;
   for (NativeTask* task : active_) {
     const auto more = task->missing();
+    task->note_waiting(more);
     missing.insert(missing.end(), more.begin(), more.end());
   }
   if (!missing.empty()) {

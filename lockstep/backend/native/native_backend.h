@@ -12,6 +12,8 @@
 #include "lockstep/backend/native/native_task.h"
 #include "lockstep/execute/plan.h"
 #include "lockstep/execute/progress.h"
+#include "lockstep/trace/group_names.h"
+#include "lockstep/trace/open_calls.h"
 #include "lockstep/trace/recorder.h"
 
 namespace lockstep {
@@ -28,6 +30,8 @@ struct NativeOptions {
   std::unique_ptr<Transport> transport;
   std::shared_ptr<Progress> progress;
   trace::Recorder* recorder = nullptr;
+  std::shared_ptr<trace::OpenCalls> open_calls = std::make_shared<trace::OpenCalls>();
+  std::shared_ptr<trace::GroupNames> group_names = std::make_shared<trace::GroupNames>();
   Tuning tuning;
   std::size_t mailbox_bytes = std::size_t{256} << 20;  ///< see Mailbox
   std::chrono::nanoseconds timeout{};
@@ -65,6 +69,8 @@ class NativeBackend final : public Backend,
   int rank() const { return options_.rank; }
   int ranks() const { return static_cast<int>(options_.world_of.size()); }
   int world_rank(int rank) const { return options_.world_of[static_cast<std::size_t>(rank)]; }
+
+  trace::OpenCalls& open_calls() { return *options_.open_calls; }
 
   // For NativeWork.
   Progress& progress() { return *options_.progress; }
@@ -108,6 +114,7 @@ class NativeBackend final : public Backend,
   std::deque<bool> completed_;  // from completed_through_ on
   std::uint64_t completed_through_ = 0;
   std::uint32_t group_number_;
+  int name_place_ = trace::GroupNames::nowhere;
   std::optional<FirstCause::Cause> failure_;
   std::map<int, std::uint64_t> gone_since_ns_;  // peers that died or left, by rank
   bool told_waiting_ = false;

@@ -27,6 +27,7 @@ void NativeTask::begin(const Request& request, const Signature& called, const Bu
   waiting_since_ns = 0;
   warned = false;
   told_to = -1;
+  open_call = trace::OpenCalls::nowhere;
   compared_ = false;
   if (is_message()) begin_message();
 }
@@ -174,6 +175,38 @@ void NativeTask::prescale() {
   bindings.scale /= signature.prescale;
 }
 
+trace::CollectiveEvent NativeTask::make_event(std::uint32_t group_number) const {
+  const bool short_path = arrived_ns != 0 && plan && plan->choice->requirement == Requirement::slots;
+  trace::CollectiveEvent event{};
+  event.sequence = number;
+  event.elements = signature.elements;
+  event.begin_ns = begin_ns;
+  event.end_ns = short_path ? arrived_ns : trace::now_ns();
+  event.arrived_ns = arrived_ns != 0 ? arrived_ns : event.end_ns;
+  event.group = group_number;
+  event.operation = signature.operation;
+  event.dtype = signature.dtype;
+  event.reduce_op = signature.reduce_op;
+  event.failed = state == State::failed ? 1 : 0;
+  if (plan) plan->choice->name.copy(event.algorithm, sizeof(event.algorithm));
+  return event;
+}
+
+trace::OpenCall NativeTask::describe(std::uint32_t group_number) const {
+  return {.sequence = number,
+          .begin_ns = begin_ns,
+          .arrived_ns = arrived_ns,
+          .signature = signature,
+          .group = group_number,
+          .peer = is_message() ? request_.peer : 0};
+}
+
+void NativeTask::note_waiting(const std::vector<int>& missing) const {
+  std::vector<int> ranks;
+  for (const int rank : missing) ranks.push_back(backend_.world_rank(rank));
+  backend_.open_calls().set_awaited(open_call, trace::now_ns(), ranks);
+}
+
 Link& NativeTask::link(int peer) { return backend_.link(peer); }
 
 void NativeTask::arrive(std::uint32_t stage) { backend_.arrivals()->arrive(number, stage); }
@@ -183,6 +216,7 @@ bool NativeTask::await(std::uint32_t stage) {
   if (!compared_) {
     compared_ = true;
     arrived_ns = trace::now_ns();
+    if (open_call != trace::OpenCalls::nowhere) backend_.open_calls().set_arrived(open_call, arrived_ns);
     compare_signatures();
   }
   return true;

@@ -10,6 +10,8 @@
 #include "lockstep/execute/execution.h"
 #include "lockstep/execute/mailbox.h"
 #include "lockstep/execute/plan.h"
+#include "lockstep/trace/event.h"
+#include "lockstep/trace/open_calls.h"
 
 namespace lockstep {
 
@@ -50,6 +52,12 @@ class NativeTask final : public Surroundings {
   /// Ranks without which it cannot go on now.
   std::vector<int> missing() const;
 
+  /// For the record. The event of a call that is over, as of now.
+  trace::CollectiveEvent make_event(std::uint32_t group_number) const;
+  trace::OpenCall describe(std::uint32_t group_number) const;
+  /// A look at a long wait found these `missing`.
+  void note_waiting(const std::vector<int>& missing) const;
+
   Link& link(int peer) override;
   void arrive(std::uint32_t stage) override;
   bool await(std::uint32_t stage) override;
@@ -62,6 +70,8 @@ class NativeTask final : public Surroundings {
   std::uint64_t waiting_since_ns = 0;  ///< first look after the last progress; 0: none yet
   bool warned = false;
   int told_to = -1;  ///< the last rank that was told of this call
+  /// Where it stands among the open calls of the record; it does not if it completed at once.
+  int open_call = trace::OpenCalls::nowhere;
 
  private:
   void begin_message();
