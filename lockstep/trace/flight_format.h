@@ -1,0 +1,17 @@
+// What the writer and the reader of the flight record's file have to agree in.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+namespace lockstep::trace {
+
+inline constexpr const char* flight_format = "lockstep flight record";
+inline constexpr int flight_version = 1;
+
+/// Of an event, which is a list: there are many.
+inline constexpr std::array event_columns = {"sequence",     "group",    "operation", "dtype",
+                                             "reduce_op",    "elements", "begin_ns",  "arrived_after_ns",
+                                             "end_after_ns", "failed",   "algorithm"};
+
+}  // namespace lockstep::trace
