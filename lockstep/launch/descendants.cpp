@@ -9,36 +9,17 @@
 #include <charconv>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <string>
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/launch/process_status.h"
 
 namespace lockstep::launch {
 namespace {
 
 constexpr std::chrono::milliseconds between_looks{1};
-
-struct ProcessState {
-  pid_t parent = 0;
-  char state = '?';
-};
-
-// /proc/PID/stat: "PID (name, which may hold anything) STATE PARENT …".
-ProcessState read_state(const std::filesystem::path& folder) {
-  std::ifstream file(folder / "stat");
-  std::string text(512, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
-  const std::size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos || name_end + 4 >= text.size()) return {};
-  ProcessState found;
-  found.state = text[name_end + 2];
-  std::from_chars(text.data() + name_end + 4, text.data() + text.size(), found.parent);
-  return found;
-}
 
 }  // namespace
 
@@ -60,8 +41,8 @@ std::vector<pid_t> children() {
     pid_t pid = 0;
     const auto parsed = std::from_chars(name.data(), name.data() + name.size(), pid);
     if (parsed.ec != std::errc() || parsed.ptr != name.data() + name.size()) continue;
-    const ProcessState state = read_state(entry->path());
-    if (state.parent == ::getpid() && state.state != 'Z') found.push_back(pid);
+    const ProcessStatus status = read_status(pid);
+    if (status.parent == ::getpid() && status.state != 'Z') found.push_back(pid);
   }
   return found;
 }

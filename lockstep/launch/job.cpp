@@ -66,6 +66,7 @@ Job::Job(JobPlan plan, GuardLine guard)
       name_(random_name()),
       store_(listen_for_store(name_), {.trust = {.secret = secret_}}),
       facts_(make_facts()),
+      flight_(plan_.options.record_dir, name_),
       output_(plan_.options.ranks, plan_.options.prefix),
       ranks_(static_cast<std::size_t>(plan_.options.ranks)) {}
 
@@ -99,6 +100,7 @@ int Job::run() {
   const Verdict verdict = judge(endings_, page_.first_cause().get(), failed_first_ ? 0 : stop_.first());
   output_.say(verdict.summary);
   write_remaining_output();
+  leave_flight_record(verdict);
   return verdict.exit_code == 0 && output_.lost() ? 1 : verdict.exit_code;
 }
 
@@ -175,6 +177,7 @@ void Job::note_failure() {
   if (failure == nullptr || failed_) return;
   failed_ = true;
   failed_first_ = stop_.first() == 0;
+  flight_.note_failure(page_, pids());
   const bool needed = page_.status(failure->rank).said_goodbye.load() == 0;
   if (needed) {
     (void)page_.first_cause().set(
@@ -198,6 +201,12 @@ void Job::escalate() {
     kill_at_ = Deadline::never();
     signal_ranks(SIGKILL, true);
   }
+}
+
+std::vector<pid_t> Job::pids() const {
+  std::vector<pid_t> all;
+  for (const Rank& rank : ranks_) all.push_back(rank.pid);
+  return all;
 }
 
 Deadline Job::next_step() const { return terminate_at_.earlier_of(kill_at_); }
@@ -226,6 +235,14 @@ void Job::write_remaining_output() {
   }
   const Deadline limit = Deadline::after(last_words);
   while (!output_.flushed() && !guard_gone_ && !limit.expired()) wait_for_events(limit);
+}
+
+// After the summary, which must not wait for a slow disk.
+void Job::leave_flight_record(const Verdict& verdict) {
+  const bool stopped_by_user = !failed_first_ && stop_.first() != 0;
+  if (verdict.exit_code == 0 || stopped_by_user || stop_.hurried() || guard_gone_) return;
+  output_.say(flight_.write(page_, pids(), endings_));
+  write_remaining_output();
 }
 
 }  // namespace lockstep::launch

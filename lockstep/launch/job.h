@@ -12,6 +12,7 @@
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/secret.h"
 #include "lockstep/launch/environment.h"
+#include "lockstep/launch/flight_recorder.h"
 #include "lockstep/launch/guard.h"
 #include "lockstep/launch/output.h"
 #include "lockstep/launch/placement.h"
@@ -55,9 +56,11 @@ class Job {
   void escalate();
   void wait_for_leftovers();
   void write_remaining_output();
+  void leave_flight_record(const Verdict& verdict);
   Deadline next_step() const;
   bool any_running() const;
   void signal_ranks(int signal, bool whole_family);
+  std::vector<pid_t> pids() const;
 
   JobPlan plan_;
   GuardLine guard_;
@@ -68,6 +71,7 @@ class Job {
   std::string name_;
   StoreServer store_;
   JobFacts facts_;
+  FlightRecorder flight_;
   RankOutput output_;
   TerminalInput terminal_;
 

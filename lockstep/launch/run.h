@@ -22,7 +22,9 @@ struct RunOptions {
   bool pin = true;                        ///< give each rank its own cores, where there are enough
   bool prefix = true;                     ///< "[rank] " before each line; false leaves every byte as it is
   bool nested = false;                    ///< also inside a rank of another run
-  int master_port = 0;                    ///< for programs that read MASTER_PORT; 0: one that is free
+  /// Where a job that failed leaves its flight record, in a folder of its own; nowhere if empty.
+  std::string record_dir = {};
+  int master_port = 0;  ///< for programs that read MASTER_PORT; 0: one that is free
   /// What survivors of a failure have to report it themselves before they get SIGTERM.
   std::chrono::milliseconds report_grace{1500};
   std::chrono::milliseconds terminate_grace{300};  ///< from that SIGTERM to SIGKILL

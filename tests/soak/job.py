@@ -54,7 +54,7 @@ class Job:
 
     def start(self, words, variables, preexec=None):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
-        environment.update(variables, LOCKSTEP_TEST_MARK=self.mark)
+        environment.update(variables, LOCKSTEP_TEST_MARK=self.mark, LOCKSTEP_RECORD_DIR="none")
         self.processes.append(
             subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=self._in, stderr=self.errors,
                              preexec_fn=preexec))

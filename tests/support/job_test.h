@@ -31,6 +31,7 @@ class JobTest : public ::testing::Test {
   /// A file with this secret, for LOCKSTEP_SECRET_FILE.
   std::string secret_file(const std::string& secret) const;
 
+  /// A `lockstep run` leaves no flight record unless `variables` has a LOCKSTEP_RECORD_DIR.
   Process start(std::vector<std::string> words, Variables variables = {}, int network = -1) const;
 
   /// RANK, WORLD_SIZE, MASTER_ADDR=127.0.0.1 and MASTER_PORT=port(), and what `more` says (which wins).

@@ -34,6 +34,7 @@ struct Flags {
   std::string ranks;
   std::string master_port;
   std::string grace;
+  std::string record_dir;
   bool no_pin = false;
   bool no_prefix = false;
   bool nested = false;
@@ -56,6 +57,9 @@ void describe(CLI::App& app, Flags& flags) {
   app.add_flag("--no-prefix", flags.no_prefix, "Pass output on without \"[rank] \" before each line");
   app.add_option("--grace", flags.grace,
                  "What ranks have to end after SIGINT, SIGTERM, ... before SIGKILL [2s]");
+  app.add_option("--record-dir", flags.record_dir,
+                 "Where a job that failed leaves what its ranks did last, for `lockstep explain`; none: "
+                 "nowhere [LOCKSTEP_RECORD_DIR, or lockstep-records]");
   app.add_option("--master-port", flags.master_port, "MASTER_PORT for programs that read it [a free one]");
   app.add_flag("--nested", flags.nested, "Allow a run inside a rank of another run");
 }
@@ -109,6 +113,10 @@ lockstep::launch::RunOptions to_options(const Flags& flags, std::vector<std::str
         std::min<std::chrono::nanoseconds>(lockstep::env::parse_duration("--grace", flags.grace), most);
     options.stop_grace = std::chrono::duration_cast<std::chrono::milliseconds>(grace);
   }
+  options.record_dir = flags.record_dir;
+  if (options.record_dir.empty())
+    options.record_dir = lockstep::env::text("LOCKSTEP_RECORD_DIR").value_or("lockstep-records");
+  if (options.record_dir == "none") options.record_dir.clear();
   options.pin = !flags.no_pin;
   options.prefix = !flags.no_prefix;
   options.nested = flags.nested;

@@ -1,0 +1,76 @@
+#include "lockstep/launch/live_record.h"
+
+#include <fcntl.h>
+
+#include <charconv>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "lockstep/launch/flight_recorder.h"
+#include "lockstep/launch/process_status.h"
+
+namespace lockstep::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::multimap<pid_t, pid_t> children_by_parent() {
+  std::multimap<pid_t, pid_t> children;
+  std::error_code ignored;
+  for (fs::directory_iterator entry("/proc", ignored), end; entry != end; entry.increment(ignored)) {
+    const std::string name = entry->path().filename();
+    pid_t pid = 0;
+    const auto parsed = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (parsed.ec == std::errc() && parsed.ptr == name.data() + name.size())
+      children.emplace(read_status(pid).parent, pid);
+  }
+  return children;
+}
+
+/// `pid` first, then what it has started, generation by generation.
+std::vector<pid_t> family_of(pid_t pid) {
+  const auto children = children_by_parent();
+  std::vector<pid_t> family = {pid};
+  for (std::size_t i = 0; i < family.size() && family.size() <= children.size(); ++i) {
+    const auto [begin, end] = children.equal_range(family[i]);
+    for (auto child = begin; child != end; ++child) family.push_back(child->second);
+  }
+  return family;
+}
+
+UniqueFd open_page_of(pid_t pid) {
+  std::error_code error;
+  fs::directory_iterator entry("/proc/" + std::to_string(pid) + "/fd", error);
+  for (const fs::directory_iterator end; !error && entry != end; entry.increment(error)) {
+    std::error_code ignored;
+    const std::string target = fs::read_symlink(entry->path(), ignored);
+    if (!target.starts_with(std::string("/memfd:") + ControlPage::file_name)) continue;
+    UniqueFd fd(::open(entry->path().c_str(), O_RDONLY | O_CLOEXEC));
+    if (fd) return fd;
+  }
+  return {};
+}
+
+}  // namespace
+
+trace::FlightRecord read_running_job(pid_t pid) {
+  for (const pid_t member : family_of(pid)) {
+    UniqueFd fd = open_page_of(member);
+    if (!fd) continue;
+    const ControlPage page = ControlPage::read_only(std::move(fd));
+    trace::FlightRecord record = read_record(page);
+    record.goes_on = true;
+    record.at_ns = trace::now_ns();
+    for (trace::FlightRank& rank : record.ranks) {
+      if (rank.joined) rank.state = state_of(rank.pid);
+    }
+    return record;
+  }
+  throw_invalid_argument("process " + std::to_string(pid) +
+                         " has joined no job of Lockstep, nor has any below it (or they are not ours to look "
+                         "at): pass the process id of the job's `lockstep run`, or of a rank");
+}
+
+}  // namespace lockstep::launch
