@@ -109,12 +109,39 @@ void subgroup_of_itself(const Group& group, const Words&) {
   say(group, alone.name() + " of " + std::to_string(alone.size()) + " has " + std::to_string(value));
 }
 
+/// Made by "subgroup", used by "within": name -> group.
+std::map<std::string, Group>& subgroups() {
+  static std::map<std::string, Group> made;
+  return made;
+}
+
+/// Groups must not outlive main().
+struct WithoutSubgroups {
+  WithoutSubgroups() = default;
+  WithoutSubgroups(const WithoutSubgroups&) = delete;
+  WithoutSubgroups& operator=(const WithoutSubgroups&) = delete;
+  ~WithoutSubgroups() { subgroups().clear(); }
+};
+
+/// "subgroup,0-2": of ranks 0 and 2.
+void make_subgroup(const Group& group, const Words& words) {
+  std::vector<int> ranks;
+  for (const std::string& rank : split(words.at(1), '-')) ranks.push_back(std::stoi(rank));
+  subgroups().emplace(words.at(1), group.subgroup(ranks));
+}
+
 void read_line() {
   std::string line;
   std::getline(std::cin, line);
 }
 
 using Action = std::function<void(const Group&, const Words&)>;
+const std::map<std::string, Action>& actions();
+
+/// "within,0-2,all_reduce,f32,10": the action that follows, in that subgroup.
+void act_within(const Group&, const Words& words) {
+  actions().at(words.at(2))(subgroups().at(words.at(1)), Words(words.begin() + 2, words.end()));
+}
 
 const std::map<std::string, Action>& actions() {
   static const std::map<std::string, Action> known = {
@@ -160,6 +187,9 @@ const std::map<std::string, Action>& actions() {
       {"subgroup_of_itself", subgroup_of_itself},
       {"fork", fork_and_use},
       {"fork_and_die", fork_and_die},
+      {"subgroup", make_subgroup},
+      {"within", act_within},
+      {"pause", [](auto&, auto&) { ::pause(); }},
       {"say", [](auto& group, auto& words) { say(group, words.at(1)); }},
       {"read", [](auto&, auto&) { read_line(); }},
       {"loop", [](auto& group, auto&) { throw EndEarly{loop(group)}; }},
@@ -216,6 +246,7 @@ int run(Words words) {
     const auto options = take_options(words, goes_on);
     const Group world = lockstep::init(options);
     rank = world.rank();
+    const WithoutSubgroups afterwards;
     return act(world, words, goes_on);
   } catch (const EndEarly& end) {
     return end.exit_code;
