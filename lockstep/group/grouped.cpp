@@ -74,7 +74,7 @@ class Packed final : public PendingWork {
 
 }  // namespace
 
-Work all_reduce_grouped_bytes(const Group& group, std::vector<std::span<std::byte>> buffers,
+Work all_reduce_grouped_bytes(const Group& group, const std::vector<std::span<std::byte>>& buffers,
                               const Reduction& reduction) {
   std::vector<Work> works;
   std::vector<std::span<std::byte>> small;
@@ -90,7 +90,7 @@ Work all_reduce_grouped_bytes(const Group& group, std::vector<std::span<std::byt
   if (small.size() == 1) {
     works.push_back(all_reduce_bytes(group, small[0], small[0], reduction));
   } else if (!small.empty()) {
-    works.push_back(Work(std::make_unique<Packed>(group, std::move(small), small_bytes, reduction)));
+    works.emplace_back(std::make_unique<Packed>(group, std::move(small), small_bytes, reduction));
   }
   return Work::all(std::move(works));
 }

@@ -16,7 +16,7 @@ namespace lockstep {
 /// them would cost more than it saves.
 inline constexpr std::size_t most_packed_bytes = std::size_t{64} << 10;
 
-Work all_reduce_grouped_bytes(const Group& group, std::vector<std::span<std::byte>> buffers,
+Work all_reduce_grouped_bytes(const Group& group, const std::vector<std::span<std::byte>>& buffers,
                               const Reduction& reduction);
 
 /// Reduces every buffer in place, as all_reduce does one by one, with the same bits. Ranks pass the same
@@ -27,7 +27,7 @@ Work all_reduce_grouped(const Group& group, std::vector<R>& buffers, const Op& o
                         CollectiveOptions options = {}) {
   std::vector<std::span<std::byte>> bytes;
   for (R& buffer : buffers) bytes.push_back(detail::output_bytes(buffer));
-  return all_reduce_grouped_bytes(group, std::move(bytes), reduction_of<ValueOf<R>>(op, options));
+  return all_reduce_grouped_bytes(group, bytes, reduction_of<ValueOf<R>>(op, options));
 }
 
 }  // namespace lockstep
