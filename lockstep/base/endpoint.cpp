@@ -23,6 +23,7 @@ Endpoint parse_tcp(const std::string& text, const std::string& address) {
   const std::string port = address.substr(colon + 1);
   if (host.starts_with('[') && host.ends_with(']')) {
     host = host.substr(1, host.size() - 2);
+    if (host.find_first_of("[]") != std::string::npos) refuse(text, "brackets within brackets");
   } else if (host.find_first_of(":[]") != std::string::npos) {
     refuse(text, "an IPv6 address needs brackets");
   }

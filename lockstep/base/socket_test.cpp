@@ -62,6 +62,9 @@ TEST(Endpoint, RefusesEverythingElse) {
                                           "tcp:h:65536",
                                           "tcp:h:-1",
                                           "tcp:[]:80",
+                                          "tcp:[[]:80",
+                                          "tcp:[[::1]]:80",
+                                          "tcp:[a]b]:80",
                                           "unix:@" + std::string(108, 'a')};
   for (const std::string& text : wrong) {
     const Error error = error_of([&] { Endpoint::parse(text); });
