@@ -4,6 +4,11 @@
 
 namespace lockstep {
 
+void throw_no_message() {
+  throw Error(ErrorCode::corrupt_data,
+              "bytes that are no message arrived; do all ranks run the same version?");
+}
+
 std::uint64_t Link::post_send(std::uint64_t sequence, const Signature& signature,
                               std::span<const std::byte> bytes) {
   sends_.push_back({{.sequence = sequence, .bytes = bytes.size(), .signature = signature}, bytes});
@@ -79,10 +84,7 @@ bool Link::read_header() {
     if (count == 0) return false;
     receive_position_ += count;
     if (receive_position_ < header.size()) continue;
-    if (arriving_.magic != MessageHeader::expected_magic) {
-      throw Error(ErrorCode::corrupt_data,
-                  "bytes that are no message arrived; do all ranks run the same version?");
-    }
+    if (!is_message(arriving_)) throw_no_message();
     if (arriving_.kind == MessageHeader::Kind::data) return true;
     told_call_ = arriving_;
     receive_position_ = 0;

@@ -24,9 +24,17 @@ struct MessageHeader {
   Kind kind = Kind::data;
   std::uint64_t sequence = 0;  ///< number of the work in its group (collectives) or on its link (messages)
   std::uint64_t bytes = 0;     ///< of payload
-  Signature signature;
+  Signature signature = {};
 };
 static_assert(sizeof(MessageHeader) == 48);
+
+/// What tells a header from other bytes.
+constexpr bool is_message(const MessageHeader& header) {
+  return header.magic == MessageHeader::expected_magic &&
+         (header.kind == MessageHeader::Kind::data || header.kind == MessageHeader::Kind::call);
+}
+/// Error{corrupt_data}.
+[[noreturn]] void throw_no_message();
 
 class Link {
  public:

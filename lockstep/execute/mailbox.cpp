@@ -10,6 +10,9 @@ namespace {
 
 int tag_of(const MessageHeader& header) { return static_cast<int>(header.signature.detail); }
 
+/// What a message takes that is put aside: without payload, too, or many of them would take any amount.
+std::size_t bytes_aside(const MessageHeader& header) { return sizeof(MessageHeader) + header.bytes; }
+
 bool matches(const Incoming& receive, int source, const MessageHeader& header) {
   return (receive.source == any_source || receive.source == source) &&
          (receive.tag == any_tag || receive.tag == tag_of(header));
@@ -117,7 +120,7 @@ bool Mailbox::receive(int source, Peer& peer) {
       if (Incoming* receive = aside.claimed_by) {
         if (!aside.bytes.empty()) std::memcpy(receive->bytes.data(), aside.bytes.data(), aside.bytes.size());
         deliver(source, aside.header, *receive);
-        aside_bytes_ -= aside.bytes.size();
+        aside_bytes_ -= bytes_aside(aside.header);
         peer.aside.pop_back();
       }
     } else {
@@ -135,11 +138,9 @@ bool Mailbox::read_header(int source, Peer& peer) {
     const std::size_t count = peer.channel->try_read(header.subspan(peer.received_bytes));
     if (count == 0) return false;
     peer.received_bytes += count;
-    if (peer.received_bytes == header.size() && peer.arriving.magic != MessageHeader::expected_magic) {
-      throw Error(ErrorCode::corrupt_data,
-                  "bytes that are no message arrived; do all ranks run the same version?");
-    }
   }
+  const bool has_payload = peer.arriving.kind == MessageHeader::Kind::data;
+  if (!is_message(peer.arriving) || !has_payload) throw_no_message();
   return true;
 }
 
@@ -183,7 +184,7 @@ bool Mailbox::take_from_aside(int source, Peer& peer, Incoming& receive) {
     }
     if (!aside->bytes.empty()) std::memcpy(receive.bytes.data(), aside->bytes.data(), aside->bytes.size());
     deliver(source, aside->header, receive);
-    aside_bytes_ -= aside->bytes.size();
+    aside_bytes_ -= bytes_aside(aside->header);
     peer.aside.erase(aside);
     return true;
   }
@@ -197,7 +198,8 @@ bool Mailbox::fits(int source, const MessageHeader& header, const Incoming& rece
 }
 
 void Mailbox::put_aside(int source, Peer& peer, const MessageHeader& header) {
-  if (header.bytes > most_aside_bytes_ - aside_bytes_) {
+  const std::size_t room = most_aside_bytes_ - aside_bytes_;
+  if (room < sizeof(MessageHeader) || header.bytes > room - sizeof(MessageHeader)) {
     throw_invalid_argument("rank " + std::to_string(source) + " of the group sent a message of " +
                            std::to_string(header.bytes) + " bytes with tag " +
                            std::to_string(tag_of(header)) +
@@ -205,7 +207,7 @@ void Mailbox::put_aside(int source, Peer& peer, const MessageHeader& header) {
                            "first, or raise LOCKSTEP_MAILBOX_BYTES (" +
                            std::to_string(most_aside_bytes_) + ")");
   }
-  aside_bytes_ += header.bytes;
+  aside_bytes_ += bytes_aside(header);
   peer.aside.push_back({.header = header, .bytes = {}});
 }
 
@@ -231,6 +233,7 @@ void Mailbox::clear() {
     peer.target = nullptr;
     peer.aside.clear();
   }
+  aside_bytes_ = 0;
   // What is half read or half sent makes the channels useless; nobody will use them.
   misfit_ = std::nullopt;
 }

@@ -21,8 +21,8 @@ namespace lockstep {
 struct Outgoing {
   int peer = 0;
   std::uint64_t number = 0;  ///< of this rank's sends to the peer
-  Signature signature;       ///< detail: the tag
-  std::span<const std::byte> bytes;
+  Signature signature = {};  ///< detail: the tag
+  std::span<const std::byte> bytes = {};
   bool is_over = false;
 };
 
@@ -31,16 +31,17 @@ struct Incoming {
   int source = any_source;
   int tag = any_tag;
   std::uint64_t number = 0;
-  Signature signature;
-  std::span<std::byte> bytes;
+  Signature signature = {};
+  std::span<std::byte> bytes = {};
   bool is_over = false;
-  Received from;
+  Received from = {};
 };
 
 /// One rank's. Under the progress lock.
 class Mailbox {
  public:
-  /// `channel`: to a peer, made when first used. `most_aside_bytes`: bound for what is put aside.
+  /// `channel`: to a peer, made when first used. `most_aside_bytes`: bound for what is put aside,
+  /// headers included.
   Mailbox(int rank, int ranks, std::function<Channel&(int)> channel, std::size_t most_aside_bytes);
 
   void post(Outgoing& message);

@@ -1,0 +1,34 @@
+// A channel whose other side is the test.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "lockstep/execute/link.h"
+#include "lockstep/transport/channel.h"
+
+namespace lockstep::test {
+
+class ChannelByHand final : public Channel {
+ public:
+  void arrive(const MessageHeader& header, std::size_t payload_bytes = 0) {
+    const auto bytes = std::as_bytes(std::span(&header, 1));
+    arrived_.insert(arrived_.end(), bytes.begin(), bytes.end());
+    arrived_.resize(arrived_.size() + payload_bytes);
+  }
+
+  std::size_t try_write(std::span<const std::byte> bytes) override { return bytes.size(); }
+  std::size_t try_read(std::span<std::byte> bytes) override {
+    const std::size_t count = std::min(bytes.size(), arrived_.size() - read_);
+    if (count > 0) std::memcpy(bytes.data(), arrived_.data() + read_, count);
+    read_ += count;
+    return count;
+  }
+
+ private:
+  std::vector<std::byte> arrived_;
+  std::size_t read_ = 0;
+};
+
+}  // namespace lockstep::test
