@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/quote.h"
 
 namespace lockstep {
 namespace {
@@ -15,7 +16,7 @@ std::int64_t number_in(const std::string& key, const std::string& text) {
   const char* const end = text.data() + text.size();
   const auto [stopped, failure] = std::from_chars(text.data(), end, number);
   if (failure != std::errc{} || stopped != end) {
-    throw_invalid_argument("store add to " + detail::quoted(key) + ": its value " + detail::quoted(text) +
+    throw_invalid_argument("store add to " + quote(key) + ": its value " + quote(text) +
                            " is not a whole number");
   }
   return number;
@@ -29,7 +30,7 @@ void MemoryStore::put(const std::string& key, std::string value) {
   const std::size_t before = found == values_.end() ? 0 : key.size() + found->second.size();
   const std::size_t after = key.size() + value.size();
   if (total_bytes_ - before + after > limits_.total_bytes) {
-    throw_invalid_argument("store set of " + detail::quoted(key) + ": the store is full (" +
+    throw_invalid_argument("store set of " + quote(key) + ": the store is full (" +
                            std::to_string(limits_.total_bytes) +
                            " bytes of keys and values); erase what is done with");
   }
@@ -71,7 +72,7 @@ std::int64_t MemoryStore::add(const std::string& key, std::int64_t amount) {
   const std::int64_t before = found == values_.end() ? 0 : number_in(key, found->second);
   std::int64_t sum = 0;
   if (__builtin_add_overflow(before, amount, &sum)) {
-    throw_invalid_argument("store add to " + detail::quoted(key) + ": " + std::to_string(before) + " + " +
+    throw_invalid_argument("store add to " + quote(key) + ": " + std::to_string(before) + " + " +
                            std::to_string(amount) + " does not fit into 64 bits");
   }
   put(key, std::to_string(sum));

@@ -67,7 +67,6 @@ class Store {
 
 namespace detail {
 // For implementations: the errors that all kinds of stores share.
-std::string quoted(const std::string& key);  // shortened where long, unprintable bytes escaped
 void require_key(const std::string& key, const StoreLimits& limits);
 void require_value(const std::string& key, std::size_t value_bytes, const StoreLimits& limits);
 [[noreturn]] void throw_missing(std::span<const std::string> keys);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/quote.h"
 #include "lockstep/rendezvous/store_wire.h"
 
 namespace lockstep {
@@ -185,12 +186,12 @@ void TcpStore::give_back(Socket socket) {
 void TcpStore::set(const std::string& key, std::string value) {
   detail::require_key(key, store_wire::limits);
   detail::require_value(key, value.size(), store_wire::limits);
-  Call(*this, "set", detail::quoted(key), usual_deadline()).run(Operation::set, {key, value});
+  Call(*this, "set", quote(key), usual_deadline()).run(Operation::set, {key, value});
 }
 
 std::string TcpStore::get(const std::string& key, Deadline deadline) {
   detail::require_key(key, store_wire::limits);
-  Call call(*this, "get", detail::quoted(key), deadline);
+  Call call(*this, "get", quote(key), deadline);
   Reply reply = call.run(Operation::get, {key});
   if (reply.status != Status::parked) return std::move(reply.body);
   try {
@@ -203,14 +204,14 @@ std::string TcpStore::get(const std::string& key, Deadline deadline) {
 
 std::optional<std::string> TcpStore::try_get(const std::string& key) {
   detail::require_key(key, store_wire::limits);
-  Reply reply = Call(*this, "try_get", detail::quoted(key), usual_deadline()).run(Operation::try_get, {key});
+  Reply reply = Call(*this, "try_get", quote(key), usual_deadline()).run(Operation::try_get, {key});
   if (reply.status == Status::missing) return std::nullopt;
   return std::move(reply.body);
 }
 
 std::int64_t TcpStore::add(const std::string& key, std::int64_t amount) {
   detail::require_key(key, store_wire::limits);
-  Call call(*this, "add", detail::quoted(key), usual_deadline());
+  Call call(*this, "add", quote(key), usual_deadline());
   return store_wire::decode_number(call.run(Operation::add, {key, store_wire::encode_number(amount)}).body);
 }
 
@@ -218,7 +219,7 @@ std::string TcpStore::compare_set(const std::string& key, const std::string& exp
                                   const std::string& desired) {
   detail::require_key(key, store_wire::limits);
   detail::require_value(key, std::max(expected.size(), desired.size()), store_wire::limits);
-  Call call(*this, "compare_set", detail::quoted(key), usual_deadline());
+  Call call(*this, "compare_set", quote(key), usual_deadline());
   return call.run(Operation::compare_set, {key, expected, desired}).body;
 }
 
@@ -252,14 +253,14 @@ void TcpStore::wait(std::span<const std::string> keys, Deadline deadline) {
 
 bool TcpStore::erase(const std::string& key) {
   detail::require_key(key, store_wire::limits);
-  return Call(*this, "erase", detail::quoted(key), usual_deadline()).run(Operation::erase, {key}).status ==
+  return Call(*this, "erase", quote(key), usual_deadline()).run(Operation::erase, {key}).status ==
          Status::done;
 }
 
 std::shared_ptr<void> TcpStore::bequeath(const std::string& key, std::string value) {
   detail::require_key(key, store_wire::limits);
   detail::require_value(key, value.size(), store_wire::limits);
-  Call call(*this, "bequeath", detail::quoted(key), usual_deadline());
+  Call call(*this, "bequeath", quote(key), usual_deadline());
   return std::make_shared<Will>(call.run_and_keep(Operation::bequeath, {key, value}), key);
 }
 

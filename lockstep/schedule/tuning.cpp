@@ -7,6 +7,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/quote.h"
 
 namespace lockstep {
 
@@ -48,14 +49,14 @@ void require_algorithm(Operation operation, const std::string& name) {
     return entry.operation == operation && entry.name == name;
   });
   if (!exists) {
-    throw_invalid_argument("\"" + name + "\" is no algorithm for " + std::string(to_string(operation)) +
+    throw_invalid_argument(quote(name) + " is no algorithm for " + std::string(to_string(operation)) +
                            "; there are " + algorithms_of(operation));
   }
 }
 
 Operation require_operation(const std::string& name) {
   const auto operation = operation_named(name);
-  if (!operation) throw_invalid_argument("\"" + name + "\" is no collective that has a choice of algorithms");
+  if (!operation) throw_invalid_argument(quote(name) + " is no collective that has a choice of algorithms");
   return *operation;
 }
 
@@ -72,12 +73,18 @@ std::string text_in(const json& object, const char* name) {
   return value.get<std::string>();
 }
 
+/// Never a list or an object, which may be large, and as deep as it is large.
+std::string shown(const json& value) {
+  if (value.is_string()) return quote(value.get_ref<const std::string&>());
+  return value.is_structured() ? "an " + std::string(value.type_name()) : value.dump();
+}
+
 std::uint64_t number_in(const json& object, const char* name, std::uint64_t least, std::uint64_t most) {
   const json& value = member(object, name);
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() < least ||
       value.get<std::uint64_t>() > most) {
     throw_invalid_argument("\"" + std::string(name) + "\" must be a whole number from " +
-                           std::to_string(least) + " to " + std::to_string(most) + ", not " + value.dump());
+                           std::to_string(least) + " to " + std::to_string(most) + ", not " + shown(value));
   }
   return value.get<std::uint64_t>();
 }
@@ -103,7 +110,7 @@ Where where_in(const json& rule) {
   for (const auto& [where, known] : where_names) {
     if (name == known) return where;
   }
-  throw_invalid_argument("\"where\" must be slots, arena, private or channels, not \"" + name + "\"");
+  throw_invalid_argument("\"where\" must be slots, arena, private or channels, not " + quote(name));
 }
 
 Tuning::Rule rule_of(const json& value) {
@@ -128,7 +135,7 @@ Tuning::Rule rule_of(const json& value) {
 
 Tuning tuning_of(const json& value) {
   if (const std::string found = text_in(value, "format"); found != format) {
-    throw_invalid_argument("\"format\" is \"" + found + "\", not \"" + format + "\"");
+    throw_invalid_argument("\"format\" is " + quote(found) + ", not " + quote(format));
   }
   Tuning tuning;
   tuning.segment_bytes = number_in(value, "segment_bytes", least_segment_bytes, most_segment_bytes);
@@ -154,7 +161,7 @@ std::vector<std::pair<Operation, std::string>> parse_forced(const std::string& t
     const std::string word = text.substr(begin, end - begin);
     const std::size_t equals = word.find('=');
     if (equals == std::string::npos) {
-      throw_invalid_argument("\"" + word + "\" is not like all_reduce=ring");
+      throw_invalid_argument(quote(word) + " is not like all_reduce=ring");
     }
     forced.emplace_back(require_operation(word.substr(0, equals)), word.substr(equals + 1));
     require_algorithm(forced.back().first, forced.back().second);

@@ -1,0 +1,58 @@
+// Tables of algorithms that are wrong, and what is said about them.
+#include "lockstep/schedule/tuning.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/waits_test.h"
+
+namespace lockstep {
+namespace {
+
+using test::error_of;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string with_segment_bytes(const std::string& value) {
+  return R"({"format": "lockstep-tuning-1", "segment_bytes": )" + value +
+         R"(, "staging_bytes": 4096, "rules": []})";
+}
+
+Error error_of_parsing(const std::string& text) {
+  Error error = error_of([&] { (void)Tuning::parse(text, "file"); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error.what(), testing::StartsWith("file: "));
+  return error;
+}
+
+TEST(Tuning, ThatIsWrittenAndReadAgainIsTheSame) {
+  Tuning tuning = Tuning::standard();
+  tuning.forced = {{Operation::all_reduce, "ring"}};
+  EXPECT_EQ(Tuning::parse(tuning.to_text(), "text"), tuning);
+}
+
+TEST(Tuning, SaysWhichValueIsWrong) {
+  EXPECT_THAT(error_of_parsing(with_segment_bytes("\"64\"")).what(), HasSubstr("not \"64\""));
+  EXPECT_THAT(error_of_parsing(with_segment_bytes("-1")).what(), HasSubstr("not -1"));
+  EXPECT_THAT(error_of_parsing(with_segment_bytes("[1, 2]")).what(), HasSubstr("not an array"));
+  EXPECT_THAT(error_of_parsing(with_segment_bytes("null")).what(), HasSubstr("not null"));
+}
+
+// To write such a value down takes more stack than there is.
+TEST(Tuning, SurvivesListsWithinListsWithoutEnd) {
+  constexpr std::size_t depth = 500'000;
+  const Error error = error_of_parsing(with_segment_bytes(std::string(depth, '[') + std::string(depth, ']')));
+  EXPECT_THAT(error.what(), HasSubstr("not an array"));
+}
+
+TEST(Tuning, QuotesWhatIsWrongInOneShortLine) {
+  for (const std::string& name : {std::string("a\\nb"), std::string(100'000, 'x')}) {
+    const std::string what = error_of_parsing(R"({"format": ")" + name + R"(", "segment_bytes": 64})").what();
+    EXPECT_THAT(what, Not(HasSubstr("\n")));
+    EXPECT_LT(what.size(), 500U);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
