@@ -1,5 +1,7 @@
 #include "lockstep/rendezvous/store_wire.h"
 
+#include <algorithm>
+
 #include "lockstep/base/error.h"
 
 namespace lockstep::store_wire {
@@ -58,6 +60,30 @@ std::size_t longest_body(std::uint8_t operation) {
     case Operation::wait: return keys_bytes;
   }
   throw_corrupt("unknown operation " + std::to_string(operation));
+}
+
+std::size_t longest_reply(Operation operation, std::uint8_t status) {
+  using enum Operation;
+  const auto answers = [operation](std::initializer_list<Operation> operations) {
+    return std::find(operations.begin(), operations.end(), operation) != operations.end();
+  };
+  switch (static_cast<Status>(status)) {
+    case Status::done:
+      if (answers({try_get, get, compare_set})) return limits.value_bytes;
+      return answers({add}) ? number_bytes : 0;
+    case Status::missing:
+      if (answers({try_get, erase, withdraw})) return 0;
+      break;
+    case Status::present:
+      if (answers({wait})) return number_bytes;
+      break;
+    case Status::parked:
+      if (answers({get, wait})) return 0;
+      break;
+    case Status::refused: return refusal_bytes;
+  }
+  throw_corrupt("status " + std::to_string(status) + " in reply to operation " +
+                std::to_string(static_cast<int>(operation)));
 }
 
 std::string encode_request(Operation operation, std::span<const std::string_view> fields) {

@@ -53,8 +53,8 @@ Header decode_header(std::span<const std::byte, header_bytes> bytes);
 
 /// The most that a request of this kind may carry. Error{corrupt_data}: there is no such operation.
 std::size_t longest_body(std::uint8_t operation);
-/// The most that a reply may carry.
-inline constexpr std::size_t longest_reply = limits.value_bytes;
+/// The most that a reply of this status to such a request may carry. Error{corrupt_data}: there is none.
+std::size_t longest_reply(Operation operation, std::uint8_t status);
 
 /// Header and fields, each with its length in front.
 std::string encode_request(Operation operation, std::span<const std::string_view> fields);

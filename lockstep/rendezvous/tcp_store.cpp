@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/quote.h"
+#include "lockstep/rendezvous/store_replies.h"
 #include "lockstep/rendezvous/store_wire.h"
 
 namespace lockstep {
@@ -20,30 +21,6 @@ using store_wire::Status;
 constexpr std::size_t most_idle = 8;  // connections kept for later calls
 constexpr auto pause_between_proofs = std::chrono::milliseconds(10);
 
-struct Reply {
-  Status status = Status::done;
-  std::string body = {};
-};
-
-Reply receive_reply(Socket& socket, Deadline deadline) {
-  store_wire::HeaderBytes bytes{};
-  socket.receive_all(bytes, deadline);
-  const store_wire::Header header = store_wire::decode_header(bytes);
-  if (header.kind > static_cast<std::uint8_t>(Status::refused) ||
-      header.body_bytes > store_wire::longest_reply) {
-    throw Error(ErrorCode::corrupt_data, socket.peer() + ": not a store's reply");
-  }
-  Reply reply{.status = static_cast<Status>(header.kind), .body = std::string(header.body_bytes, '\0')};
-  socket.receive_all(std::as_writable_bytes(std::span(reply.body)), deadline);
-  return reply;
-}
-
-std::size_t index_in(const Reply& reply, std::size_t keys) {
-  const auto index = static_cast<std::uint64_t>(store_wire::decode_number(reply.body));
-  if (index >= keys) throw Error(ErrorCode::corrupt_data, "store message: a key that nobody asked for");
-  return index;
-}
-
 }  // namespace
 
 // One request with all its replies. Its connection goes back when the last reply came; after any failure it
@@ -53,7 +30,7 @@ class TcpStore::Call {
   Call(TcpStore& store, const char* name, std::string what, Deadline deadline)
       : store_(store), what_(std::string("store ") + name + " of " + std::move(what)), deadline_(deadline) {}
 
-  Reply run(Operation operation, std::initializer_list<std::string_view> fields) {
+  StoreReply run(Operation operation, std::initializer_list<std::string_view> fields) {
     send(operation, std::span(fields.begin(), fields.size()));
     return next();
   }
@@ -61,32 +38,37 @@ class TcpStore::Call {
   /// As run(); the connection is the caller's afterwards.
   Socket run_and_keep(Operation operation, std::initializer_list<std::string_view> fields) {
     send(operation, std::span(fields.begin(), fields.size()));
-    Reply reply;
-    translated([&] { reply = receive_reply(socket_, deadline_); });
-    if (reply.status == Status::refused) throw_invalid_argument(reply.body);
+    if (const StoreReply reply = receive(); reply.status == Status::refused)
+      throw_invalid_argument(reply.body);
     return std::move(socket_);
   }
 
   void send(Operation operation, std::span<const std::string_view> fields) {
     const std::string request = store_wire::encode_request(operation, fields);
+    replies_.emplace(operation, fields.size());
     translated([&] {
       socket_ = store_.borrow(deadline_);
       socket_.send_all(std::as_bytes(std::span(request)), deadline_);
     });
   }
 
-  Reply next() {
-    Reply reply;
-    translated([&] { reply = receive_reply(socket_, deadline_); });
-    if (reply.status == Status::done || reply.status == Status::missing) store_.give_back(std::move(socket_));
-    if (reply.status == Status::refused) {
-      store_.give_back(std::move(socket_));
-      throw_invalid_argument(reply.body);
-    }
+  StoreReply next() {
+    StoreReply reply = receive();
+    if (replies_->is_over()) store_.give_back(std::move(socket_));
+    if (reply.status == Status::refused) throw_invalid_argument(reply.body);
     return reply;
   }
 
+  /// REQUIRES: a request was sent.
+  const StoreReplies& replies() const { return *replies_; }
+
  private:
+  StoreReply receive() {
+    StoreReply reply;
+    translated([&] { reply = replies_->receive(socket_, deadline_); });
+    return reply;
+  }
+
   template <typename Action>
   void translated(Action action) {
     try {
@@ -110,6 +92,7 @@ class TcpStore::Call {
   const std::string what_;
   const Deadline deadline_;
   Socket socket_;
+  std::optional<StoreReplies> replies_;
 };
 
 class TcpStore::Will {
@@ -192,7 +175,7 @@ void TcpStore::set(const std::string& key, std::string value) {
 std::string TcpStore::get(const std::string& key, Deadline deadline) {
   detail::require_key(key, store_wire::limits);
   Call call(*this, "get", quote(key), deadline);
-  Reply reply = call.run(Operation::get, {key});
+  StoreReply reply = call.run(Operation::get, {key});
   if (reply.status != Status::parked) return std::move(reply.body);
   try {
     return call.next().body;
@@ -204,7 +187,7 @@ std::string TcpStore::get(const std::string& key, Deadline deadline) {
 
 std::optional<std::string> TcpStore::try_get(const std::string& key) {
   detail::require_key(key, store_wire::limits);
-  Reply reply = Call(*this, "try_get", quote(key), usual_deadline()).run(Operation::try_get, {key});
+  StoreReply reply = Call(*this, "try_get", quote(key), usual_deadline()).run(Operation::try_get, {key});
   if (reply.status == Status::missing) return std::nullopt;
   return std::move(reply.body);
 }
@@ -232,20 +215,15 @@ void TcpStore::wait(std::span<const std::string> keys, Deadline deadline) {
   if (bytes > store_wire::keys_bytes)
     throw_invalid_argument("store wait: more than 16 MiB of keys; wait for fewer at once");
   const std::vector<std::string_view> fields(keys.begin(), keys.end());
-  std::vector<bool> seen(keys.size(), false);
-  bool parked = false;
   Call call(*this, "wait", std::to_string(keys.size()) + " keys", deadline);
   call.send(Operation::wait, fields);
   try {
-    for (Reply reply = call.next(); reply.status != Status::done; reply = call.next()) {
-      if (reply.status == Status::present) seen[index_in(reply, keys.size())] = true;
-      if (reply.status == Status::parked) parked = true;
-    }
+    while (!call.replies().is_over()) (void)call.next();
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::timeout || !parked) throw;
+    if (error.code() != ErrorCode::timeout || !call.replies().is_parked()) throw;
     std::vector<std::string> missing;
     for (std::size_t i = 0; i < keys.size(); ++i) {
-      if (!seen[i]) missing.push_back(keys[i]);
+      if (!call.replies().seen()[i]) missing.push_back(keys[i]);
     }
     detail::throw_missing(missing);
   }

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <functional>
@@ -211,6 +212,41 @@ TEST(TcpStore, BelievesNoLengthOfAGarbledReply) {
     TcpStore store(listener.endpoint(), soon(), {.trust = trust});
     EXPECT_EQ(error_of([&] { store.add("k", 1); }).code(), ErrorCode::corrupt_data);
   }
+}
+
+// A server that answers each request with `replies`, right or wrong.
+void expect_corrupt(const std::string& replies, const std::function<void(TcpStore&)>& call) {
+  const Trust trust{.secret = Secret::random()};
+  Listener listener = Listener::bind(any_port);
+  std::jthread server([&] {
+    Socket client = listener.accept(soon());
+    prove_as_server(client, trust, soon());
+    client.send_all(std::as_bytes(std::span(replies)), soon());
+    std::array<std::byte, 1000> request{};
+    (void)test::thrown_by([&] { client.receive_all(request, soon()); });  // it ends before
+  });
+  TcpStore store(listener.endpoint(), soon(), {.trust = trust});
+  EXPECT_EQ(error_of([&] { call(store); }).code(), ErrorCode::corrupt_data);
+}
+
+TEST(TcpStore, TakesNoReplyThatDoesNotFitItsRequest) {
+  using store_wire::encode_reply;
+  using store_wire::Status;
+  const std::vector<std::string> keys = {"a", "b"};
+  const std::string parked = encode_reply(Status::parked, "");
+  const std::string missing = encode_reply(Status::missing, "");
+  const std::string first = encode_reply(Status::present, store_wire::encode_number(0));
+  const std::string third = encode_reply(Status::present, store_wire::encode_number(2));
+  const std::string done = encode_reply(Status::done, "");
+  expect_corrupt(parked, [](TcpStore& store) { store.set("k", "v"); });
+  expect_corrupt(first, [](TcpStore& store) { (void)store.try_get("k"); });
+  expect_corrupt(missing, [](TcpStore& store) { (void)store.get("k", soon()); });
+  expect_corrupt(parked + parked, [](TcpStore& store) { (void)store.get("k", soon()); });
+  expect_corrupt(missing, [](TcpStore& store) { (void)store.compare_set("k", "", "v"); });
+  expect_corrupt(parked, [](TcpStore& store) { (void)store.bequeath("k", "v"); });
+  expect_corrupt(missing, [&](TcpStore& store) { store.wait(keys, soon()); });
+  expect_corrupt(third, [&](TcpStore& store) { store.wait(keys, soon()); });
+  expect_corrupt(first + done, [&](TcpStore& store) { store.wait(keys, soon()); });
 }
 
 TEST(TcpStore, ForgetsAWaitThatTimedOut) {
