@@ -1,6 +1,8 @@
 // What a rank makes of the bytes of another, which a test sends by hand.
 #include "lockstep/transport/tcp/notice.h"
 
+#include <limits>
+
 #include "lockstep/transport/tcp/hello.h"
 #include "lockstep/transport/tcp/tcp_ranks_test.h"
 
@@ -51,7 +53,7 @@ class ByHand : public testing::Test {
   static std::string waiting(int rank) { return encode({.kind = Notice::Kind::waiting, .awaited = rank}); }
   static std::string goodbye() { return encode({.kind = Notice::Kind::goodbye}); }
 
-  Ranks ranks_{2};
+  Ranks ranks_{10};
   std::unique_ptr<TcpTransport> one_;
 };
 
@@ -90,6 +92,20 @@ TEST_F(ByHand, WhatIsNoNoticeEndsTheConnectionAndNothingElse) {
   }
   good = Socket();
   EXPECT_EQ(next_news().kind, Kind::died);
+}
+
+TEST_F(ByHand, WhoSaysThatItWaitsForNoRankOfTheGroupIsNotBelieved) {
+  Socket notices = connect(Line::notices);
+  for (const int nobody : {10, std::numeric_limits<int>::max(), -2}) {
+    send(notices, waiting(9));
+    EXPECT_TRUE(hears(9));
+    send(notices, waiting(nobody));
+    EXPECT_TRUE(eventually([&] {
+      EXPECT_TRUE(one_->look().empty());
+      EXPECT_NE(one_->awaited_by(1), nobody);
+      return one_->awaited_by(1) == std::nullopt;
+    }));
+  }
 }
 
 TEST_F(ByHand, ATextOverTheLimitIsCut) {

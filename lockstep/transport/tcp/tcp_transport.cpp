@@ -130,7 +130,9 @@ void TcpTransport::tell_waiting(int rank) {
 
 std::optional<int> TcpTransport::awaited_by(int rank) {
   const auto found = peers_.find(rank);
-  return found == peers_.end() ? std::nullopt : found->second->awaited();
+  const auto awaited = found == peers_.end() ? std::nullopt : found->second->awaited();
+  const bool is_in_group = awaited && static_cast<std::size_t>(*awaited) < options_.world_of.size();
+  return is_in_group ? awaited : std::nullopt;  // whoever asks will look it up
 }
 
 void TcpTransport::say_goodbye() {
