@@ -118,10 +118,8 @@ bool Door::serve(Guest& guest) {
 }
 
 void Door::let_in(Guest& guest, const Hello& hello) {
-  const bool fits = hello.magic == Hello::expected_magic && hello.group == options_.group &&
-                    hello.to == options_.rank && hello.from >= 0 && hello.from < options_.ranks &&
-                    hello.from != options_.rank && (is_data(hello.line) || hello.line == Line::notices);
-  if (!fits) throw Error(ErrorCode::corrupt_data, guest.socket().peer() + ": not a rank of this group");
+  if (!is_for(hello, options_.group, options_.rank, options_.ranks))
+    throw Error(ErrorCode::corrupt_data, guest.socket().peer() + ": not a rank of this group");
   {
     const std::lock_guard lock(mutex_);
     const std::string& words = last_words_;

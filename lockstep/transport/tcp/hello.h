@@ -27,6 +27,13 @@ struct Hello {
 };
 static_assert(sizeof(Hello) == 24);
 
+/// Whether another rank of this group of so many says it, to this rank.
+constexpr bool is_for(const Hello& hello, std::uint64_t group, int rank, int ranks) {
+  return hello.magic == Hello::expected_magic && hello.group == group && hello.to == rank &&
+         hello.from >= 0 && hello.from < ranks && hello.from != rank &&
+         (is_data(hello.line) || hello.line == Line::notices);
+}
+
 constexpr std::uint64_t number_of_group(std::string_view name) {  // FNV-1a
   std::uint64_t hash = 14695981039346656037ULL;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
