@@ -41,6 +41,7 @@ constexpr Target targets[] = {
     {"settings", settings::run_one},
     {"idx", idx::run_one},
     {"output", output::run_one},
+    {"flight_record", flight_record::run_one},
 };
 
 std::filesystem::path corpora() {

@@ -67,6 +67,9 @@ int run_one(Input input);
 namespace output {
 int run_one(Input input);
 }
-// The flight recorder's file comes here: namespace flight_recording, with flight_recording.cpp beside this.
+/// The flight record's file, and what is said of it: trace/flight_record.h, view/explain.h.
+namespace flight_record {
+int run_one(Input input);
+}
 
 }  // namespace lockstep::fuzz
