@@ -6,3 +6,4 @@
 #include <lockstep/group/group.h>
 #include <lockstep/group/grouped.h>
 #include <lockstep/group/init.h>
+#include <lockstep/launch/spawn.h>

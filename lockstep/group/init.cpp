@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <memory>
 #include <mutex>
@@ -168,6 +169,11 @@ void prepare(Context& context, const Identity& identity, const std::vector<int>&
   if (local.size() < world.size()) context.listen_address = listen_address(identity);
 }
 
+std::atomic<bool>& initialized() {
+  static std::atomic<bool> flag = false;
+  return flag;
+}
+
 /// Of a process that the environment makes a rank: it can join its job once.
 struct Membership {
   std::mutex mutex;
@@ -216,8 +222,13 @@ Group init(const InitOptions& options) {
   log::require_known_level();
   const Identity identity = find_identity(options);
   log::set_rank(identity.rank);
-  if (identity.size == 1) return Group();
-  return options.rank ? join(identity, options) : join_once(identity, options);
+  Group world = identity.size == 1 ? Group()
+                : options.rank     ? join(identity, options)
+                                   : join_once(identity, options);
+  initialized().store(true);
+  return world;
 }
+
+bool is_initialized() { return initialized().load(); }
 
 }  // namespace lockstep

@@ -32,4 +32,7 @@ struct InitOptions {
 /// system (the port is taken, no memory).
 Group init(const InitOptions& options = {});
 
+/// Whether init() has returned in this process.
+bool is_initialized();
+
 }  // namespace lockstep

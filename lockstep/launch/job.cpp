@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/launch/child.h"
 #include "lockstep/launch/descendants.h"
 #include "lockstep/launch/limits.h"
-#include "lockstep/launch/spawn.h"
 
 namespace lockstep::launch {
 namespace {
@@ -64,7 +64,7 @@ Job::Job(JobPlan plan, GuardLine guard)
       secret_fd_(secret_.to_memfd()),
       page_(ControlPage::create(plan_.options.ranks)),
       name_(random_name()),
-      store_(listen_for_store(name_), {.trust = {.secret = secret_}}),
+      store_listener_(listen_for_store(name_)),
       facts_(make_facts()),
       flight_(plan_.options.record_dir, name_),
       output_(plan_.options.ranks, plan_.options.prefix),
@@ -74,7 +74,7 @@ JobFacts Job::make_facts() const {
   const auto wished = static_cast<std::uint16_t>(plan_.options.master_port);
   return {.ranks = plan_.options.ranks,
           .job = name_,
-          .store = store_.endpoint().to_string(),
+          .store = store_listener_.endpoint().to_string(),
           .master_port = Listener::bind(Endpoint::tcp("127.0.0.1", wished)).endpoint().port,
           .control_fd = page_.fd(),
           .secret_fd = secret_fd_.get(),
@@ -84,6 +84,7 @@ JobFacts Job::make_facts() const {
 
 int Job::run() {
   for (int rank = 0; rank < facts_.ranks; ++rank) start_rank(rank);
+  store_.emplace(std::move(store_listener_), StoreServerOptions{.trust = {.secret = secret_}});
   while (any_running() && !guard_gone_) {
     wait_for_events(next_step());
     reap();
@@ -98,7 +99,11 @@ int Job::run() {
   }
   for (Ending& ending : endings_) ending.last_lines = output_.last_lines(ending.rank);
   const Verdict verdict = judge(endings_, page_.first_cause().get(), failed_first_ ? 0 : stop_.first());
-  output_.say(verdict.summary);
+  if (plan_.options.on_failure && verdict.exit_code != 0) {
+    plan_.options.on_failure(verdict);
+  } else if (!verdict.summary.empty()) {
+    output_.say("lockstep run: " + verdict.summary);
+  }
   write_remaining_output();
   leave_flight_record(verdict);
   return verdict.exit_code == 0 && output_.lost() ? 1 : verdict.exit_code;
@@ -108,14 +113,19 @@ void Job::start_rank(int rank) {
   auto ends = output_.open(rank);
   UniqueFd input = rank == 0 ? terminal_.open(STDIN_FILENO) : open_nothing();
   const auto& pinned = plan_.placement.pinned;
-  const pid_t pid =
-      spawn({.path = plan_.program,
-             .arguments = plan_.options.command,
-             .environment = merge_environment(this_environment(), rank_variables(rank, facts_)),
-             .standard = {input ? input.get() : STDIN_FILENO, ends.out.get(), ends.err.get()},
-             .inherited = {facts_.control_fd, facts_.secret_fd},
-             .cores = pinned.empty() ? std::vector<int>() : pinned[static_cast<std::size_t>(rank)],
-             .signal_mask = guard_.signal_mask});
+  ChildOptions child{.environment = rank_variables(rank, facts_),
+                     .standard = {input ? input.get() : STDIN_FILENO, ends.out.get(), ends.err.get()},
+                     .inherited = {facts_.control_fd, facts_.secret_fd},
+                     .cores = pinned.empty() ? std::vector<int>() : pinned[static_cast<std::size_t>(rank)],
+                     .signal_mask = guard_.signal_mask};
+  const RunOptions& options = plan_.options;
+  pid_t pid = 0;
+  if (options.function) {
+    child.inherited.insert(child.inherited.end(), options.inherited.begin(), options.inherited.end());
+    pid = start_function([&] { return options.function(rank); }, child);
+  } else {
+    pid = start_program(plan_.program, options.command, child);
+  }
   ranks_[static_cast<std::size_t>(rank)] = {pid, true};
 }
 

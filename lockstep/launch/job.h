@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -69,7 +70,9 @@ class Job {
   UniqueFd secret_fd_;
   ControlPage page_;
   std::string name_;
-  StoreServer store_;
+  Listener store_listener_;  // ranks wait there until the store is served
+  std::optional<StoreServer>
+      store_;  // from when all ranks have been started: it has a thread, which no fork bears
   JobFacts facts_;
   FlightRecorder flight_;
   RankOutput output_;

@@ -9,12 +9,12 @@
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/launch/child.h"
 #include "lockstep/launch/guard.h"
 #include "lockstep/launch/job.h"
 #include "lockstep/launch/limits.h"
 #include "lockstep/launch/placement.h"
 #include "lockstep/launch/program.h"
-#include "lockstep/launch/spawn.h"
 #include "lockstep/topology/topology.h"
 
 namespace lockstep::launch {
@@ -30,7 +30,7 @@ void require_sense(const RunOptions& options) {
     throw_invalid_argument("-np " + std::to_string(options.ranks) + " is not a number of ranks from 1 to " +
                            std::to_string(most_ranks));
   }
-  if (options.command.empty()) throw_invalid_argument("there is no program to run");
+  if (options.command.empty() && !options.function) throw_invalid_argument("there is no program to run");
   if (options.master_port < 0 || options.master_port > 65535)
     throw_invalid_argument("--master-port is no port");
   if (!options.nested && env::text("LOCKSTEP_JOB")) {
@@ -46,14 +46,25 @@ std::string search_path() {
 
 }  // namespace
 
+std::string record_dir(const std::optional<std::string>& wish) {
+  const std::string folder = wish.value_or(env::text("LOCKSTEP_RECORD_DIR").value_or("lockstep-records"));
+  return folder == "none" ? std::string() : folder;
+}
+
 int run(const RunOptions& options) {
+  const auto fail = [&](int exit_code, const std::string& why) {
+    if (options.on_failure) {
+      options.on_failure({.exit_code = exit_code, .summary = why + "\n"});
+    } else {
+      say("lockstep run: " + why);
+    }
+    return exit_code;
+  };
   try {
     require_sense(options);
-    const Program program = find_program(options.command.front(), search_path());
-    if (!program.problem.empty()) {
-      say("lockstep run: " + program.problem);
-      return program.exit_code;
-    }
+    Program program;
+    if (!options.function) program = find_program(options.command.front(), search_path());
+    if (!program.problem.empty()) return fail(program.exit_code, program.problem);
     const Placement placement = place(topology::find_cores(), placement_request(options.ranks, options.pin));
     if (!placement.line.empty()) say(placement.line);
     const GuardLimits limits{.stopped = 2 * options.stop_grace + options.guard_grace,
@@ -63,19 +74,18 @@ int run(const RunOptions& options) {
         Job job({.options = options, .program = program.path, .placement = placement}, std::move(line));
         return job.run();
       } catch (const CannotExecute& error) {
-        say("lockstep run: " + std::string(error.what()));
-        return cannot_execute;
+        return fail(cannot_execute, error.what());
       } catch (const std::system_error& error) {
-        say("lockstep run: cannot start: " + std::string(error.what()) + limit_hint(error.code().value()));
-        return 1;
+        return fail(1, "cannot start: " + std::string(error.what()) + limit_hint(error.code().value()));
+      } catch (const std::exception& error) {
+        return fail(1, error.what());
       }
     };
     return run_guarded(run_job, limits);
   } catch (const Error& error) {
-    say("lockstep run: " + std::string(error.what()));
-    if (error.code() != ErrorCode::invalid_argument) return 1;
-    say("See `lockstep run --help`.");
-    return wrong_usage;
+    if (error.code() != ErrorCode::invalid_argument) return fail(1, error.what());
+    return fail(wrong_usage,
+                std::string(error.what()) + (options.function ? "" : "\nSee `lockstep run --help`."));
   }
 }
 

@@ -9,8 +9,12 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "lockstep/launch/verdict.h"
 
 namespace lockstep::launch {
 
@@ -19,9 +23,15 @@ inline constexpr int most_ranks = 4096;
 struct RunOptions {
   int ranks = 0;                          ///< 1 to most_ranks
   std::vector<std::string> command = {};  ///< program and arguments; a name without '/' is looked for in PATH
-  bool pin = true;                        ///< give each rank its own cores, where there are enough
-  bool prefix = true;                     ///< "[rank] " before each line; false leaves every byte as it is
-  bool nested = false;                    ///< also inside a rank of another run
+  /// In place of a command: what each rank does, in a copy of this process, and its exit code.
+  std::function<int(int rank)> function = {};
+  std::vector<int> inherited =
+      {};  ///< descriptors that stay open in such ranks, besides stdin, stdout and stderr
+  /// Takes what else stderr would be told of a failure; called in another process than run() is.
+  std::function<void(const Verdict&)> on_failure = {};
+  bool pin = true;      ///< give each rank its own cores, where there are enough
+  bool prefix = true;   ///< "[rank] " before each line; false leaves every byte as it is
+  bool nested = false;  ///< also inside a rank of another run
   /// Where a job that failed leaves its flight record, in a folder of its own; nowhere if empty.
   std::string record_dir = {};
   int master_port = 0;  ///< for programs that read MASTER_PORT; 0: one that is free
@@ -36,6 +46,10 @@ struct RunOptions {
   /// and this on top; a launcher that is stuck is then killed, and all with it.
   std::chrono::milliseconds guard_grace{6000};
 };
+
+/// The folder for RunOptions::record_dir: `wish`, LOCKSTEP_RECORD_DIR or lockstep-records; none of them for
+/// "none".
+std::string record_dir(const std::optional<std::string>& wish);
 
 /// Runs the job to its end; complaints and the summary of a failure go to stderr. Returns the exit code: 0;
 /// that of the rank that failed first (128 + signal where a signal killed it, 1 where it left early with 0);

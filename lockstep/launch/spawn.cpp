@@ -1,136 +1,202 @@
 #include "lockstep/launch/spawn.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
-#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <vector>
 
+#include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/unique_fd.h"
-#include "lockstep/launch/interpreter.h"
+#include "lockstep/group/init.h"
 #include "lockstep/launch/limits.h"
+#include "lockstep/launch/run.h"
 
-namespace lockstep::launch {
+namespace lockstep {
 namespace {
 
-// Everything that the child needs, made before the fork: after it only system calls are allowed.
-struct Prepared {
-  explicit Prepared(const SpawnOptions& spawn_options);
-  Prepared(const Prepared&) = delete;
-  Prepared& operator=(const Prepared&) = delete;
-  ~Prepared() {
-    if (cores != nullptr) CPU_FREE(cores);
-  }
+#ifdef __SANITIZE_THREAD__
+constexpr int threads_of_runtime = 1;
+#else
+constexpr int threads_of_runtime = 0;
+#endif
 
-  const SpawnOptions& options;
-  std::vector<char*> arguments;
-  std::vector<char*> environment;
-  cpu_set_t* cores = nullptr;
-  std::size_t cores_bytes = 0;
-  pid_t parent;
+/// Numbers that name the entries of a folder of /proc.
+std::vector<int> entries(const char* folder) {
+  std::vector<int> numbers;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    int number = 0;
+    std::from_chars(name.data(), name.data() + name.size(), number);
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+std::vector<int> open_descriptors() {
+  std::vector<int> descriptors = entries("/proc/self/fd");
+  std::erase_if(descriptors, [](int fd) { return ::fcntl(fd, F_GETFD) < 0; });  // the folder's own
+  return descriptors;
+}
+
+void require_possible(int ranks) {
+  if (ranks < 1 || ranks > launch::most_ranks) {
+    throw_invalid_argument("spawn: " + std::to_string(ranks) + " is not a number of ranks from 1 to " +
+                           std::to_string(launch::most_ranks));
+  }
+  if (env::text("LOCKSTEP_JOB") || env::text("RANK")) {
+    throw_invalid_argument("spawn: this process is already rank " + env::text("RANK").value_or("?") +
+                           " of a job, and ranks do not start ranks; start the program itself only once, or "
+                           "let its launcher start all ranks and leave spawn() out");
+  }
+  if (is_initialized()) {
+    throw_invalid_argument(
+        "spawn: lockstep::init() was called in this process before, and ranks would be copies of what it "
+        "made; call spawn() first, and init() in the function that it calls");
+  }
+  const auto threads = static_cast<int>(entries("/proc/self/task").size()) - threads_of_runtime;
+  if (threads > 1) {
+    throw_invalid_argument("spawn: this process has " + std::to_string(threads) +
+                           " threads, and each rank would be a copy with only one of them; call spawn() "
+                           "before anything starts threads, or use `lockstep run`");
+  }
+}
+
+/// How the job ended, told by its process to the one that called spawn().
+struct Report {
+  bool is_told;
+  int exit_code;
+  int rank;
+  std::array<char, 16384> text;
+
+  void tell(const launch::Verdict& verdict) {
+    exit_code = verdict.exit_code;
+    rank = verdict.rank;
+    text[verdict.summary.copy(text.data(), text.size() - 1)] = '\0';
+    is_told = true;
+  }
 };
 
-std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
-Prepared::Prepared(const SpawnOptions& spawn_options)
-    : options(spawn_options),
-      arguments(pointers_to(spawn_options.arguments)),
-      environment(pointers_to(spawn_options.environment)),
-      parent(::getpid()) {
-  if (options.cores.empty()) return;
-  const auto size =
-      static_cast<std::size_t>(*std::max_element(options.cores.begin(), options.cores.end()) + 1);
-  cores = CPU_ALLOC(size);
-  cores_bytes = CPU_ALLOC_SIZE(size);
-  if (cores == nullptr) throw_system("making room for a set of cores", ENOMEM);
-  CPU_ZERO_S(cores_bytes, cores);
-  for (const int core : options.cores) CPU_SET_S(static_cast<std::size_t>(core), cores_bytes, cores);
-}
-
-void close_all_but_standard_on_exec() {
-  if (::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
-  const long most = std::min(::sysconf(_SC_OPEN_MAX), 65536L);  // a kernel before 5.11
-  for (int fd = 3; fd < most; ++fd) (void)::fcntl(fd, F_SETFD, FD_CLOEXEC);
-}
-
-// A descriptor that is to become 0, 1 or 2 must not be overwritten before its turn.
-bool set_standard_descriptors(const std::array<int, 3>& standard) {
-  std::array<int, 3> high{};
-  for (std::size_t i = 0; i < 3; ++i) {
-    high[i] = ::fcntl(standard[i], F_DUPFD_CLOEXEC, 3);
-    if (high[i] < 0) return false;
-  }
-  for (std::size_t i = 0; i < 3; ++i) {
-    if (::dup2(high[i], static_cast<int>(i)) < 0) return false;
-  }
-  return true;
-}
-
-// How far a child came on its way to its program, and errno there. What it writes to its parent.
-struct Failure {
-  bool executing = false;  // it was ready, and the program is to blame
-  int error_number = 0;
+struct Unmap {
+  void operator()(Report* report) const { ::munmap(report, sizeof(Report)); }
 };
 
-// All but the program itself. False if something failed, with errno set.
-bool make_ready(const Prepared& prepared) {
-  const SpawnOptions& options = prepared.options;
-  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return false;
-  if (::getppid() != prepared.parent) ::_exit(127);  // it died before the line above
-  if (::setpgid(0, 0) != 0) return false;
-  // Fails only where the cores were taken from us meanwhile: run anywhere then.
-  if (prepared.cores != nullptr) (void)::sched_setaffinity(0, prepared.cores_bytes, prepared.cores);
-  if (!set_standard_descriptors(options.standard)) return false;
-  close_all_but_standard_on_exec();
-  for (const int fd : options.inherited) {
-    if (::fcntl(fd, F_SETFD, 0) != 0) return false;
-  }
-  (void)::signal(SIGPIPE, SIG_DFL);
-  (void)::signal(SIGXFSZ, SIG_DFL);
-  return ::sigprocmask(SIG_SETMASK, &options.signal_mask, nullptr) == 0;
+std::unique_ptr<Report, Unmap> shared_report() {
+  void* memory = ::mmap(nullptr, sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw_system("spawn: memory for the ranks' report");
+  return std::unique_ptr<Report, Unmap>(new (memory) Report{});
 }
 
-// Returns only if something failed.
-Failure become(const Prepared& prepared) {
-  if (!make_ready(prepared)) return {.executing = false, .error_number = errno};
-  ::execve(prepared.options.path.c_str(), prepared.arguments.data(), prepared.environment.data());
-  return {.executing = true, .error_number = errno};
+/// What a process that is copied has not written yet would be written by each copy.
+void flush_all() {
+  std::cout.flush();
+  std::clog.flush();
+  (void)std::fflush(nullptr);
+}
+
+/// Signals that the launcher handles otherwise, as its caller had them.
+class Dispositions {
+ public:
+  Dispositions() {
+    for (std::size_t i = 0; i < signals.size(); ++i) (void)::sigaction(signals[i], nullptr, &actions_[i]);
+  }
+  void restore() const {
+    for (std::size_t i = 0; i < signals.size(); ++i) (void)::sigaction(signals[i], &actions_[i], nullptr);
+  }
+
+ private:
+  static constexpr std::array signals = {SIGCHLD, SIGPIPE, SIGXFSZ};
+  std::array<struct sigaction, signals.size()> actions_{};
+};
+
+/// An OpenMP runtime has read OMP_NUM_THREADS before this process was copied.
+void tell_openmp() {
+  using SetThreads = void (*)(int);
+  const auto set_threads = reinterpret_cast<SetThreads>(::dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  const auto threads = env::text("OMP_NUM_THREADS");
+  if (set_threads == nullptr || !threads) return;
+  int number = 0;  // of the outermost level, where there is a list
+  std::from_chars(threads->data(), threads->data() + threads->size(), number);
+  if (number > 0) set_threads(number);
+}
+
+int call(const std::function<void(int)>& function, int rank) {
+  int exit_code = 1;
+  tell_openmp();
+  try {
+    function(rank);
+    exit_code = 0;
+  } catch (const std::exception& error) {
+    (void)std::fprintf(stderr, "%s\n", error.what());
+  } catch (...) {
+    (void)std::fputs("an exception that is no std::exception\n", stderr);
+  }
+  flush_all();
+  return exit_code;
+}
+
+[[noreturn]] void launch_ranks(const launch::RunOptions& options, pid_t parent) {
+  // Without whoever waits for it the job has no purpose.
+  if (::prctl(PR_SET_PDEATHSIG, SIGTERM) != 0 || ::getppid() != parent) ::_exit(1);
+  ::_exit(launch::run(options));
+}
+
+int wait_for(pid_t pid) {
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0) {
+    if (errno != EINTR) throw_system("spawn: waiting for the ranks");
+  }
+  return status;
+}
+
+[[noreturn]] void throw_report(const Report& report, int status) {
+  if (!report.is_told) {
+    throw Error(ErrorCode::system, "spawn: the process that starts the ranks ended with " +
+                                       launch::describe(status) + "; all ranks have been ended");
+  }
+  std::string text = std::string("spawn: ") + report.text.data();
+  while (text.ends_with('\n')) text.pop_back();
+  if (report.rank >= 0) throw Error(ErrorCode::peer_lost, text, report.rank);
+  throw Error(report.exit_code > 128 ? ErrorCode::aborted : ErrorCode::system, text);
 }
 
 }  // namespace
 
-pid_t spawn(const SpawnOptions& options) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw_refused("making a pipe");
-  UniqueFd word(ends[0]);
-  UniqueFd word_end(ends[1]);
-  const Prepared prepared(options);
+void spawn(const SpawnOptions& options, const std::function<void(int rank)>& function) {
+  require_possible(options.ranks);
+  const auto report = shared_report();
+  const Dispositions dispositions;
+  const launch::RunOptions run_options{
+      .ranks = options.ranks,
+      .function =
+          [&](int rank) {
+            dispositions.restore();
+            return call(function, rank);
+          },
+      .inherited = open_descriptors(),
+      .on_failure = [&](const launch::Verdict& verdict) { report->tell(verdict); },
+      .pin = options.pin,
+      .prefix = options.prefix,
+      .record_dir = launch::record_dir(options.record_dir)};
+  flush_all();
+  const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
-  if (pid < 0) throw_refused("cannot start another process");
-  if (pid == 0) {
-    const Failure failure = become(prepared);
-    (void)!::write(word_end.get(), &failure, sizeof(failure));
-    ::_exit(127);
-  }
-  word_end.reset();
-  Failure failure{.executing = false, .error_number = EIO};
-  ssize_t got = 0;
-  do {
-    got = ::read(word.get(), &failure, sizeof(failure));  // ends when exec closes the other end
-  } while (got < 0 && errno == EINTR);
-  if (got == 0) return pid;
-  (void)::waitpid(pid, nullptr, 0);
-  if (failure.executing) throw CannotExecute(explain_exec_failure(options.path, failure.error_number));
-  throw_refused("cannot start " + options.path, failure.error_number);
+  if (pid < 0) launch::throw_refused("spawn: cannot start another process");
+  if (pid == 0) launch_ranks(run_options, parent);
+  const int status = wait_for(pid);
+  if (status != 0 || report->is_told) throw_report(*report, status);
 }
 
-}  // namespace lockstep::launch
+}  // namespace lockstep

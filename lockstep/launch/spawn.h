@@ -1,37 +1,45 @@
-// Starting a rank. Between fork and exec everything has to be set that the kernel then guarantees: the rank
-// dies with whoever started it, has its own process group (a signal reaches its whole family, and its `kill
-// 0` nobody else), runs on its cores, and inherits no descriptor but those it should.
+// Ranks without a launcher: a program that was started once becomes many. What torch.multiprocessing.spawn is
+// for, with what `lockstep run` does for its ranks: cores of their own, "[rank] " before their lines, a
+// record of a failure, and nothing left behind.
+//
+//   int main() {
+//     lockstep::spawn(4, [](int rank, double rate) { train(lockstep::init(), rate); }, 0.1);
+//   }
 #pragma once
 
-#include <signal.h>
-#include <sys/types.h>
-
-#include <array>
+#include <functional>
+#include <optional>
 #include <string>
-#include <vector>
+#include <utility>
 
-#include "lockstep/base/error.h"
-
-namespace lockstep::launch {
+namespace lockstep {
 
 struct SpawnOptions {
-  std::string path = {};
-  std::vector<std::string> arguments = {};    ///< with the program's name first
-  std::vector<std::string> environment = {};  ///< "NAME=value" each
-  std::array<int, 3> standard = {0, 1, 2};    ///< what becomes its stdin, stdout and stderr
-  std::vector<int> inherited = {};  ///< open in the program under the same numbers, which are above 2
-  std::vector<int> cores = {};      ///< pinned to these; empty: not pinned
-  sigset_t signal_mask = {};        ///< blocked in the program
+  int ranks = 0;
+  bool pin = true;     ///< give each rank its own cores, where there are enough
+  bool prefix = true;  ///< "[rank] " before each line that a rank prints
+  /// Where a job that failed leaves its flight record; "none": nowhere. Default: LOCKSTEP_RECORD_DIR, or
+  /// lockstep-records.
+  std::optional<std::string> record_dir = {};
 };
 
-/// The program exists, but the system cannot execute it. Error{system} with the reason, for the user.
-class CannotExecute : public Error {
- public:
-  explicit CannotExecute(const std::string& reason) : Error(ErrorCode::system, reason) {}
-};
+/// spawn() below, with options.
+void spawn(const SpawnOptions& options, const std::function<void(int rank)>& function);
 
-/// Returns when the program has begun. Throws CannotExecute or Error{system}. The calling thread has
-/// to outlive the program, which the kernel kills when that thread is gone.
-pid_t spawn(const SpawnOptions& options);
+/// Calls `function(rank, arguments...)` in `ranks` copies of this process, made by fork(2), and waits until
+/// all have ended. A rank has what this process has, memory and open files, and a place in the environment,
+/// so that init() in it joins the others. It ends when the function returns: destructors of static objects do
+/// not run in it. An exception is written to its stderr, and ends it with 1. If a rank fails, the others are
+/// ended as by `lockstep run`; if this process dies, all are.
+///
+/// Throws Error, with nothing left behind: invalid_argument where ranks cannot be made of this process,
+/// because it is a rank itself, has called init() before, or has several threads, of which a copy would have
+/// only one; peer_lost when a rank failed: which one first (peer()), how, and its last lines; aborted when a
+/// signal ended the job; system.
+template <class Function, class... Arguments>
+void spawn(int ranks, Function&& function, Arguments&&... arguments) {
+  spawn(SpawnOptions{.ranks = ranks},
+        std::function<void(int)>([&](int rank) { std::invoke(function, rank, arguments...); }));
+}
 
-}  // namespace lockstep::launch
+}  // namespace lockstep

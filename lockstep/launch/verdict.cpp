@@ -110,16 +110,18 @@ Verdict judge(std::span<const Ending> endings, const std::optional<FirstCause::C
     const bool all_well =
         std::none_of(endings.begin(), endings.end(), [](const Ending& e) { return e.failed(); });
     if (all_well) return {};
-    return {signal_base + stopped_by, "lockstep run: ended by " + signal_name(stopped_by) + "\n"};
+    return {.exit_code = signal_base + stopped_by, .summary = "ended by " + signal_name(stopped_by) + "\n"};
   }
   const Ending* blamed = find_culprit(endings, cause);
   if (blamed == nullptr) blamed = earliest_failure(endings);
   if (blamed == nullptr) return {};
-  std::string summary = "lockstep run: " + describe_failure(*blamed) + "\n";
+  std::string summary = describe_failure(*blamed) + "\n";
   summary += describe_last_lines(*blamed);
   if (cause) summary += describe_cause(*cause, *blamed);
   summary += describe_others(endings, *blamed);
-  return {blamed->failed() ? exit_code_of(blamed->wait_status) : 1, summary};
+  return {.exit_code = blamed->failed() ? exit_code_of(blamed->wait_status) : 1,
+          .rank = blamed->rank,
+          .summary = summary};
 }
 
 }  // namespace lockstep::launch

@@ -27,6 +27,7 @@ struct Ending {
 
 struct Verdict {
   int exit_code = 0;
+  int rank = -1;             ///< who is to blame; -1: nobody, or whoever told the launcher to stop
   std::string summary = {};  ///< lines for stderr, none said twice; empty if there is nothing to explain
 };
 

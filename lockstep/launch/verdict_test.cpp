@@ -36,7 +36,7 @@ TEST(Verdict, TheEarliestFailureIsToBlame) {
   const std::vector<Ending> endings = {ending(2, 0, 1), ending(1, exited(3), 2), ending(0, exited(4), 3)};
   const Verdict verdict = judge(endings, std::nullopt, 0);
   EXPECT_EQ(verdict.exit_code, 3);
-  EXPECT_THAT(verdict.summary, HasSubstr("lockstep run: rank 1 (pid 101) ended with exit code 3\n"));
+  EXPECT_THAT(verdict.summary, HasSubstr("rank 1 (pid 101) ended with exit code 3\n"));
   EXPECT_THAT(verdict.summary, HasSubstr("rank 0: exit code 4"));
 }
 
@@ -104,7 +104,7 @@ TEST(Verdict, WhatAllRanksSayIsShownOnce) {
   for (Ending& each : endings) each.last_lines = {"starting", "error: calls differ, see the log"};
   const Cause cause{.code = ErrorCode::mismatch, .culprit = 1, .reporter = 2, .text = "calls differ"};
   EXPECT_EQ(judge(endings, cause, 0).summary,
-            "lockstep run: rank 1 (pid 101) ended with exit code 1\n"
+            "rank 1 (pid 101) ended with exit code 1\n"
             "  its last lines on stderr:\n    starting\n    error: calls differ, see the log\n"
             "  first cause, found by rank 2: as in the lines above\n"
             "  ranks 0,2: exit code 1\n");
@@ -127,7 +127,7 @@ TEST(Verdict, ACulpritOutsideOfTheJobIsIgnored) {
 TEST(Verdict, AStoppedJobSaysBySoWhat) {
   const std::vector<Ending> endings = {ending(0, SIGTERM, 1), ending(1, exited(3), 1)};
   EXPECT_EQ(judge(endings, std::nullopt, SIGTERM).exit_code, 143);
-  EXPECT_EQ(judge(endings, std::nullopt, SIGTERM).summary, "lockstep run: ended by SIGTERM\n");
+  EXPECT_EQ(judge(endings, std::nullopt, SIGTERM).summary, "ended by SIGTERM\n");
   const std::vector<Ending> orderly = {ending(0, 0, 1)};
   EXPECT_EQ(judge(orderly, std::nullopt, SIGTERM).exit_code, 0);
 }

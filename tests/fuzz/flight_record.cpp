@@ -1,4 +1,5 @@
-// A flight record's file: what is accepted is written and read again the same, and explained, however made up.
+// A flight record's file: what is accepted is written and read again the same, and explained, however made
+// up.
 #include "lockstep/trace/flight_record.h"
 
 #include "lockstep/base/error.h"

@@ -113,10 +113,8 @@ lockstep::launch::RunOptions to_options(const Flags& flags, std::vector<std::str
         std::min<std::chrono::nanoseconds>(lockstep::env::parse_duration("--grace", flags.grace), most);
     options.stop_grace = std::chrono::duration_cast<std::chrono::milliseconds>(grace);
   }
-  options.record_dir = flags.record_dir;
-  if (options.record_dir.empty())
-    options.record_dir = lockstep::env::text("LOCKSTEP_RECORD_DIR").value_or("lockstep-records");
-  if (options.record_dir == "none") options.record_dir.clear();
+  options.record_dir =
+      lockstep::launch::record_dir(flags.record_dir.empty() ? std::nullopt : std::optional(flags.record_dir));
   options.pin = !flags.no_pin;
   options.prefix = !flags.no_prefix;
   options.nested = flags.nested;
