@@ -11,6 +11,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/group/impl.h"
 #include "lockstep/group/joining.h"
+#include "lockstep/group/native_options.h"
 #include "lockstep/transport/ring_transport.h"
 #include "lockstep/transport/shm/shm_transport.h"
 
@@ -155,23 +156,7 @@ void connect(Group::Impl& impl) {
   WatchedStore store(context.store, "group/" + impl.name, impl.world_of, context.store_host);
   const auto region = share_region(impl, local, store, deadline);
   auto transport = make_transport(impl, region, page_ranks, store, deadline);
-  impl.backend = NativeBackend::make({.name = impl.name,
-                                      .rank = impl.rank,
-                                      .world_of = impl.world_of,
-                                      .one_host = local.size() == impl.world_of.size(),
-                                      .region = region,
-                                      .region_rank = impl.local_of[static_cast<std::size_t>(impl.rank)],
-                                      .page = context.page,
-                                      .page_rank = page_ranks,
-                                      .transport = std::move(transport),
-                                      .progress = context.progress,
-                                      .recorder = context.recorder.get(),
-                                      .open_calls = context.open_calls,
-                                      .group_names = context.group_names,
-                                      .tuning = context.tuning,
-                                      .mailbox_bytes = context.mailbox_bytes,
-                                      .timeout = context.options.timeout,
-                                      .warn_after = context.options.warn_after});
+  impl.backend = NativeBackend::make(native_options(impl, region, page_ranks, std::move(transport)));
   if (local.size() < impl.world_of.size()) context.progress->start_thread();
 
   await_all(impl, store, deadline);

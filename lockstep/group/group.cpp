@@ -36,7 +36,7 @@ Group::Group() : impl_(std::make_shared<Impl>()) {
   impl_->context->hosts = {"this one"};
   impl_->context->page_rank = {0};
   impl_->context->progress = std::make_shared<Progress>(impl_->context->page, WaitPolicy());
-  impl_->context->tuning = Tuning::standard();
+  impl_->tuning = Tuning::standard();
   impl_->context->record_as(0);
 }
 
@@ -58,31 +58,34 @@ int Group::world_rank(int rank) const {
 
 const std::string& Group::name() const { return impl_->name; }
 
-Group Group::subgroup(std::span<const int> ranks) const {
-  auto made = std::make_shared<Impl>();
+Group make_subgroup(const std::shared_ptr<Group::Impl>& parent, std::span<const int> ranks,
+                    const Tuning& tuning) {
+  const Group group(parent);
+  auto made = std::make_shared<Group::Impl>();
   made->world_of.clear();
   made->rank = -1;
   std::string list;
   for (const int rank : ranks) {
-    const int world = world_rank(rank);
+    const int world = group.world_rank(rank);
     if (std::find(made->world_of.begin(), made->world_of.end(), world) != made->world_of.end()) {
       throw_invalid_argument("subgroup: rank " + std::to_string(rank) + " is listed twice");
     }
-    if (rank == impl_->rank) made->rank = static_cast<int>(made->world_of.size());
+    if (rank == parent->rank) made->rank = static_cast<int>(made->world_of.size());
     made->world_of.push_back(world);
     list += (list.empty() ? "" : ",") + std::to_string(rank);
   }
   if (made->rank < 0) {
-    throw_invalid_argument("subgroup of ranks " + list + ": this rank, " + std::to_string(impl_->rank) +
+    throw_invalid_argument("subgroup of ranks " + list + ": this rank, " + std::to_string(parent->rank) +
                            ", is not among them; only members call it");
   }
   {
-    const std::lock_guard lock(impl_->mutex);
-    const int count = ++impl_->subgroups_made[made->world_of];
-    made->name = impl_->name + "/" + list + (count > 1 ? "#" + std::to_string(count) : "");
+    const std::lock_guard lock(parent->mutex);
+    const int count = ++parent->subgroups_made[made->world_of];
+    made->name = parent->name + "/" + list + (count > 1 ? "#" + std::to_string(count) : "");
   }
-  made->context = impl_->context;
-  made->parent = impl_;
+  made->context = parent->context;
+  made->tuning = tuning;
+  made->parent = parent;
   if (made->context->threads) {
     connect_in_process(*made);
   } else {
@@ -90,6 +93,8 @@ Group Group::subgroup(std::span<const int> ranks) const {
   }
   return Group(std::move(made));
 }
+
+Group Group::subgroup(std::span<const int> ranks) const { return make_subgroup(impl_, ranks, impl_->tuning); }
 
 std::optional<Group> Group::split(std::optional<int> colour, int key) const {
   struct Choice {

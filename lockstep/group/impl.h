@@ -26,7 +26,6 @@ struct Context {
   std::vector<std::string> hosts;  ///< world rank -> host, as ranks found out; equal text: same host
   std::vector<int> page_rank;      ///< world rank -> number in the page; -1: another host
   std::string listen_address;      ///< for ranks of other hosts; empty where there are none
-  Tuning tuning;
   GroupOptions options;
   std::size_t arena_bytes = 0;
   std::size_t mailbox_bytes = std::size_t{256} << 20;
@@ -51,6 +50,7 @@ class Group::Impl {
   std::vector<int> world_of{0};  ///< group rank -> world rank
   std::vector<int> local_of{0};  ///< group rank -> number among this host's ranks; -1: another host
   std::shared_ptr<Context> context;
+  Tuning tuning;
   std::shared_ptr<Backend> backend;  ///< null in a group of one
   std::shared_ptr<Backend> itself;   ///< of a group of one that sends messages to itself; see to_itself()
   std::shared_ptr<Impl> parent;      ///< keeps the world until its last group is gone
@@ -61,7 +61,11 @@ class Group::Impl {
 };
 
 /// Connects the ranks of a new group: shared memory on this host, sockets to others. Collective over its
-/// ranks. `impl` has name, rank, world_of, context and parent.
+/// ranks. `impl` has name, rank, world_of, context, tuning and parent.
 void connect(Group::Impl& impl);
+
+/// Group::subgroup(), which decides by `tuning`: the same on all its ranks.
+Group make_subgroup(const std::shared_ptr<Group::Impl>& parent, std::span<const int> ranks,
+                    const Tuning& tuning);
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include "lockstep/backend/native/native_backend.h"
 #include "lockstep/group/impl.h"
+#include "lockstep/group/native_options.h"
 #include "lockstep/rendezvous/memory_store.h"
 #include "lockstep/transport/memory/memory_transport.h"
 #include "lockstep/transport/ring_transport.h"
@@ -46,22 +47,7 @@ std::shared_ptr<Backend> make_backend(const Group::Impl& impl, const std::shared
                                                            .region = region,
                                                            .page = context.page,
                                                            .is_alive = [](int) { return true; }});
-  return NativeBackend::make({.name = impl.name,
-                              .rank = impl.rank,
-                              .world_of = impl.world_of,
-                              .region = region,
-                              .region_rank = impl.rank,
-                              .page = context.page,
-                              .page_rank = page_rank,
-                              .transport = std::move(transport),
-                              .progress = context.progress,
-                              .recorder = context.recorder.get(),
-                              .open_calls = context.open_calls,
-                              .group_names = context.group_names,
-                              .tuning = context.tuning,
-                              .mailbox_bytes = context.mailbox_bytes,
-                              .timeout = context.options.timeout,
-                              .warn_after = context.options.warn_after});
+  return NativeBackend::make(native_options(impl, region, page_rank, std::move(transport)));
 }
 
 }  // namespace
@@ -101,7 +87,7 @@ std::vector<Group> in_process_world(int ranks, const GroupOptions& options, std:
     context->job = job;
     context->options = options;
     context->arena_bytes = arena_bytes;
-    context->tuning = Tuning::from_environment();
+    impl->tuning = Tuning::from_environment();
     context->threads = true;
     impl->context = std::move(context);
     connect_in_process(*impl);

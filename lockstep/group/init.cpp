@@ -149,9 +149,11 @@ std::shared_ptr<Context> meet_others(const Identity& identity, const InitOptions
 }
 
 /// What all groups of this rank need.
-void prepare(Context& context, const Identity& identity, const std::vector<int>& world, Deadline deadline) {
+void prepare(Group::Impl& impl, const Identity& identity, Deadline deadline) {
+  Context& context = *impl.context;
+  const std::vector<int>& world = impl.world_of;
   WatchedStore store(context.store, "init", world, context.store_host);
-  context.tuning = agree_on_tuning(store, identity.rank, deadline);
+  impl.tuning = agree_on_tuning(store, identity.rank, deadline);
   std::vector<int> local;
   for (const int rank : world) {
     const bool is_here = context.hosts[static_cast<std::size_t>(rank)] ==
@@ -193,7 +195,7 @@ Group join(const Identity& identity, const InitOptions& options) {
   impl->context = meet_others(identity, options, deadline);
   impl->context->arrival_timeout = timeout;
   try {
-    prepare(*impl->context, identity, impl->world_of, deadline);
+    prepare(*impl, identity, deadline);
     connect(*impl);
   } catch (const Error& error) {
     throw first_trouble(*impl->context->store, identity, error);

@@ -28,20 +28,6 @@ bool can_do(const AlgorithmEntry& entry, const Call& call, const Neighbourhood& 
   return false;
 }
 
-const Tuning::Rule* rule_for(const Tuning& tuning, const Call& call, Where where) {
-  const Tuning::Rule* best = nullptr;
-  for (const Tuning::Rule& rule : tuning.rules) {
-    if (rule.operation != call.operation || rule.where != where) continue;
-    const bool fits = rule.ranks <= call.ranks;
-    const bool best_fits = best != nullptr && best->ranks <= call.ranks;
-    if (best == nullptr || (fits && (!best_fits || rule.ranks > best->ranks)) ||
-        (!fits && !best_fits && rule.ranks < best->ranks)) {
-      best = &rule;
-    }
-  }
-  return best;
-}
-
 const AlgorithmEntry* named(std::string_view name, const Call& call, const Neighbourhood& where,
                             Where buffers) {
   for (const AlgorithmEntry& entry : all_algorithms()) {
@@ -64,7 +50,7 @@ bool is_one_shot(const Call& call, std::size_t element_bytes, const Neighbourhoo
   if (!where.one_host || named("one_shot", call, where, Where::slots) == nullptr) return false;
   if (slot_elements(call) > where.slot_bytes / element_bytes) return false;
   if (const std::string* forced = forced_for(tuning, call.operation)) return *forced == "one_shot";
-  const Tuning::Rule* rule = rule_for(tuning, call, Where::slots);
+  const Tuning::Rule* rule = tuning.rule_for(call.operation, Where::slots, call.ranks);
   return rule != nullptr && bytes_of(call, element_bytes) <= rule->choose.back().up_to_bytes;
 }
 
@@ -76,7 +62,7 @@ const AlgorithmEntry& select(const Call& call, std::size_t element_bytes, const 
   if (const std::string* forced = forced_for(tuning, call.operation)) {
     if (const auto* entry = named(*forced, call, where, buffers)) return *entry;
   }
-  if (const Tuning::Rule* rule = rule_for(tuning, call, buffers)) {
+  if (const Tuning::Rule* rule = tuning.rule_for(call.operation, buffers, call.ranks)) {
     const std::uint64_t bytes = bytes_of(call, element_bytes);
     for (const Tuning::Choice& choice : rule->choose) {
       if (bytes > choice.up_to_bytes) continue;

@@ -193,6 +193,20 @@ Tuning Tuning::parse(const std::string& text, const std::string& name) {
   });
 }
 
+const Tuning::Rule* Tuning::rule_for(Operation operation, Where where, int ranks) const {
+  const Rule* best = nullptr;
+  for (const Rule& rule : rules) {
+    if (rule.operation != operation || rule.where != where) continue;
+    const bool fits = rule.ranks <= ranks;
+    const bool best_fits = best != nullptr && best->ranks <= ranks;
+    if (best == nullptr || (fits && (!best_fits || rule.ranks > best->ranks)) ||
+        (!fits && !best_fits && rule.ranks < best->ranks)) {
+      best = &rule;
+    }
+  }
+  return best;
+}
+
 std::string Tuning::to_text() const {
   json value = {{"format", format}, {"segment_bytes", segment_bytes}, {"staging_bytes", staging_bytes}};
   value["rules"] = json::array();

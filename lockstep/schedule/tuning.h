@@ -47,6 +47,9 @@ struct Tuning {
   std::vector<std::pair<Operation, std::string>> forced;
   friend bool operator==(const Tuning&, const Tuning&) = default;
 
+  /// The one with the most ranks that are not more than these, or else with the fewest; or nullptr.
+  const Rule* rule_for(Operation operation, Where where, int ranks) const;
+
   /// The table that ships.
   static Tuning standard();
   /// LOCKSTEP_TUNING_FILE or the standard one, and over it LOCKSTEP_ALGORITHM ("all_reduce=ring,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "algorithms.h"
+#include "bench.h"
 #include "explain.h"
 #include "run.h"
 
@@ -22,6 +23,8 @@ const std::vector<Subcommand>& subcommands() {
   static const std::vector<Subcommand> all = {
       {"run", "start a program on several ranks of this host", run_command},
       {"algorithms", "draw what the collectives do, and count what it costs", algorithms_command},
+      {"bench", "measure the collectives on this machine, and write the table they are chosen by",
+       bench_command},
       {"explain", "say which rank of a failed or hanging job is where, and why", explain_command},
   };
   return all;

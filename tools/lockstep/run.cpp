@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cctype>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -10,6 +9,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/launch/run.h"
+#include "np_option.h"
 
 namespace {
 
@@ -50,7 +50,6 @@ class Help : public CLI::Formatter {
 void describe(CLI::App& app, Flags& flags) {
   app.formatter(std::make_shared<Help>());
   app.footer(after_help);
-  // CLI11 knows no short name of two letters: `-np` is handed to it as `--np`.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // see refuse_repetition()
   app.add_option("-n,--np", flags.ranks, "Number of ranks (also -np)");
   app.add_flag("--no-pin", flags.no_pin, "Leave all cores to all ranks");
@@ -87,9 +86,7 @@ std::size_t end_of_options(const CLI::App& app, std::vector<std::string>& argume
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     std::string& word = arguments[i];
     if (word == "--" || word.size() < 2 || word.front() != '-') return i;
-    if (word == "-np" || word.starts_with("-np=")) word.insert(0, "-");
-    if (word.size() > 3 && word.starts_with("-np") && std::isdigit(static_cast<unsigned char>(word[3])) != 0)
-      word.replace(0, 3, "--np=");
+    np_as_long_option(word);
     refuse_value_of_flag(app, word);
     const CLI::Option* option = app.get_option_no_throw(word);  // nullptr also for --name=value
     if (option != nullptr && option->get_items_expected_min() > 0) ++i;

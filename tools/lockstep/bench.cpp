@@ -1,0 +1,201 @@
+#include "bench.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "calibration_run.h"
+#include "lockstep/base/env.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/file.h"
+#include "lockstep/group/init.h"
+#include "lockstep/launch/run.h"
+#include "lockstep/launch/spawn.h"
+#include "lockstep/topology/topology.h"
+#include "measure.h"
+
+#include "np_option.h"
+
+namespace {
+
+using lockstep::Operation;
+using lockstep::Where;
+
+constexpr const char* after_help =
+    R"(Without --calibrate: what each collective takes, by the size of a rank's buffer (all_reduce, reduce, broadcast)
+or of one rank's block, for buffers of the program's own and for buffers from Group::allocate().
+
+With --calibrate: measures every algorithm that can do a call, and writes the table from which jobs choose. Those
+take it where LOCKSTEP_TUNING_FILE names it; only rank 0 reads it. A table has rules for numbers of ranks: calibrate
+once for each that matters, each time with the table of the time before in LOCKSTEP_TUNING_FILE.
+
+  lockstep bench -np 4
+  lockstep bench -np 4 --calibrate --out host.json
+  LOCKSTEP_TUNING_FILE=host.json lockstep run -np 4 ./train
+  lockstep run -np 4 lockstep bench --calibrate       as ranks of any launcher, also on several hosts
+)";
+
+constexpr std::uint64_t least_max_bytes = 4096;
+constexpr std::uint64_t most_max_bytes = std::uint64_t{1} << 30;
+
+struct Flags {
+  std::string ranks;
+  std::string operations;
+  std::string max_bytes = "4M";
+  std::string passes = "5";
+  std::string out = "lockstep-tuning.json";
+  bool calibrate = false;
+};
+
+struct Options {
+  std::optional<int> ranks = {};
+  measure::CalibrationPlan plan = {};
+  bool calibrate = false;
+  std::string out = {};
+};
+
+class Help : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: lockstep bench [-np N] [--calibrate [--out FILE]] [options]\n";
+  }
+};
+
+void describe(CLI::App& app, Flags& flags) {
+  app.formatter(std::make_shared<Help>());
+  app.footer(after_help);
+  app.add_option("-n,--np", flags.ranks, "Number of ranks on this host (also -np) [one a core]");
+  app.add_flag("--calibrate", flags.calibrate, "Measure all algorithms, and write the table");
+  app.add_option("--out", flags.out, "Where the table is written [lockstep-tuning.json]");
+  app.add_option("--operations", flags.operations, "Only these, such as all_reduce,broadcast [all]");
+  app.add_option("--max-bytes", flags.max_bytes, "The largest buffer of a rank [4M]");
+  app.add_option("--passes", flags.passes, "Each figure is the median of so many [5]");
+}
+
+std::vector<Operation> operations_named(const std::string& list) {
+  if (list.empty()) return measure::operations();
+  std::vector<Operation> named;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    const std::string name = list.substr(begin, end - begin);
+    const auto& known = measure::operations();
+    const auto found = std::ranges::find_if(known, [&](Operation one) { return to_string(one) == name; });
+    if (found == known.end()) {
+      std::string all;
+      for (const Operation one : known) all += (all.empty() ? "" : ", ") + std::string(to_string(one));
+      lockstep::throw_invalid_argument("--operations: there is no collective \"" + name + "\"; there are " +
+                                       all);
+    }
+    named.push_back(*found);
+    begin = end + 1;
+  }
+  return named;
+}
+
+Options to_options(const Flags& flags) {
+  Options options{.calibrate = flags.calibrate, .out = flags.out};
+  if (!flags.ranks.empty()) {
+    options.ranks =
+        static_cast<int>(lockstep::env::parse_integer("-np", flags.ranks, 2, lockstep::launch::most_ranks));
+  }
+  options.plan.operations = operations_named(flags.operations);
+  options.plan.most_bytes = lockstep::env::parse_bytes("--max-bytes", flags.max_bytes);
+  if (options.plan.most_bytes < least_max_bytes || options.plan.most_bytes > most_max_bytes)
+    lockstep::throw_invalid_argument("--max-bytes is " + flags.max_bytes + "; it must be from 4K to 1G");
+  options.plan.passes = static_cast<int>(lockstep::env::parse_integer("--passes", flags.passes, 1, 1000));
+  return options;
+}
+
+void show_times(const lockstep::Group& world, const measure::CalibrationPlan& plan) {
+  const auto say = [&](const std::string& line) {
+    if (world.rank() == 0) (void)std::fputs(line.c_str(), stdout);
+  };
+  measure::PrivateMemory memory(plan.most_bytes);
+  const measure::Buffers buffers(world, memory);
+  say(fmt::format("{} ranks; microseconds a call, and bytes / time\n{:<16}{:>10}{:>14}{:>11}{:>14}{:>11}\n",
+                  world.size(), "operation", "bytes", "own memory", "GB/s", "arena", "GB/s"));
+  for (const Operation operation : plan.operations) {
+    for (std::uint64_t bytes = 8; measure::buffer_bytes(operation, bytes, world.size()) <= plan.most_bytes;
+         bytes *= 8) {
+      const auto time = [&](Where where) {
+        std::vector<double> times;
+        for (int pass = 0; pass < plan.passes; ++pass)
+          times.push_back(buffers.time({operation, where, bytes}, 5 * plan.seconds_each));
+        std::ranges::sort(times);
+        return times[times.size() / 2];
+      };
+      const double own = time(Where::private_memory);
+      if (operation == Operation::barrier) {
+        say(fmt::format("{:<16}{:>10}{:>14.2f}\n", to_string(operation), "", own * 1e6));
+        break;
+      }
+      const double arena = time(Where::arena);
+      const auto speed = [&](double seconds) { return static_cast<double>(bytes) / seconds * 1e-9; };
+      say(fmt::format("{:<16}{:>10}{:>14.2f}{:>11.2f}{:>14.2f}{:>11.2f}\n", to_string(operation), bytes,
+                      own * 1e6, speed(own), arena * 1e6, speed(arena)));
+    }
+  }
+}
+
+void be_a_rank(const Options& options) {
+  const lockstep::Group world = lockstep::init();
+  if (world.size() < 2) {
+    lockstep::throw_invalid_argument("there is one rank, and nothing to measure; start two or more");
+  }
+  if (!options.calibrate) return show_times(world, options.plan);
+  const auto say = [&](const std::string& line) {
+    if (world.rank() == 0) (void)std::fprintf(stderr, "lockstep bench: %s\n", line.c_str());
+  };
+  std::optional<lockstep::FileReplacement> file;  // made first: who cannot have it need not measure
+  if (world.rank() == 0) file.emplace(options.out, "tuning table");
+  const std::string table = measure::run_calibration(world, options.plan, say).to_text() + "\n";
+  if (!file) return;
+  file->write(std::as_bytes(std::span(table)));
+  file->commit();
+  say(fmt::format("wrote {}; jobs of {} ranks take it with LOCKSTEP_TUNING_FILE={}", options.out,
+                  world.size(), options.out));
+}
+
+int measure_all(const Options& options) {
+  const bool is_rank = lockstep::env::text("RANK").has_value();
+  if (is_rank && options.ranks) {
+    lockstep::throw_invalid_argument("-np starts ranks, and this process is one already: leave it out");
+  }
+  if (is_rank) {
+    be_a_rank(options);
+    return 0;
+  }
+  const int ranks = options.ranks.value_or(std::max(2, lockstep::topology::available_cores()));
+  lockstep::spawn({.ranks = ranks, .prefix = false, .record_dir = "none"}, [&](int) { be_a_rank(options); });
+  return 0;
+}
+
+}  // namespace
+
+int bench_command(const std::vector<std::string>& arguments) {
+  Flags flags;
+  CLI::App app("Measures the collectives on this machine.");
+  describe(app, flags);
+  Options options;
+  try {
+    std::vector<std::string> words(arguments.rbegin(), arguments.rend());  // as CLI11 wants it
+    for (std::string& word : words) np_as_long_option(word);
+    app.parse(words);
+    options = to_options(flags);
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
+  } catch (const std::exception& error) {
+    (void)std::fprintf(stderr, "lockstep bench: %s\nSee `lockstep bench --help`.\n", error.what());
+    return 2;
+  }
+  try {
+    return measure_all(options);
+  } catch (const std::exception& error) {
+    (void)std::fprintf(stderr, "lockstep bench: %s\n", error.what());
+    return 1;
+  }
+}
