@@ -11,6 +11,9 @@ namespace {
 // Shorter steps are not timed: reading the clock twice would cost more than they do.
 constexpr std::size_t timed_bytes = 16 * 1024;
 
+// Shorter copies are over before it matters in which order.
+constexpr std::size_t paired_bytes = 2 * 1024;
+
 Execution::Observer& observer() {
   static Execution::Observer instance;
   return instance;
@@ -21,13 +24,14 @@ Execution::Observer& observer() {
 void Execution::observe(Observer new_observer) { observer() = std::move(new_observer); }
 
 void Execution::begin(const Schedule& schedule, Surroundings& surroundings, int rank, std::uint64_t sequence,
-                      const Signature& signature) {
+                      const Signature& signature, std::size_t first_step) {
   schedule_ = &schedule;
   surroundings_ = &surroundings;
   rank_ = rank;
   sequence_ = sequence;
   signature_ = signature;
-  next_ = 0;
+  next_ = first_step;
+  did_two_ = false;
   if (schedule.uses_channels()) tickets_.resize(schedule.steps().size());
   const std::size_t scratch_bytes = schedule.scratch_elements() * bindings_.element_bytes;
   if (scratch_.size() < scratch_bytes) scratch_.resize(scratch_bytes);
@@ -40,6 +44,10 @@ bool Execution::advance(std::uint64_t& own_work_ns) {
     if (!take(steps[next_], own_work_ns)) return false;
     if (observer()) observer()(*schedule_, steps[next_]);
     moved_ = true;
+    ++next_;
+    if (!did_two_) continue;
+    did_two_ = false;
+    if (observer()) observer()(*schedule_, steps[next_]);
     ++next_;
   }
   return true;
@@ -84,12 +92,7 @@ bool Execution::take(const Step& step, std::uint64_t& own_work_ns) {
 void Execution::compute(const Step& step) {
   const auto sources = schedule_->sources(step);
   const auto destinations = schedule_->destinations(step);
-  if (step.kind == StepKind::copy) {
-    std::byte* destination = address(destinations[0]);
-    const std::byte* source = address(sources[0]);
-    if (destination != source) std::memcpy(destination, source, bytes_of(step));
-    return;
-  }
+  if (step.kind == StepKind::copy) return copy(step);
   sources_.clear();
   destinations_.clear();
   for (const Place& place : sources) sources_.push_back(address(place));
@@ -100,6 +103,32 @@ void Execution::compute(const Step& step) {
   }
   reduce(bindings_.dtype, bindings_.reduce_op, step.elements, sources_, destinations_,
          step.last_reduction ? bindings_.scale : 1.0);
+}
+
+CopyTask Execution::task_of(const Step& step) const {
+  return {.destination = address(schedule_->destinations(step)[0]),
+          .source = address(schedule_->sources(step)[0]),
+          .bytes = bytes_of(step)};
+}
+
+/// The next step, if it is a copy that could be done with this one.
+const Step* Execution::next_copy() const {
+  const auto& steps = schedule_->steps();
+  if (next_ + 1 == steps.size() || steps[next_ + 1].kind != StepKind::copy) return nullptr;
+  const Step& next = steps[next_ + 1];
+  return bytes_of(next) >= paired_bytes ? &next : nullptr;
+}
+
+void Execution::copy(const Step& step) {
+  const CopyTask task = task_of(step);
+  if (task.destination == task.source) return;
+  const Step* const next = task.bytes >= paired_bytes ? next_copy() : nullptr;
+  if (next != nullptr) {
+    const CopyTask other = task_of(*next);
+    did_two_ = other.destination != other.source && are_independent(task, other);
+    if (did_two_) return copy_both(task, other);
+  }
+  std::memcpy(task.destination, task.source, task.bytes);
 }
 
 std::byte* Execution::address(const Place& place) const {

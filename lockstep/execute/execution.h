@@ -11,6 +11,7 @@
 #include "lockstep/base/reduce_op.h"
 #include "lockstep/execute/arrivals.h"
 #include "lockstep/execute/link.h"
+#include "lockstep/kernel/copy.h"
 #include "lockstep/schedule/schedule.h"
 
 namespace lockstep {
@@ -48,8 +49,9 @@ class Execution {
   static void observe(Observer observer);
 
   /// Begins anew. Borrows `schedule` and `surroundings`; keeps its scratch memory for the next time.
+  /// `first_step`: 2 leaves the first wait out (Schedule::needs_no_first_wait).
   void begin(const Schedule& schedule, Surroundings& surroundings, int rank, std::uint64_t sequence,
-             const Signature& signature);
+             const Signature& signature, std::size_t first_step = 0);
   Bindings& bindings() { return bindings_; }
 
   /// Takes steps until one has to wait; true when the last was taken. Adds the time of copies and reductions
@@ -65,6 +67,9 @@ class Execution {
  private:
   bool take(const Step& step, std::uint64_t& own_work_ns);
   void compute(const Step& step);
+  void copy(const Step& step);
+  CopyTask task_of(const Step& step) const;
+  const Step* next_copy() const;
   std::byte* address(const Place& place) const;
   std::size_t bytes_of(const Step& step) const { return step.elements * bindings_.element_bytes; }
 
@@ -75,6 +80,7 @@ class Execution {
   std::uint64_t sequence_ = 0;
   Signature signature_;
   std::size_t next_ = 0;
+  bool did_two_ = false;  // the step after this one, too
   bool moved_ = false;
   std::vector<std::uint64_t> tickets_;  // of sends and receives, by step
   std::vector<std::byte> scratch_;

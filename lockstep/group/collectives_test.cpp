@@ -283,7 +283,8 @@ TEST(Executor, RunsExactlyTheStepsOfTheSchedule) {
   Execution::observe(nullptr);
   EXPECT_GE(ran.size(), 3U * 8U);
   for (const auto& [schedule, steps] : ran) {
-    const auto& planned = schedules.at(schedule).steps();
+    const bool begins_later = schedules.at(schedule).needs_no_first_wait();
+    const auto planned = std::span(schedules.at(schedule).steps()).subspan(begins_later ? 2 : 0);
     ASSERT_EQ(steps.size() % planned.size(), 0U);
     for (std::size_t index = 0; index < steps.size(); ++index)
       EXPECT_EQ(steps[index], planned[index % planned.size()]);

@@ -4,12 +4,15 @@
 // compiles this file with -ffp-contract=off), own conversions of halves, and a tail of one-lane vectors.
 #include "lockstep/kernel/reduce.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <string>
 
 #include "lockstep/base/error.h"
 #include "lockstep/kernel/form.h"
+#include "lockstep/kernel/own_line.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lockstep/kernel/reduce.cpp"
@@ -137,6 +140,32 @@ HWY_INLINE void reduce_four_vectors(D d, const ReduceCall& call, std::size_t fir
   }
 }
 
+// A store to a line that another core holds waits until it is ours. So lines that are only written are asked
+// for so far ahead; those that are read as well come with the reads.
+constexpr std::size_t ahead_bytes = 1024;
+
+class OwnedAhead {
+ public:
+  explicit OwnedAhead(const ReduceCall& call) {
+    for (std::byte* destination : call.destinations) {
+      const bool is_read = std::ranges::find(call.sources, destination) != call.sources.end();
+      if (!is_read && count_ < most) destinations_[count_++] = destination;
+    }
+  }
+  bool is_empty() const { return count_ == 0; }
+  HWY_INLINE void own(std::size_t begin, std::size_t end) const {
+    for (std::size_t i = 0; i < count_; ++i) {
+      for (std::size_t offset = begin; offset < end; offset += kernel::line_bytes)
+        kernel::own_line(destinations_[i] + offset);
+    }
+  }
+
+ private:
+  static constexpr std::size_t most = 8;
+  std::array<std::byte*, most> destinations_;
+  std::size_t count_ = 0;
+};
+
 // One loop serves any number of sources and destinations: versions with 2, 3 and 4 sources fixed at compile
 // time measured the same (benchmarks/reduce_bench.cpp) and tripled the code.
 template <class Codec, class Op>
@@ -145,8 +174,17 @@ void reduce_by(const ReduceCall& callers) {
   const hn::ScalableTag<typename Codec::Lane> d;
   const hn::CappedTag<typename Codec::Lane, 1> one;
   const std::size_t lanes = hn::Lanes(d);
+  const std::size_t block = 4 * lanes;
   std::size_t i = 0;
-  for (; call.elements - i >= 4 * lanes; i += 4 * lanes) reduce_four_vectors<Codec, Op>(d, call, i);
+  if (const OwnedAhead owned(call); !owned.is_empty()) {
+    const std::size_t ahead = ahead_bytes / Codec::bytes;
+    owned.own(0, std::min(ahead, call.elements) * Codec::bytes);
+    for (; call.elements - i >= block + ahead; i += block) {
+      owned.own((i + ahead) * Codec::bytes, (i + ahead + block) * Codec::bytes);
+      reduce_four_vectors<Codec, Op>(d, call, i);
+    }
+  }
+  for (; call.elements - i >= block; i += block) reduce_four_vectors<Codec, Op>(d, call, i);
   for (; call.elements - i >= lanes; i += lanes) reduce_vector<Codec, Op>(d, call, i);
   for (; i < call.elements; ++i) reduce_vector<Codec, Op>(one, call, i);
 }

@@ -10,9 +10,11 @@
 //   rank 2                        R W
 //   rank 3                                  R W
 //
-// An all_reduce has 2pn bytes of memory traffic, the least there can be. What only moves is pulled by who
-// wants it, for reading another core's lines is cheaper than writing them; gather alone is pushed, so that
-// all ranks share its work. Source: shared-memory folklore.
+// An all_reduce has 2pn bytes of memory traffic, the least there can be.
+//
+// What only moves is moved from both ends: its owner pushes the first part, who wants it pulls the rest, so
+// that all ranks work and each has something on its way in both directions, which the executor copies in turn
+// (kernel/copy.h). Source: shared-memory folklore; the two ends are our own.
 #include <vector>
 
 #include "lockstep/schedule/algorithms.h"
@@ -35,13 +37,26 @@ std::vector<int> from_own_on(const Call& call) {
 
 Place output(const Call& call, std::size_t offset = 0) { return {Space::output, call.rank, offset}; }
 
-/// Only the root's buffer is touched by others: they need not wait for each other.
-void root_awaits(Schedule& steps, const Call& call) {
-  if (call.rank == call.root) {
-    steps.wait_for_all();
-  } else {
-    steps.arrive();
+Place after(Place place, std::size_t elements) {
+  place.offset += elements;
+  return place;
+}
+
+/// What this rank does for elements that go from one rank to another: the first `pushed` of them are the
+/// source's to copy, the others the destination's.
+void move(Schedule& steps, const Call& call, Place source, Place destination, std::size_t elements,
+          std::size_t pushed) {
+  if (source.rank == destination.rank) pushed = elements;
+  if (call.rank == source.rank) {
+    steps.copy(source, destination, pushed);
+  } else if (call.rank == destination.rank) {
+    steps.copy(after(source, pushed), after(destination, pushed), elements - pushed);
   }
+}
+
+/// A p-th: what the root has to do of each move, so that it does as much as the others.
+std::size_t roots_share(const Call& call, std::size_t elements) {
+  return chunk_of(elements, 0, call.ranks).count;
 }
 
 }  // namespace
@@ -79,40 +94,59 @@ Schedule arena_reduce_scatter(const Call& call) {
 Schedule arena_broadcast(const Call& call) {
   Schedule steps;
   steps.wait_for_all();
-  if (call.rank != call.root) steps.copy({Space::output, call.root, 0}, output(call), call.elements);
-  root_awaits(steps, call);
-  return steps;
-}
-
-Schedule arena_scatter(const Call& call) {
-  Schedule steps;
-  const Range block = block_of(call, call.rank);
-  steps.wait_for_all();
-  steps.copy({Space::input, call.root, block.begin}, output(call), block.count);
-  root_awaits(steps, call);
-  return steps;
-}
-
-Schedule arena_gather(const Call& call) {
-  Schedule steps;
-  const Range block = block_of(call, call.rank);
-  steps.wait_for_all();
-  steps.copy({Space::input, call.rank, 0}, {Space::output, call.root, block.begin}, block.count);
-  root_awaits(steps, call);
-  return steps;
-}
-
-Schedule arena_all_gather(const Call& call) {
-  Schedule steps;
-  steps.wait_for_all();
   for (const int rank : from_own_on(call)) {
-    const Range block = block_of(call, rank);
-    steps.copy({Space::input, rank, 0}, output(call, block.begin), block.count);
+    if (rank == call.root) continue;
+    move(steps, call, {Space::output, call.root, 0}, {Space::output, rank, 0}, call.elements,
+         roots_share(call, call.elements));
   }
   steps.wait_for_all();
   return steps;
 }
 
+Schedule arena_scatter(const Call& call) {
+  Schedule steps;
+  steps.wait_for_all();
+  for (const int rank : from_own_on(call)) {
+    const Range block = block_of(call, rank);
+    move(steps, call, {Space::input, call.root, block.begin}, {Space::output, rank, 0}, block.count,
+         roots_share(call, block.count));
+  }
+  steps.wait_for_all();
+  return steps;
+}
+
+Schedule arena_gather(const Call& call) {
+  Schedule steps;
+  steps.wait_for_all();
+  for (const int rank : from_own_on(call)) {
+    const Range block = block_of(call, rank);
+    move(steps, call, {Space::input, rank, 0}, {Space::output, call.root, block.begin}, block.count,
+         block.count - roots_share(call, block.count));
+  }
+  steps.wait_for_all();
+  return steps;
+}
+
+// Every rank has something for every other: a push to the one so many places on, a pull from the one so many
+// places back, and then the next two.
+Schedule arena_all_gather(const Call& call) {
+  Schedule steps;
+  const auto move_between = [&](int from, int to) {
+    const Range block = block_of(call, from);
+    move(steps, call, {Space::input, from, 0}, {Space::output, to, block.begin}, block.count,
+         block.count / 2);
+  };
+  steps.wait_for_all();
+  move_between(call.rank, call.rank);
+  for (int step = 1; step < call.ranks; ++step) {
+    move_between(call.rank, wrapped(call.rank + step, call.ranks));
+    move_between(wrapped(call.rank - step, call.ranks), call.rank);
+  }
+  steps.wait_for_all();
+  return steps;
+}
+
+// Only pulled: blocks are read by one rank each, and a push gains nothing (docs/decisions/0007).
 Schedule arena_all_to_all(const Call& call) {
   Schedule steps;
   const auto mine = static_cast<std::size_t>(call.rank) * call.elements;

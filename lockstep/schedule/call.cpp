@@ -105,11 +105,11 @@ std::size_t in_place_offset(const Call& call) {
 SharedBuffers shared_buffers(Operation operation, int rank, int root) {
   switch (operation) {
     case Operation::all_reduce: return {.input = true, .output = true};
-    case Operation::reduce: return {.input = true, .output = rank == root};
-    case Operation::broadcast:
-    case Operation::gather: return {.output = rank == root};
-    case Operation::scatter: return {.input = rank == root};
-    case Operation::all_gather:
+    case Operation::reduce:
+    case Operation::gather: return {.input = true, .output = rank == root};
+    case Operation::broadcast: return {.output = true};
+    case Operation::scatter: return {.input = rank == root, .output = true};
+    case Operation::all_gather: return {.input = true, .output = true};
     case Operation::reduce_scatter:
     case Operation::all_to_all: return {.input = true};
     default: return {};

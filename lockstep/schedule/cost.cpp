@@ -110,8 +110,9 @@ std::string plural(std::size_t count, const char* what) {
 }  // namespace
 
 Cost cost_of(const AlgorithmEntry& entry, int ranks) {
-  // A chunk that can be halved again and again, so that all shares of a buffer come out even.
-  const Replay run = replay_of(entry, ranks, std::bit_ceil(static_cast<std::size_t>(ranks)));
+  // A chunk that can be halved again and again, and divided among all, so that all shares come out even.
+  const auto p = static_cast<std::size_t>(ranks);
+  const Replay run = replay_of(entry, ranks, std::bit_ceil(p) * p);
   return Count(run).all();
 }
 

@@ -45,9 +45,9 @@ std::map<std::string, Cost> costs_of_any(int ranks) {
       {"arena all_reduce", {2, 0, 0, 1, 1, 1}},
       {"arena reduce", {2, 0, 0, 1, 1 / p, 1}},
       {"arena reduce_scatter", {2, 0, 0, p, 1, 1}},
-      {"arena broadcast", {2, 0, 0, 1, 1, 0}},
-      {"arena scatter", {2, 0, 0, 1, 1, 0}},
-      {"arena gather", {2, 0, 0, 1, 1, 0}},
+      {"arena broadcast", {2, 0, 0, 1 - 1 / p, 1 - 1 / p, 0}},
+      {"arena scatter", {2, 0, 0, 2 - 1 / p, 2 - 1 / p, 0}},
+      {"arena gather", {2, 0, 0, 2 - 1 / p, 2 - 1 / p, 0}},
       {"arena all_gather", {2, 0, 0, p, p, 0}},
       {"arena all_to_all", {2, 0, 0, p, p, 0}},
 

@@ -16,7 +16,6 @@ const char* const picture_signs =
 <-1 c         has received c from rank 1
 +c 30         adds up: its sum of c now is rank 3's and rank 0's, in this order
 |             waits until all ranks are here
-:             tells that it is here, and does not wait
 ->slot ab     copies a and b into its slot;  ->A, ->B into a half of its staging memory
 <-slot2 a     copies a out of rank 2's slot;  <-A2, <-B2 out of its staging memory, <-in2, <-out2 its buffers
 +a in01 ->A   adds up the a that lie in the inputs of ranks 0 and 1, in this order, and writes the sum into A;
@@ -25,7 +24,7 @@ const char* const picture_signs =
 An element is a letter; a-f is abcdef. A buffer that is reduced, broadcast or scattered is abcd..., and every
 rank's c is added to every other rank's c. Of what is gathered, a is rank 0's, b is rank 1's. Of an
 all_to_all, a1 is what rank 0 has for rank 1, and b0 what rank 1 has for rank 0. Through staging memory go two
-elements for each one of these, in two pieces; of an all_to_all, they are a1 and a1'.
+elements for each one of these, in two pieces, and blocks in arenas have two; of an all_to_all, they are a1 and a1'.
 )";
 
 namespace {
@@ -163,11 +162,6 @@ class Picture {
   std::string text() {
     for (const Call& call : run_.calls) fill(call);
     replay(run_, [this](const Taken& taken) { take(taken); });
-    for (const int column : waits_) {
-      for (Row& row : rows_) {
-        if (row.cells[column].empty()) row.cells[column].push_back({":"});
-      }
-    }
     return text_of(rows_);
   }
 
@@ -297,7 +291,6 @@ class Picture {
     its_row.cells[last + 1].push_back({"|"});
     its_row.column = last + next_round;
     its_row.has_received = false;
-    waits_.insert(last + 1);
   }
 
   const Replay& run_;
@@ -305,7 +298,6 @@ class Picture {
   Memories<Value> memories_;
   std::vector<Row> rows_;
   std::map<std::pair<int, std::size_t>, Message> messages_;  // by sender and its step
-  std::set<int> waits_;                                      // columns
 };
 
 }  // namespace

@@ -42,11 +42,11 @@ TEST(Draw, LeavesEmptyWhereARankHasNothingToDo) {
             "rank 3                     <-2 abcd\n");
 }
 
-TEST(Draw, ShowsWhereRanksWaitForAllAndWhereTheyOnlyArrive) {
+TEST(Draw, ShowsWhereRanksWaitForAllAndWhatIsPushedAndPulled) {
   EXPECT_EQ(draw(find("arena", Operation::gather), 3),
-            "rank 0 |          |\n"
-            "rank 1 | ->out0 b :\n"
-            "rank 2 | ->out0 c :\n");
+            "rank 0 | <-in1 d <-in2 f |\n"
+            "rank 1 | ->out0 c        |\n"
+            "rank 2 | ->out0 e        |\n");
 }
 
 TEST(Draw, NamesTheMemoryThatAReductionReadsAndWrites) {

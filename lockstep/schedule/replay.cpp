@@ -110,6 +110,7 @@ Replay replay_of(const AlgorithmEntry& entry, int ranks, std::size_t chunk_eleme
       .ranks = ranks,
       .buffers = entry.requirement == Requirement::arena ? BufferClass::arena : BufferClass::private_memory};
   if (entry.operation == Operation::barrier) call.elements = 0;
+  if (entry.requirement == Requirement::arena && !has_chunks(entry.operation)) call.elements *= 2;
   if (entry.requirement == Requirement::staging) {
     call.elements *= 2;
     call.staging_elements = 2 * (has_rooms(entry.operation) ? all : chunk_elements);

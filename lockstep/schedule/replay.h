@@ -25,8 +25,8 @@ struct Replay {
 inline constexpr int most_replayed_ranks = 26;
 
 /// A call from root 0 with separate buffers and no segments, in which a chunk, or a block, has
-/// `chunk_elements`; with staging memory, it has two such chunks, and the memory is so small that they are
-/// two pieces.
+/// `chunk_elements`. With staging memory, it has two such chunks, and the memory is so small that they are
+/// two pieces; in arenas a block has two, since blocks are moved from both ends.
 Replay replay_of(const AlgorithmEntry& entry, int ranks, std::size_t chunk_elements);
 
 /// A step that a rank has taken.

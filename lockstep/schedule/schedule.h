@@ -85,6 +85,10 @@ class Schedule {
   /// How many times the halves of the staging memory change (see staged.cpp); 0: it is not used.
   std::size_t staging_turns() const { return staging_turns_; }
   void set_staging_turns(std::size_t turns) { staging_turns_ = turns; }
+  /// Whether its first two steps, arriving and awaiting all, may be left out by a rank that knows without
+  /// them what all call: what comes before the next wait touches only this rank's own memory (see
+  /// staged.cpp).
+  bool needs_no_first_wait() const { return staging_turns_ > 0; }
   /// Whether it uses what a group has but once; such works of one group run one after another.
   bool is_exclusive() const { return uses_channels_ || staging_turns_ > 0; }
 

@@ -13,8 +13,10 @@
 // Memory traffic: 2pn bytes, (5p-2)n with the caches'. Halves are rounded once.
 //
 // The next call's first fill must not meet this call's last take: the executor goes on with the half that
-// comes after the last one used (Schedule::staging_turns), which nobody reads any more.
-// Source: our own; compare Li, Hoefler & Snir 2013 (NUMA-aware shared-memory collectives).
+// comes after the last one used (Schedule::staging_turns), which nobody reads any more. So a rank that knows
+// its algorithm fills before others have come, and the first wait, which is there to learn what others call,
+// is not for it (Schedule::needs_no_first_wait). Source: our own; compare Li, Hoefler & Snir 2013 (NUMA-aware
+// shared-memory collectives).
 #include <algorithm>
 #include <vector>
 
@@ -84,13 +86,13 @@ Schedule staged_reduction(const Call& call, bool all_collect) {
     const Range part = chunk_of(whole.count, rank, call.ranks);
     return Range{whole.begin + part.begin, part.count};
   };
-  const auto fill = [&](Schedule& steps, std::size_t piece) {
-    for (int rank = 0; rank < call.ranks; ++rank) {
-      const Range part = share(piece, rank);
-      if (rank != call.rank) {
-        steps.copy(input(call, part.begin), staging(call, call.rank, piece, rooms.of(rank)), part.count);
-      }
-    }
+  const auto fill_for = [&](Schedule& steps, std::size_t piece, int rank) {
+    const Range part = share(piece, rank);
+    steps.copy(input(call, part.begin), staging(call, call.rank, piece, rooms.of(rank)), part.count);
+  };
+  const auto collect_from = [&](Schedule& steps, std::size_t piece, int rank) {
+    const Range part = share(piece, rank);
+    steps.copy(staging(call, rank, piece, rooms.of(rank)), output(call, part.begin), part.count);
   };
   const auto reduce = [&](Schedule& steps, std::size_t piece) {
     const Range own = share(piece, call.rank);
@@ -99,25 +101,26 @@ Schedule staged_reduction(const Call& call, bool all_collect) {
     if (all_collect || !collects) results.push_back(staging(call, call.rank, piece, rooms.of(call.rank)));
     steps.reduce(contributions(call, piece, rooms.of(call.rank), own.begin), results, own.count, true);
   };
-  const auto collect = [&](Schedule& steps, std::size_t piece) {
-    for (int rank = 0; rank < call.ranks && collects; ++rank) {
-      const Range part = share(piece, rank);
-      if (rank != call.rank) {
-        steps.copy(staging(call, rank, piece, rooms.of(rank)), output(call, part.begin), part.count);
-      }
+  // One piece goes out and another comes in by turns, so that the executor can do both at once
+  // (kernel/copy.h).
+  const auto exchange = [&](Schedule& steps, std::size_t filled, std::size_t collected) {
+    for (int rank = 0; rank < call.ranks; ++rank) {
+      if (rank == call.rank) continue;
+      if (filled < pieces) fill_for(steps, filled, rank);
+      if (collected < pieces && collects) collect_from(steps, collected, rank);
     }
   };
+  constexpr std::size_t none = SIZE_MAX;
   Schedule steps;
   steps.wait_for_all();
-  if (pieces > 0) fill(steps, 0);
+  exchange(steps, 0, none);
   for (std::size_t piece = 0; piece < pieces; ++piece) {
     steps.wait_for_all();
     reduce(steps, piece);
-    if (piece > 0) collect(steps, piece - 1);
-    if (piece + 1 < pieces) fill(steps, piece + 1);
+    exchange(steps, piece + 1, piece > 0 ? piece - 1 : none);
   }
   steps.wait_for_all();
-  if (pieces > 0) collect(steps, pieces - 1);
+  exchange(steps, none, pieces > 0 ? pieces - 1 : none);
   steps.set_staging_turns(pieces);
   return steps;
 }

@@ -89,8 +89,20 @@ bool NativeTask::leave_queue() {
     arrivals->announce(number, signature, offsets_);
     arrive(1);
     state = State::announced;
+    if (!shares_buffers(backend_.rank())) choose_early();
   }
   return true;
+}
+
+// One rank's private buffer is enough for all to choose among the algorithms for those.
+void NativeTask::choose_early() {
+  plan =
+      backend_.plans().find(signature, request_.element_bytes, request_.counts, BufferClass::private_memory);
+  if (plan->schedule.needs_no_first_wait()) {
+    state = State::planned;
+  } else {
+    plan.reset();
+  }
 }
 
 bool NativeTask::learn_plan() {
@@ -102,22 +114,29 @@ bool NativeTask::learn_plan() {
   return true;
 }
 
+bool NativeTask::shares_buffers(int rank) const {
+  const std::uint8_t flags = backend_.arrivals()->signature(number, rank).flags;
+  const SharedBuffers wanted = shared_buffers(signature.operation, rank, signature.root);
+  if (wanted.input && (flags & Signature::input_in_arena) == 0) return false;
+  if (wanted.output && (flags & Signature::output_in_arena) == 0) return false;
+  // Others would read what this rank has overwritten.
+  const bool is_in_place = (flags & Signature::is_in_place) != 0;
+  return !is_in_place || signature.operation != Operation::all_to_all;
+}
+
 bool NativeTask::all_share_buffers() const {
   for (int rank = 0; rank < backend_.ranks(); ++rank) {
-    const std::uint8_t flags = backend_.arrivals()->signature(number, rank).flags;
-    const SharedBuffers wanted = shared_buffers(signature.operation, rank, signature.root);
-    if (wanted.input && (flags & Signature::input_in_arena) == 0) return false;
-    if (wanted.output && (flags & Signature::output_in_arena) == 0) return false;
-    // Others would read what this rank has overwritten.
-    const bool is_in_place = (flags & Signature::is_in_place) != 0;
-    if (is_in_place && signature.operation == Operation::all_to_all) return false;
+    if (!shares_buffers(rank)) return false;
   }
   return true;
 }
 
 void NativeTask::run() {
   bind();
-  execution_.begin(plan->schedule, *this, backend_.rank(), number, signature);
+  constexpr std::size_t after_first_wait = 2;
+  const bool has_announced = backend_.arrivals() != nullptr && plan->schedule.needs_no_first_wait();
+  execution_.begin(plan->schedule, *this, backend_.rank(), number, signature,
+                   has_announced ? after_first_wait : 0);
   state = State::running;
 }
 

@@ -78,6 +78,8 @@ class NativeTask final : public Surroundings {
   bool advance_message();
   bool leave_queue();
   bool learn_plan();
+  void choose_early();
+  bool shares_buffers(int rank) const;
   bool all_share_buffers() const;
   void run();
   void bind();

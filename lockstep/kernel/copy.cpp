@@ -1,0 +1,97 @@
+#include "lockstep/kernel/copy.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "lockstep/kernel/own_line.h"
+
+#ifndef LOCKSTEP_KERNEL_COPY_TURNS
+#define LOCKSTEP_KERNEL_COPY_TURNS
+namespace lockstep {
+namespace {
+
+constexpr std::size_t turn_bytes = 4 * kernel::line_bytes;
+constexpr std::size_t ahead_bytes = 32 * kernel::line_bytes;
+
+}  // namespace
+}  // namespace lockstep
+#endif
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lockstep/kernel/copy.cpp"
+#include "hwy/foreach_target.h"  // includes this file again, once for each target
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+
+HWY_INLINE void copy_turn(std::byte* destination, const std::byte* source) {
+  const hn::ScalableTag<std::uint8_t> d;
+  for (std::size_t i = 0; i < turn_bytes; i += hn::Lanes(d)) {
+    hn::StoreU(hn::LoadU(d, reinterpret_cast<const std::uint8_t*>(source + i)), d,
+               reinterpret_cast<std::uint8_t*>(destination + i));
+  }
+}
+
+HWY_INLINE void own_turn(std::byte* destination) {
+  for (std::size_t i = 0; i < turn_bytes; i += kernel::line_bytes) kernel::own_line(destination + i);
+}
+
+// `bytes` is a multiple of turn_bytes.
+void copy_both_on_target(const CopyTask& one, const CopyTask& other, std::size_t bytes) {
+  const std::size_t ahead = std::min(ahead_bytes, bytes);
+  for (std::size_t i = 0; i < ahead; i += turn_bytes) {
+    own_turn(one.destination + i);
+    own_turn(other.destination + i);
+  }
+  std::size_t i = 0;
+  for (; i + ahead < bytes; i += turn_bytes) {
+    own_turn(one.destination + i + ahead);
+    own_turn(other.destination + i + ahead);
+    copy_turn(one.destination + i, one.source + i);
+    copy_turn(other.destination + i, other.source + i);
+  }
+  for (; i < bytes; i += turn_bytes) {
+    copy_turn(one.destination + i, one.source + i);
+    copy_turn(other.destination + i, other.source + i);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lockstep {
+namespace {
+
+HWY_EXPORT(copy_both_on_target);
+
+void copy_rest(const CopyTask& task, std::size_t begin) {
+  if (begin < task.bytes) std::memcpy(task.destination + begin, task.source + begin, task.bytes - begin);
+}
+
+bool overlap(const std::byte* a, std::size_t a_bytes, const std::byte* b, std::size_t b_bytes) {
+  return a < b + b_bytes && b < a + a_bytes;
+}
+
+}  // namespace
+
+void copy_both(const CopyTask& one, const CopyTask& other) {
+  const std::size_t together = std::min(one.bytes, other.bytes) / turn_bytes * turn_bytes;
+  if (together > 0) HWY_DYNAMIC_DISPATCH(copy_both_on_target)(one, other, together);
+  copy_rest(one, together);
+  copy_rest(other, together);
+}
+
+bool are_independent(const CopyTask& one, const CopyTask& other) {
+  return !overlap(one.destination, one.bytes, other.source, other.bytes) &&
+         !overlap(one.destination, one.bytes, other.destination, other.bytes) &&
+         !overlap(other.destination, other.bytes, one.source, one.bytes);
+}
+
+}  // namespace lockstep
+#endif

@@ -1,0 +1,53 @@
+#include "lockstep/kernel/copy.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+constexpr std::byte guard{0xa5};
+
+/// Bytes between guards, at any alignment.
+class Buffer {
+ public:
+  Buffer(std::size_t bytes, std::size_t start, unsigned seed)
+      : memory_(start + bytes + 64, guard), start_(start) {
+    for (std::size_t i = 0; i < bytes; ++i) memory_[start + i] = static_cast<std::byte>(seed + 7 * i);
+  }
+  std::byte* data() { return memory_.data() + start_; }
+  const std::vector<std::byte>& all() const { return memory_; }
+
+ private:
+  std::vector<std::byte> memory_;
+  std::size_t start_;
+};
+
+TEST(CopyBoth, CopiesAllOfBothAndNothingElse) {
+  const std::size_t sizes[] = {0, 1, 63, 255, 256, 257, 2047, 2048, 2304, 4095, 10'000};
+  for (const std::size_t one : sizes) {
+    for (const std::size_t other : sizes) {
+      Buffer from(one, one % 5, 1);
+      Buffer other_from(other, 3, 2);
+      Buffer to(one, 0, 0);
+      Buffer other_to(other, other % 7, 0);
+      copy_both({to.data(), from.data(), one}, {other_to.data(), other_from.data(), other});
+      EXPECT_EQ(to.all(), Buffer(one, 0, 1).all()) << one << " " << other;
+      EXPECT_EQ(other_to.all(), Buffer(other, other % 7, 2).all()) << one << " " << other;
+    }
+  }
+}
+
+TEST(CopyBoth, IsForCopiesThatDoNotMeet) {
+  std::vector<std::byte> memory(100);
+  std::byte* const m = memory.data();
+  EXPECT_TRUE(are_independent({m, m + 10, 10}, {m + 20, m + 10, 10})) << "they may read the same";
+  EXPECT_TRUE(are_independent({m, m + 10, 10}, {m + 20, m + 30, 10}));
+  EXPECT_FALSE(are_independent({m, m + 10, 10}, {m + 9, m + 30, 10})) << "one writes where the other does";
+  EXPECT_FALSE(are_independent({m, m + 10, 10}, {m + 30, m + 9, 10})) << "the other reads what one writes";
+  EXPECT_FALSE(are_independent({m, m + 10, 10}, {m + 19, m + 30, 10})) << "one reads what the other writes";
+}
+
+}  // namespace
+}  // namespace lockstep
