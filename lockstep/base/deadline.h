@@ -33,6 +33,10 @@ class Deadline {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(remaining());
     return static_cast<int>(std::min(left, cap).count());
   }
+  /// For waits that are to outlast others with this deadline.
+  Deadline later_by(Clock::duration duration) const {
+    return duration >= Clock::time_point::max() - when_ ? never() : Deadline(when_ + duration);
+  }
   Deadline earlier_of(Deadline other) const { return Deadline(std::min(when_, other.when_)); }
 
  private:

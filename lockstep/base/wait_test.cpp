@@ -68,7 +68,9 @@ TEST(Deadline, NeverIsNeverAndTooLongIsNever) {
   EXPECT_FALSE(Deadline::never().expired());
   EXPECT_TRUE(Deadline::after(std::chrono::nanoseconds::max()).is_never());
   EXPECT_EQ(Deadline::never().poll_milliseconds(250ms), 250);
+  EXPECT_TRUE(Deadline::never().later_by(1ns).is_never());
   EXPECT_TRUE(Deadline::after(0ns).expired());
+  EXPECT_FALSE(Deadline::after(0ns).later_by(1h).expired());
   EXPECT_EQ(Deadline::after(-5s).remaining(), 0ns);
   EXPECT_EQ(Deadline::after(-5s).poll_milliseconds(250ms), 0);
 }

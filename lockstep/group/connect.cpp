@@ -60,7 +60,7 @@ std::shared_ptr<HostRegion> share_region(const Group::Impl& impl, const std::vec
 
 std::string address_of(const Group::Impl& impl, std::size_t rank, Store& store, Deadline deadline) {
   try {
-    return store.get("address/" + std::to_string(rank), deadline);
+    return store.get("address/" + std::to_string(rank), deadline.later_by(others_speak_first));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::timeout) throw;
     throw_unconnected(impl, impl.world_of[rank]);
@@ -104,7 +104,7 @@ void await_all(const Group::Impl& impl, Store& store, Deadline deadline) {
   for (const int world : impl.world_of) ready.push_back("ready/" + std::to_string(world));
   store.set(ready[static_cast<std::size_t>(impl.rank)], "1");
   try {
-    store.wait(ready, deadline);
+    store.wait(ready, deadline.later_by(2 * others_speak_first));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::timeout) throw;
     for (const int world : impl.world_of) {

@@ -86,10 +86,14 @@ Group make_subgroup(const std::shared_ptr<Group::Impl>& parent, std::span<const 
   made->context = parent->context;
   made->tuning = tuning;
   made->parent = parent;
-  if (made->context->threads) {
-    connect_in_process(*made);
-  } else {
-    connect(*made);
+  try {
+    if (made->context->threads) {
+      connect_in_process(*made);
+    } else {
+      connect(*made);
+    }
+  } catch (const Error& error) {
+    throw Error(error.code(), "making group \"" + made->name + "\": " + error.what(), error.peer());
   }
   return Group(std::move(made));
 }

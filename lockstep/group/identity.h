@@ -20,6 +20,9 @@ struct Identity {
   std::optional<int> control_fd;  ///< the launcher's control page
   Trust trust;
   std::string listen_address;  ///< for ranks of other hosts; "": the address from which the store is reached
+
+  /// The rank that serves the store; -1: the launcher does.
+  int store_host() const { return launcher == "lockstep run" ? -1 : 0; }
 };
 
 /// Throws invalid_argument for half an environment, a rank outside the world, values that make no sense, and

@@ -18,6 +18,7 @@
 #include "lockstep/group/impl.h"
 #include "lockstep/group/joining.h"
 #include "lockstep/group/meet.h"
+#include "lockstep/group/told_error.h"
 #include "lockstep/rendezvous/prefix_store.h"
 #include "lockstep/rendezvous/store_server.h"
 #include "lockstep/rendezvous/tcp_store.h"
@@ -114,8 +115,18 @@ Tuning agree_on_tuning(Store& store, int rank, Deadline deadline) {
     store.set("tuning", tuning.to_text());
     return tuning;
   }
-  return Tuning::parse(store.get("tuning", deadline),
-                       "the tuning table of rank 0, which may run another version");
+  std::string table;
+  try {
+    table = store.get("tuning", deadline);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::timeout || error.peer()) throw;
+    throw Error(
+        ErrorCode::timeout,
+        "all ranks arrived, but rank 0 did not go on: see what it is doing, and whether it printed an "
+        "error",
+        0);
+  }
+  return Tuning::parse(table, "the tuning table of rank 0, which may run another version");
 }
 
 /// As much address space as the host has memory; pages get memory when they are allocated.
@@ -138,12 +149,13 @@ std::shared_ptr<Context> meet_others(const Identity& identity, const InitOptions
   auto context = std::make_shared<Context>();
   context->trust = identity.trust;
   context->job = identity.job;
-  if (identity.launcher != "lockstep run") context->store_host = 0;
+  context->store_host = identity.store_host();
   context->options = options.group.value_or(GroupOptions::from_environment());
   context->mailbox_bytes = env::bytes("LOCKSTEP_MAILBOX_BYTES").value_or(context->mailbox_bytes);
   context->arena_bytes = env::bytes("LOCKSTEP_ARENA_BYTES").value_or(default_arena_bytes());
   context->store = open_store(identity, deadline);
-  context->last_word = leave_word_at_death(*context->store, identity.rank);
+  ask_store(identity.store_host(), "the meeting place " + identity.store.to_string(), "all ranks had arrived",
+            [&] { context->last_word = leave_word_at_death(*context->store, identity.rank); });
   context->hosts = meet(*context->store, identity, host_hint(), deadline);
   return context;
 }

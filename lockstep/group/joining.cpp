@@ -12,6 +12,8 @@ namespace {
 
 constexpr const char* trouble_key = "trouble";
 constexpr const char* ended_key = "ended";
+constexpr const char* meeting_place = "the job's meeting place";
+constexpr const char* until_connected = "all ranks were connected";
 // How long a wait goes on before it looks for trouble. Who serves the store stays twice as long.
 constexpr std::chrono::nanoseconds longest_slice = std::chrono::seconds(1);
 
@@ -92,6 +94,16 @@ WatchedStore::WatchedStore(std::shared_ptr<Store> job, const std::string& prefix
       world_ranks_(std::move(world_ranks)),
       store_host_(store_host) {}
 
+void WatchedStore::set(const std::string& key, std::string value) {
+  ask([&] { PrefixStore::set(key, std::move(value)); });
+}
+
+std::optional<std::string> WatchedStore::try_get(const std::string& key) {
+  std::optional<std::string> value;
+  ask([&] { value = PrefixStore::try_get(key); });
+  return value;
+}
+
 std::string WatchedStore::get(const std::string& key, Deadline deadline) {
   std::string value;
   in_slices(deadline, [&](Deadline slice) { value = PrefixStore::get(key, slice); });
@@ -106,7 +118,7 @@ void WatchedStore::check() {
   const auto is_ours = [&](int rank) {
     return std::find(world_ranks_.begin(), world_ranks_.end(), rank) != world_ranks_.end();
   };
-  unless_gone([&] {
+  ask([&] {
     if (const auto text = job_->try_get(trouble_key)) {
       const auto found = Trouble::read(*text);
       if (is_ours(found.culprit()) || is_ours(found.teller)) throw found.error();
@@ -136,8 +148,12 @@ void WatchedStore::unless_gone(const std::function<void()>& call) const {
     call();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::peer_lost || error.peer()) throw;  // the store's own names nobody
-    throw store_gone(store_host_, "the job's meeting place", "all ranks were connected");
+    throw store_gone(store_host_, meeting_place, until_connected);
   }
+}
+
+void WatchedStore::ask(const std::function<void()>& call) const {
+  ask_store(store_host_, meeting_place, until_connected, call);
 }
 
 }  // namespace lockstep

@@ -23,13 +23,15 @@ namespace lockstep {
 Error first_trouble(Store& job, const Identity& identity, const Error& error);
 
 /// A part of the job's store, whose waits end when one of `world_ranks` is in trouble. Errors besides
-/// Store's: peer_lost, naming the rank, and what it said.
+/// Store's: peer_lost, naming the rank, and what it said; the store's own name the rank that serves it.
 class WatchedStore final : public PrefixStore {
  public:
   /// `store_host`: the rank that serves the store; -1: the launcher.
   WatchedStore(std::shared_ptr<Store> job, const std::string& prefix, std::vector<int> world_ranks,
                int store_host);
 
+  void set(const std::string& key, std::string value) override;
+  std::optional<std::string> try_get(const std::string& key) override;
   std::string get(const std::string& key, Deadline deadline) override;
   void wait(std::span<const std::string> keys, Deadline deadline) override;
 
@@ -39,6 +41,7 @@ class WatchedStore final : public PrefixStore {
  private:
   void in_slices(Deadline deadline, const std::function<void(Deadline)>& call);
   void unless_gone(const std::function<void()>& call) const;
+  void ask(const std::function<void()>& call) const;
 
   std::shared_ptr<Store> job_;
   std::vector<int> world_ranks_;

@@ -39,10 +39,19 @@ std::vector<std::string> from_outcome(const std::string& outcome, int size) {
   return hints;
 }
 
+constexpr const char* before_arrival = "all ranks had arrived";
+
+std::string place_of(const Identity& identity) { return "the meeting place " + identity.store.to_string(); }
+
+void ask(const Identity& identity, const std::function<void()>& call) {
+  ask_store(identity.store_host(), place_of(identity), before_arrival, call);
+}
+
 class Meeting {
  public:
-  Meeting(Store& store, const Identity& identity)
-      : store_(store), identity_(identity), ticket_(store.add("ticket", 1)) {}
+  Meeting(Store& store, const Identity& identity) : store_(store), identity_(identity) {}
+
+  void take_ticket() { ticket_ = store_.add("ticket", 1); }
 
   void claim_place(const std::string& hint) {
     const std::string rank = std::to_string(identity_.rank);
@@ -106,7 +115,8 @@ class Meeting {
   }
 
   [[noreturn]] void throw_absent(const Error& late) {
-    const auto found = hints();
+    std::vector<std::string> found;
+    ask(identity_, [&] { found = hints(); });
     std::string list;
     std::size_t count = 0;
     int last = -1;
@@ -127,7 +137,7 @@ class Meeting {
 
   Store& store_;
   const Identity& identity_;
-  const std::int64_t ticket_;
+  std::int64_t ticket_ = 0;
 };
 
 }  // namespace
@@ -135,11 +145,13 @@ class Meeting {
 std::vector<std::string> meet(Store& store, const Identity& identity, const std::string& hint,
                               Deadline deadline) try {
   Meeting meeting(store, identity);
+  ask(identity, [&] { meeting.take_ticket(); });
   try {
-    meeting.claim_place(hint);
+    ask(identity, [&] { meeting.claim_place(hint); });
     return meeting.agree(deadline);
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::peer_lost) throw;
+    const bool is_silent = error.code() == ErrorCode::timeout && error.peer() == identity.store_host();
+    if (is_silent || error.code() == ErrorCode::peer_lost) throw;
     try {
       meeting.call_off(error);
     } catch (const Error&) {  // some will have to find out by themselves
@@ -147,9 +159,8 @@ std::vector<std::string> meet(Store& store, const Identity& identity, const std:
     throw;
   }
 } catch (const Error& error) {
-  if (error.code() != ErrorCode::peer_lost) throw;
-  const int store_host = identity.launcher == "lockstep run" ? -1 : 0;
-  throw store_gone(store_host, "the meeting place " + identity.store.to_string(), "all ranks had arrived");
+  if (error.code() != ErrorCode::peer_lost || error.peer()) throw;
+  throw store_gone(identity.store_host(), place_of(identity), before_arrival);
 }
 
 }  // namespace lockstep

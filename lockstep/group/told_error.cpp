@@ -18,12 +18,37 @@ Error read_error(std::istream& text) {
   return {static_cast<ErrorCode>(code), message, peer < 0 ? std::nullopt : std::optional(peer)};
 }
 
+namespace {
+
+std::string who_holds(int store_host, const std::string& place) {
+  const std::string who = store_host < 0 ? "the launcher" : "rank " + std::to_string(store_host);
+  return who + ", which holds " + place + ", ";
+}
+
+std::optional<int> rank_of(int store_host) {
+  return store_host < 0 ? std::nullopt : std::optional(store_host);
+}
+
+}  // namespace
+
 Error store_gone(int store_host, const std::string& place, const std::string& before) {
-  const bool launched = store_host < 0;
   return {ErrorCode::peer_lost,
-          std::string(launched ? "the launcher" : "rank " + std::to_string(store_host)) + ", which holds " +
-              place + ", ended before " + before + "; look at what it printed last",
-          launched ? std::nullopt : std::optional(store_host)};
+          who_holds(store_host, place) + "ended before " + before + "; look at what it printed last",
+          rank_of(store_host)};
+}
+
+void ask_store(int store_host, const std::string& place, const std::string& before,
+               const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    if (error.peer()) throw;  // the store's own errors name nobody
+    if (error.code() == ErrorCode::peer_lost) throw store_gone(store_host, place, before);
+    if (error.code() != ErrorCode::timeout) throw;
+    throw Error(ErrorCode::timeout,
+                who_holds(store_host, place) + "does not answer: see whether it is stopped, or overloaded",
+                rank_of(store_host));
+  }
 }
 
 }  // namespace lockstep

@@ -130,13 +130,14 @@ void Giver::give(Guest& guest, const Hello& hello) {
 }
 
 Socket connect_to_giver(const Meeting& meeting) {
+  const Deadline deadline = meeting.deadline.later_by(others_speak_first);
   for (;;) {
     try {
-      return Socket::connect(meeting.endpoint, meeting.deadline.earlier_of(Deadline::after(check_every)));
+      return Socket::connect(meeting.endpoint, deadline.earlier_of(Deadline::after(check_every)));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::timeout) throw;
       meeting.check();
-      if (!meeting.deadline.expired()) continue;
+      if (!deadline.expired()) continue;
       throw Error(ErrorCode::timeout,
                   "rank " + std::to_string(meeting.world_rank(0)) +
                       ", which hands out this host's shared memory, was not at " +
@@ -146,22 +147,46 @@ Socket connect_to_giver(const Meeting& meeting) {
   }
 }
 
-}  // namespace
-
-std::vector<UniqueFd> hand_over(const Meeting& meeting, std::span<const int> offered, std::size_t count) {
-  std::vector<UniqueFd> received;
-  if (meeting.local_rank == 0) {
-    if (meeting.local_ranks > 1) Giver(meeting, offered).give_to_all();
-    return received;
-  }
+std::vector<UniqueFd> take_from_giver(const Meeting& meeting, std::size_t count) {
   Socket socket = connect_to_giver(meeting);
   prove_as_client(socket, meeting.trust, meeting.deadline);
   const Hello hello{hello_magic, meeting.local_rank, meeting.local_ranks};
   socket.send_all(std::as_bytes(std::span(&hello, 1)), meeting.deadline);
-  for (std::size_t index = 0; index < count; ++index) {
+  std::vector<UniqueFd> received;
+  for (std::size_t index = 0; index < count; ++index)
     received.push_back(socket.receive_fd(meeting.deadline).fd);
-  }
   return received;
+}
+
+/// As `error`, which the connection to the first rank ended with, but naming that rank.
+[[noreturn]] void throw_about_giver(const Meeting& meeting, const Error& error) {
+  const int giver = meeting.world_rank(0);
+  const std::string it = "rank " + std::to_string(giver) + ", which hands out this host's shared memory, ";
+  if (error.code() == ErrorCode::timeout) {
+    throw Error(ErrorCode::timeout, it + "did not do so before the deadline: " + error.what(), giver);
+  }
+  meeting.check();  // it may have given up because of another rank
+  throw Error(
+      ErrorCode::peer_lost,
+      it + "ended before that, or turned this rank away; look at what it printed last (" + error.what() + ")",
+      giver);
+}
+
+}  // namespace
+
+std::vector<UniqueFd> hand_over(const Meeting& meeting, std::span<const int> offered, std::size_t count) {
+  if (meeting.local_rank == 0) {
+    if (meeting.local_ranks > 1) Giver(meeting, offered).give_to_all();
+    return {};
+  }
+  try {
+    return take_from_giver(meeting, count);
+  } catch (const Error& error) {
+    const bool names_nobody = !error.peer();
+    if (names_nobody && (error.code() == ErrorCode::timeout || error.code() == ErrorCode::peer_lost))
+      throw_about_giver(meeting, error);
+    throw;
+  }
 }
 
 namespace {

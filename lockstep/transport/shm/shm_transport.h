@@ -2,6 +2,7 @@
 // died.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <span>
@@ -13,6 +14,10 @@
 #include "lockstep/memory/host_region.h"
 
 namespace lockstep {
+
+/// A rank that waits for one which may itself wait for another does so for a little longer than that one: who
+/// is late is then said by a rank that knows.
+inline constexpr std::chrono::milliseconds others_speak_first{300};
 
 struct Meeting {
   Endpoint endpoint;  ///< an abstract unix socket that only this group on this host uses
@@ -32,7 +37,7 @@ struct Meeting {
 /// proves that they are on one host. Returns them, in order; empty on the first rank, which keeps its own.
 /// Every connection is proven first (base/secret.h); whatever else than a rank of this group connects is
 /// turned away and holds nobody up. Throws timeout saying which ranks of the host never came, and
-/// peer_lost when the first rank ended early or turned this one away.
+/// peer_lost naming the first rank when it ended early or turned this one away.
 std::vector<UniqueFd> hand_over(const Meeting& meeting, std::span<const int> offered, std::size_t count);
 
 /// Marks this process as present and tells whether others are. The mark is a lock on one byte of the region's

@@ -210,6 +210,53 @@ TEST(ShmTransport, ARankComesOnce) {
   others.join();
 }
 
+/// What rank 1 of a host throws whose first rank is world rank 4 and does `life` with its listener.
+template <class Life>
+Error thrown_where_the_first_rank(const Life& life, Meeting meeting) {
+  meeting.world_ranks = {4, 7};
+  Listener listener = Listener::bind(meeting.endpoint);
+  std::thread first([&] { life(std::move(listener)); });
+  try {
+    (void)hand_over(as_rank(meeting, 1), {}, 1);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    first.join();
+    return error;
+  }
+  first.join();
+  return {ErrorCode::aborted, "nothing"};
+}
+
+TEST(ShmTransport, AFirstRankThatEndsEarlyIsNamed) {
+  const auto end = [](Listener listener) { static_cast<void>(listener.accept(soon())); };
+  const Error error = thrown_where_the_first_rank(end, new_meeting(2));
+  EXPECT_EQ(error.code(), ErrorCode::peer_lost);
+  EXPECT_EQ(error.peer(), 4);
+  EXPECT_THAT(error.what(),
+              HasSubstr("rank 4, which hands out this host's shared memory, ended before that"));
+}
+
+TEST(ShmTransport, AFirstRankThatStopsIsNamed) {
+  Meeting meeting = new_meeting(2);
+  meeting.deadline = Deadline::after(std::chrono::milliseconds(100));
+  const auto stop = [&](Listener listener) {
+    Socket socket = listener.accept(soon());
+    std::byte byte{};
+    EXPECT_THROW(socket.receive_all(std::span(&byte, 1), soon()), Error);
+  };
+  const Error error = thrown_where_the_first_rank(stop, meeting);
+  EXPECT_EQ(error.code(), ErrorCode::timeout);
+  EXPECT_EQ(error.peer(), 4);
+  EXPECT_THAT(error.what(), HasSubstr("rank 4, which hands out this host's shared memory, did not do so"));
+}
+
+TEST(ShmTransport, WhoMadeTheFirstRankGiveUpIsNamedInItsStead) {
+  Meeting meeting = new_meeting(2);
+  meeting.check = [] { throw Error(ErrorCode::peer_lost, "rank 5 ended", 5); };
+  const auto end = [](Listener listener) { static_cast<void>(listener.accept(soon())); };
+  EXPECT_EQ(thrown_where_the_first_rank(end, meeting).peer(), 5);
+}
+
 TEST(ShmTransport, ARankThatDoesNotFitIsTurnedAway) {
   expect_meeting_in_spite_of([](const Meeting& meeting) {
     for (const Hello hello : {Hello{.magic = 1}, Hello{.local_rank = 0}, Hello{.local_rank = 2},
