@@ -108,6 +108,17 @@ TEST_F(LateEnd, TheMessageOfWhoLeftRightAfterSendingArrives) {
   for (const Ending& ending : finish(ranks)) EXPECT_EQ(ending.exit_code, 0) << ending.err;
 }
 
+class OtherGroup : public JobTest {};
+
+TEST_F(OtherGroup, WhoDiedThereIsBlamedAndNotWhoLeftBecauseOfIt) {
+  auto ranks = start_probes(3, {"barrier", "2:raise,9", "0:subgroup,0-2", "1:read", "1:barrier"});
+  EXPECT_EQ(ranks[2].finish().exit_code, 128 + SIGKILL);
+  EXPECT_THAT(ranks[0].finish().err, AllOf(HasSubstr("code=peer_lost peer=2"),
+                                           HasSubstr("making group \"world/0,2\": rank 2 ended before")));
+  ranks[1].type("\n");
+  EXPECT_THAT(ranks[1].finish().err, AllOf(HasSubstr("code=peer_lost peer=2"), HasSubstr("barrier #1")));
+}
+
 class Fork : public JobTest {};
 
 TEST_F(Fork, TheChildsUseIsRefusedAndTheParentGoesOn) {

@@ -310,12 +310,16 @@ FirstCause::Cause NativeBackend::cause_of(const Error& error) const {
 }
 
 void NativeBackend::look_at_peers(const std::vector<int>& missing) {
-  for (const PeerNews& news : options_.transport->look()) {
+  const auto all_news = options_.transport->look();
+  const bool has_dead = std::any_of(all_news.begin(), all_news.end(),
+                                    [](const PeerNews& news) { return news.kind == PeerNews::Kind::died; });
+  for (const PeerNews& news : all_news) {
     if (news.kind == PeerNews::Kind::failed) return fail(news.cause);
     const std::uint64_t now = trace::now_ns();
     const std::uint64_t since = gone_since_ns_.emplace(news.rank, now).first->second;
     const bool is_missing = std::find(missing.begin(), missing.end(), news.rank) != missing.end();
-    const bool counts = is_missing || news.kind == PeerNews::Kind::died;
+    // Who left while another is dead did so because of that one, which it met in another group.
+    const bool counts = news.kind == PeerNews::Kind::died || (is_missing && !has_dead);
     if (counts && now - since >= (is_missing ? settle_ns : indirect_ns)) return fail(loss(news));
   }
 }
