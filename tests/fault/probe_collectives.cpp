@@ -3,6 +3,8 @@
 #include <vector>
 
 #include "lockstep/base/half.h"
+#include "probe_buffer.h"
+#include "probe_shapes.h"
 
 namespace probe {
 namespace {
@@ -12,64 +14,11 @@ using lockstep::Group;
 using lockstep::ReduceOp;
 
 template <class T>
-class Buffer {
- public:
-  Buffer(const Group& group, std::size_t elements, bool in_arena) {
-    if (in_arena) {
-      shared_ = group.allocate<T>(elements);
-    } else {
-      private_.resize(elements);
-    }
-    span_ = in_arena ? shared_.span().first(elements) : std::span<T>(private_);
-  }
-  std::span<T> span() const { return span_; }
-
- private:
-  lockstep::ArenaBuffer<T> shared_;
-  std::vector<T> private_;
-  std::span<T> span_;
-};
-
-template <class T>
-double number(T value) {
-  if constexpr (std::is_arithmetic_v<T>) {
-    return static_cast<double>(value);
-  } else {
-    return static_cast<double>(to_float(value));
-  }
-}
-
-template <class T>
 T element(double value) {
   if constexpr (std::is_arithmetic_v<T>) return static_cast<T>(value);
   if constexpr (std::is_same_v<T, lockstep::bfloat16>)
     return lockstep::to_bfloat16(static_cast<float>(value));
   if constexpr (std::is_same_v<T, lockstep::float16>) return lockstep::to_float16(static_cast<float>(value));
-}
-
-template <class T, class Expected>
-void require(const std::string& call, std::span<const T> found, const Expected& expected) {
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const T right = expected(i);
-    if (found[i] == right) continue;
-    throw WrongResult(call + ": element " + std::to_string(i) + " is " + std::to_string(number(found[i])) +
-                      " instead of " + std::to_string(number(right)));
-  }
-}
-
-// Small whole numbers, whose sums and halves every type has exactly.
-double contribution(int rank, std::size_t index) {
-  return static_cast<double>(rank + 1) * static_cast<double>(index % 5 + 1);
-}
-
-double reduced(ReduceOp op, int ranks, std::size_t index) {
-  const double sum = contribution(0, index) * ranks * (ranks + 1) / 2;
-  switch (op) {
-    case ReduceOp::min: return contribution(0, index);
-    case ReduceOp::max: return contribution(ranks - 1, index);
-    case ReduceOp::average: return sum / ranks;
-    default: return sum;
-  }
 }
 
 template <class T>
@@ -79,18 +28,6 @@ void all_reduce_as(const Group& group, std::size_t elements, bool in_arena, Redu
   lockstep::all_reduce(group, buffer.span(), op).wait();
   require<T>("all_reduce", buffer.span(),
              [&](std::size_t i) { return element<T>(reduced(op, group.size(), i)); });
-}
-
-unsigned char byte_of(int rank, std::size_t index) {
-  return static_cast<unsigned char>(static_cast<std::size_t>(rank) * 31 + index * 7 + 1);
-}
-
-void fill(std::span<unsigned char> buffer, int rank) {
-  for (std::size_t i = 0; i < buffer.size(); ++i) buffer[i] = byte_of(rank, i);
-}
-
-void require_bytes_of(const std::string& call, std::span<const unsigned char> found, int rank) {
-  require<unsigned char>(call, found, [&](std::size_t i) { return byte_of(rank, i); });
 }
 
 int everything_reduced(const Group& group, std::size_t elements, bool in_arena) {
@@ -141,29 +78,17 @@ void all_gather(const Group& group, std::size_t bytes_of_each, bool in_arena) {
   }
 }
 
-void ring(const Group& group, std::size_t bytes) {
-  const int right = (group.rank() + 1) % group.size();
-  const int left = (group.rank() + group.size() - 1) % group.size();
-  std::vector<unsigned char> out(bytes);
-  std::vector<unsigned char> in(bytes);
-  fill(out, group.rank());
-  auto received = lockstep::recv(group, in, left);
-  auto sent = lockstep::send(group, out, right);
-  sent.wait();
-  received.wait();
-  require_bytes_of("ring", in, left);
-}
-
 int everything(const Group& group) {
   int calls = 0;
   for (const bool in_arena : {false, true}) {
     for (const std::size_t size : {0U, 1U, 7U, 1000U, 30'000U, 300'000U}) {
       calls += everything_reduced(group, size, in_arena);
       for (int root = 0; root < group.size(); ++root) broadcast(group, size, root, in_arena);
-      all_gather(group, size, in_arena);
-      if (group.size() > 1) ring(group, size);
-      lockstep::barrier(group).wait();
-      calls += group.size() + 3;
+      for (const Collective& collective : all_collectives()) {
+        collective.call(group, {.elements = size, .in_arena = in_arena, .root = group.size() - 1});
+        ++calls;
+      }
+      calls += group.size();
     }
   }
   return calls;

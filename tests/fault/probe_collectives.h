@@ -22,10 +22,9 @@ void all_reduce(const lockstep::Group& group, lockstep::Dtype dtype, std::size_t
                 lockstep::ReduceOp op = lockstep::ReduceOp::sum);
 void broadcast(const lockstep::Group& group, std::size_t bytes, int root, bool in_arena);
 void all_gather(const lockstep::Group& group, std::size_t bytes_of_each, bool in_arena);
-/// Every rank sends to its right neighbour while it receives from its left one.
-void ring(const lockstep::Group& group, std::size_t bytes);
 
-/// All of the above with many sizes, types and roots. Returns how many calls were checked.
+/// All of the above with many sizes, types and roots, and all_collectives() of probe_shapes.h. Returns how
+/// many calls were checked.
 int everything(const lockstep::Group& group);
 
 /// "f32" and so on; throws std::invalid_argument.

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <random>
-#include <vector>
 
 #include "lockstep/base/env.h"
-#include "probe_collectives.h"
+#include "lockstep/group/collectives.h"
+#include "probe_shapes.h"
 #include "tests/soak/victim.h"
 
 namespace probe {
@@ -14,34 +14,15 @@ namespace {
 
 using lockstep::Group;
 
-/// Two all_reduces under way at once, as gradients' buckets are.
-void overlapping(const Group& group, std::size_t elements) {
-  const auto first = group.allocate<float>(elements);
-  std::vector<float> second(elements, 2.0F);
-  std::fill(first.begin(), first.end(), 1.0F);
-  auto one = lockstep::all_reduce(group, first);
-  auto two = lockstep::all_reduce(group, second);
-  two.wait();
-  one.wait();
-  const auto ranks = static_cast<float>(group.size());
-  const auto is = [](float right) { return [right](float found) { return found == right; }; };
-  if (!std::all_of(first.begin(), first.end(), is(ranks)) ||
-      !std::all_of(second.begin(), second.end(), is(2 * ranks))) {
-    throw WrongResult("two overlapping all_reduces of " + std::to_string(elements));
-  }
-}
-
-void call_something(const Group& group, std::mt19937_64& dice) {
+/// `only`: the collective to call; empty: any.
+void call_something(const Group& group, std::mt19937_64& dice, const std::string& only) {
   static constexpr std::array<std::size_t, 6> sizes = {1, 8, 1000, 20'000, 300'000, 1'000'000};
-  const std::size_t size = sizes[dice() % sizes.size()];
-  const bool in_arena = dice() % 2 == 0;
-  const int root = static_cast<int>(dice() % static_cast<std::uint64_t>(group.size()));
-  switch (dice() % 4) {
-    case 0: return all_reduce(group, lockstep::Dtype::f32, size, in_arena);
-    case 1: return broadcast(group, size, root, in_arena);
-    case 2: return all_gather(group, size, in_arena);
-    default: return overlapping(group, size);
-  }
+  const auto all = all_collectives();
+  const Shape shape{.elements = sizes[dice() % sizes.size()],
+                    .in_arena = dice() % 2 == 0,
+                    .root = static_cast<int>(dice() % static_cast<std::uint64_t>(group.size()))};
+  const Collective& any = all[dice() % all.size()];
+  (only.empty() ? any : collective_named(only)).call(group, shape);
 }
 
 /// Memory that nobody may touch after the failure: taken from the arena only now, out of what is left of it
@@ -71,12 +52,12 @@ class Untouched {
 
 }  // namespace
 
-int loop(const Group& group) {
+int loop(const Group& group, const std::string& only) {
   std::mt19937_64 dice(
       static_cast<std::uint64_t>(lockstep::env::integer("SOAK_SEED", 0, INT64_MAX).value_or(0)));
   Untouched memory(group);
   return soak::loop_until_hurt(
-      group, [&] { call_something(group, dice); }, [&] { memory.take_more(group); },
+      group, [&] { call_something(group, dice, only); }, [&] { memory.take_more(group); },
       [&] { return memory.is_whole(); });
 }
 

@@ -21,9 +21,11 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/env.h"
 #include "lockstep/lockstep.h"
 #include "probe_collectives.h"
 #include "probe_loop.h"
+#include "probe_shapes.h"
 
 namespace probe {
 namespace {
@@ -48,10 +50,10 @@ bool in_arena(const Words& words, std::size_t index) {
   return words.size() > index && words[index] == "arena";
 }
 
-void complain(int rank, const lockstep::Error& error) {
+void complain(const std::string& rank, const lockstep::Error& error) {
   const std::string peer = error.peer() ? std::to_string(*error.peer()) : "none";
-  std::cerr << "probe rank=" + std::to_string(rank) + " code=" + std::string(to_string(error.code())) +
-                   " peer=" + peer + " text=" + error.what() + "\n";
+  std::cerr << "probe rank=" + rank + " code=" + std::string(to_string(error.code())) + " peer=" + peer +
+                   " text=" + error.what() + "\n";
 }
 
 void say(const Group& group, const std::string& text) {
@@ -71,7 +73,7 @@ void fork_and_use(const Group& group, const Words&) {
     try {
       lockstep::barrier(group).wait();
     } catch (const lockstep::Error& error) {
-      complain(group.rank(), error);
+      complain(std::to_string(group.rank()), error);
 #ifdef __SANITIZE_ADDRESS__
       ::_exit(1);  // LeakSanitizer would look for the parent's threads
 #else
@@ -130,6 +132,13 @@ void make_subgroup(const Group& group, const Words& words) {
   subgroups().emplace(words.at(1), group.subgroup(ranks));
 }
 
+/// What "loop" can be told to call.
+void say_collectives(const Group& group, const Words&) {
+  std::string names;
+  for (const Collective& collective : all_collectives()) names += " " + std::string(collective.name);
+  say(group, "knows" + names);
+}
+
 void read_line() {
   std::string line;
   std::getline(std::cin, line);
@@ -161,7 +170,6 @@ const std::map<std::string, Action>& actions() {
       {"all_gather",
        [](auto& group, auto& words) { all_gather(group, count(words, 1), in_arena(words, 2)); }},
       {"barrier", [](auto& group, auto&) { lockstep::barrier(group).wait(); }},
-      {"ring", [](auto& group, auto& words) { ring(group, count(words, 1)); }},
       {"send",
        [](auto& group, auto& words) {
          lockstep::send(group, std::vector<char>(count(words, 1)), number(words, 2)).wait();
@@ -192,7 +200,9 @@ const std::map<std::string, Action>& actions() {
       {"pause", [](auto&, auto&) { ::pause(); }},
       {"say", [](auto& group, auto& words) { say(group, words.at(1)); }},
       {"read", [](auto&, auto&) { read_line(); }},
-      {"loop", [](auto& group, auto&) { throw EndEarly{loop(group)}; }},
+      {"loop", [](auto& group,
+                  auto& words) { throw EndEarly{loop(group, words.size() > 1 ? words[1] : std::string())}; }},
+      {"collectives", say_collectives},
   };
   return known;
 }
@@ -213,7 +223,7 @@ int act(const Group& group, const Words& words, bool goes_on) {
       const Words parts = split(action, ',');
       actions().at(parts.at(0))(group, parts);
     } catch (const lockstep::Error& error) {
-      complain(group.rank(), error);
+      complain(std::to_string(group.rank()), error);
       exit_code = 1;
       if (!goes_on) return exit_code;
     }
@@ -240,12 +250,13 @@ lockstep::InitOptions take_options(Words& words, bool& goes_on) {
 }
 
 int run(Words words) {
-  int rank = -1;
+  // As it was told, until it is a rank.
+  std::string rank = lockstep::env::text("RANK").value_or("-1");
   try {
     bool goes_on = false;
     const auto options = take_options(words, goes_on);
     const Group world = lockstep::init(options);
-    rank = world.rank();
+    rank = std::to_string(world.rank());
     const WithoutSubgroups afterwards;
     return act(world, words, goes_on);
   } catch (const EndEarly& end) {

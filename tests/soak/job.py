@@ -83,17 +83,25 @@ class Job:
         self.errors.seek(0)
         return self.errors.read()
 
-    def left_processes(self):
-        wanted = f"LOCKSTEP_TEST_MARK={self.mark}".encode()
+    def left_processes(self, *more_variables):
+        wanted = {variable.encode() for variable in (f"LOCKSTEP_TEST_MARK={self.mark}", *more_variables)}
         found = []
         for entry in filter(str.isdigit, os.listdir("/proc")):
             try:
                 with open(f"/proc/{entry}/environ", "rb") as file:
-                    if wanted in file.read().split(b"\0"):
+                    if wanted <= set(file.read().split(b"\0")):
                         found.append(int(entry))
             except OSError:
                 pass
         return found
+
+    def pid_of_rank(self, rank):
+        """As its environment says: of one that may not have said anything yet. Waits for it."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            for pid in self.left_processes(f"RANK={rank}"):
+                return pid
+        raise Missed(f"there is no rank {rank} after {PATIENCE} s")
 
     def require_nothing_left(self):
         if self.left_processes():
