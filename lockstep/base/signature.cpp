@@ -5,7 +5,10 @@
 namespace lockstep {
 namespace {
 
-std::string version(const Signature& signature) { return signature.detail != 0 ? "_v" : ""; }
+std::string version(const Signature& signature) {
+  if (signature.detail == 0 || signature.reduce_op == ReduceOp::custom) return "";
+  return signature.operation == Operation::all_reduce ? "_grouped" : "_v";
+}
 
 std::string scaled(const Signature& signature) {
   return signature.prescale == 1.0F ? "" : ", prescaled by " + std::to_string(signature.prescale);
@@ -27,17 +30,17 @@ std::string to_string(const Signature& signature) {
     case Operation::all_reduce:
     case Operation::reduce:
     case Operation::reduce_scatter:
-
-      return name + (signature.reduce_op == ReduceOp::custom ? "" : version(signature)) + " (" +
-             std::string(to_string(signature.reduce_op)) + " of " + std::string(to_string(signature.dtype)) +
-             " x " + count + scaled(signature) +
+      return name + version(signature) + " (" + std::string(to_string(signature.reduce_op)) + " of " +
+             std::string(to_string(signature.dtype)) + " x " + count + scaled(signature) +
              (signature.operation == Operation::reduce ? " to rank " + root : "") + ")";
     case Operation::broadcast:
     case Operation::scatter:
       return name + version(signature) + " (" + count + " bytes from rank " + root + ")";
     case Operation::gather: return name + version(signature) + " (" + count + " bytes to rank " + root + ")";
-    case Operation::all_gather:
-    case Operation::all_to_all: return name + version(signature) + " (" + count + " bytes)";
+    case Operation::all_to_all:
+      if (signature.detail != 0) return name + version(signature);  // each rank has counts of its own
+      [[fallthrough]];
+    case Operation::all_gather: return name + version(signature) + " (" + count + " bytes)";
     case Operation::send:
     case Operation::receive:
       return name + " (" + count + " bytes" + tagged(static_cast<std::int32_t>(signature.detail)) + ")";

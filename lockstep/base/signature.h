@@ -18,8 +18,8 @@ struct Signature {
   /// Of the buffer or of one rank's block, as in Call; the v forms: of all blocks. A message: bytes.
   std::uint64_t elements = 0;
   std::int32_t root = 0;  ///< of operations that have one; a message's sender
-  /// What else ranks have to agree in: the v forms a hash of their counts, never 0; a user's operation a hash
-  /// of its name and element size. A message: its tag.
+  /// What else ranks have to agree in: the v forms a hash of their counts, all_reduce_grouped of its buffers'
+  /// sizes, never 0; a user's operation a hash of its name and element size. A message: its tag.
   std::uint32_t detail = 0;
   float prescale = 1.0F;
   Operation operation = Operation::barrier;

@@ -12,6 +12,7 @@ namespace {
 
 using test::failure_of;
 using test::on_ranks;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 using Call = std::function<Work()>;
@@ -172,6 +173,46 @@ TEST(Counts, ThatDifferAreAMismatch) {
           HasSubstr("called all_gather_v ("));
     });
   }
+}
+
+TEST(ElementSizes, ThatDifferAreAMismatch) {
+  const auto call = [](Group& group, auto element, bool has_counts) {
+    std::vector<decltype(element)> input(group.size() * 10UL), output(input.size());
+    const std::array<std::size_t, 2> counts{10, 10};
+    if (has_counts) {
+      all_gather_v(group, std::span(input).first(10), output, counts).wait();
+    } else {
+      all_to_all(group, input, output).wait();
+    }
+  };
+  for (const bool has_counts : {false, true}) {
+    on_ranks(2, [&](Group& group) {
+      const auto either = [&] {
+        if (group.rank() == 0) return call(group, float{}, has_counts);
+        return call(group, double{}, has_counts);
+      };
+      EXPECT_THAT(failure_of(either, ErrorCode::mismatch),
+                  AllOf(HasSubstr(has_counts ? "rank 0 called all_gather_v (80 bytes)"
+                                             : "rank 0 called all_to_all (40 bytes)"),
+                        HasSubstr(has_counts ? "rank 1 called all_gather_v (160 bytes)"
+                                             : "rank 1 called all_to_all (80 bytes)")));
+    });
+  }
+}
+
+TEST(Counts, OfAnAllToAllThatDoNotFitAreAMismatch) {
+  on_ranks(2, [](Group& group) {
+    const std::array<std::size_t, 2> sent{10, 10}, received{group.rank() == 1 ? 11UL : 10UL, 10};
+    std::vector<int> input(20), output(received[0] + received[1]);
+    EXPECT_THAT(failure_of(
+                    [&] {
+                      all_to_all_v(group, input, sent, output, received).wait();
+                      barrier(group).wait();
+                    },
+                    ErrorCode::mismatch),
+                AllOf(HasSubstr("rank 1 called all_to_all_v as #0, rank 0 called all_to_all_v as #0 "),
+                      HasSubstr("(they differ in their counts)")));
+  });
 }
 
 }  // namespace

@@ -54,10 +54,11 @@ class Checked {
   Checked& combining(const Reduction& reduction) {
     request_.signature.reduce_op = reduction.op;
     request_.signature.prescale = reduction.prescale;
+    request_.signature.detail = reduction.grouping;
     if (reduction.op == ReduceOp::custom) {
       if (!reduction.custom) throw_invalid_argument(name() + ": a custom operation without a function");
       request_.custom = reduction.custom;
-      request_.signature.detail = reduction.custom->fingerprint();
+      request_.signature.detail ^= reduction.custom->fingerprint();
       elements_of(reduction.custom->element_bytes());
     } else {
       if (!supports(reduction.dtype, reduction.op)) {
@@ -89,9 +90,11 @@ class Checked {
   Checked& blocks(std::span<const std::size_t> counts) {
     if (counts.empty()) return *this;
     require_counts(counts, "counts");
-    call_.counts.assign(counts.begin(), counts.end());
+    call_.counts = agreed(counts);
+    if (!reduces(call_.operation)) elements_of(1);
     request_.counts.counts = call_.counts;
-    const std::string text(reinterpret_cast<const char*>(counts.data()), counts.size_bytes());
+    const std::string text(reinterpret_cast<const char*>(call_.counts.data()),
+                           call_.counts.size() * sizeof(std::size_t));
     request_.signature.detail = (request_.signature.detail ^ fnv1a_32(text)) | 1U;
     return *this;
   }
@@ -99,8 +102,9 @@ class Checked {
   Checked& blocks(std::span<const std::size_t> sent, std::span<const std::size_t> received) {
     require_counts(sent, "sent_counts");
     require_counts(received, "received_counts");
-    call_.counts.assign(sent.begin(), sent.end());
-    call_.receive_counts.assign(received.begin(), received.end());
+    call_.counts = agreed(sent);
+    call_.receive_counts = agreed(received);
+    elements_of(1);
     request_.counts = {call_.counts, call_.receive_counts};
     request_.signature.detail = 1;
     return *this;
@@ -148,6 +152,14 @@ class Checked {
                            " bytes at this address is not an array of " + std::string(type_) +
                            "; its size must be a multiple of " + number(request_.element_bytes) +
                            ", its address of " + number(alignment_));
+  }
+
+  /// What only moves data moves bytes, so that ranks have to agree in the size of elements, too.
+  std::vector<std::size_t> agreed(std::span<const std::size_t> counts) const {
+    std::vector<std::size_t> list(counts.begin(), counts.end());
+    if (reduces(call_.operation)) return list;
+    for (std::size_t& count : list) count *= request_.element_bytes;
+    return list;
   }
 
   void require_counts(std::span<const std::size_t> counts, const char* what) const {
@@ -296,7 +308,7 @@ Work all_to_all_bytes(const Group& group, std::span<const std::byte> input, std:
     throw_invalid_argument("all_to_all: " + number(elements) + " elements are not " + number(ranks) +
                            " equal blocks; use all_to_all_v");
   }
-  return call.elements(elements / ranks).submit(input, output);
+  return call.elements_of(1).elements(input.size() / ranks).submit(input, output);
 }
 
 Work all_to_all_v_bytes(const Group& group, std::span<const std::byte> input,

@@ -49,6 +49,8 @@ struct Reduction {
   ReduceOp op = ReduceOp::sum;
   float prescale = 1.0F;
   std::shared_ptr<const CustomReduction> custom = nullptr;
+  /// all_reduce_grouped: a hash of the buffers' sizes, in which ranks have to agree; not 0.
+  std::uint32_t grouping = 0;
 };
 
 template <Element T>

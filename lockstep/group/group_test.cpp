@@ -171,8 +171,20 @@ TEST(Grouped, TellsAMismatchOfSizes) {
     std::vector<std::vector<float>> buffers{std::vector<float>(3),
                                             std::vector<float>(world.rank() == 0 ? 4 : 5)};
     EXPECT_THAT(failure_of([&] { all_reduce_grouped(world, buffers).wait(); }, ErrorCode::mismatch),
-                HasSubstr("rank 0 called all_reduce (sum of f32 x 7) as #0, rank 1 called all_reduce"));
+                HasSubstr("rank 0 called all_reduce_grouped (sum of f32 x 7) as #0, rank 1 called"));
   });
+}
+
+TEST(Grouped, TellsAMismatchOfSizesThatAddUpToTheSame) {
+  for (const auto& [one, other] : {std::pair{3, 4}, std::pair{3, 100'000}}) {
+    on_ranks(2, [one = one, other = other](Group& world) {
+      std::vector<std::vector<float>> buffers{std::vector<float>(static_cast<std::size_t>(one)),
+                                              std::vector<float>(static_cast<std::size_t>(other))};
+      if (world.rank() == 1) std::swap(buffers[0], buffers[1]);
+      EXPECT_THAT(failure_of([&] { all_reduce_grouped(world, buffers).wait(); }, ErrorCode::mismatch),
+                  HasSubstr("(they differ in their counts)"));
+    });
+  }
 }
 
 TEST(Messages, ThatNobodyReceivesAreBounded) {

@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "lockstep/base/hash.h"
 #include "lockstep/group/impl.h"
 
 namespace lockstep {
@@ -72,10 +73,18 @@ class Packed final : public PendingWork {
   std::exception_ptr failure_;
 };
 
+std::uint32_t grouping_of(const std::vector<std::span<std::byte>>& buffers) {
+  std::string sizes;
+  for (const auto buffer : buffers) sizes += std::to_string(buffer.size()) + " ";
+  return fnv1a_32(sizes) | 1U;
+}
+
 }  // namespace
 
 Work all_reduce_grouped_bytes(const Group& group, const std::vector<std::span<std::byte>>& buffers,
-                              const Reduction& reduction) {
+                              const Reduction& each) {
+  Reduction reduction = each;
+  if (buffers.size() > 1) reduction.grouping = grouping_of(buffers);
   std::vector<Work> works;
   std::vector<std::span<std::byte>> small;
   std::size_t small_bytes = 0;

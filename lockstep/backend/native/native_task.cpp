@@ -5,13 +5,26 @@
 
 namespace lockstep {
 
+namespace {
+
+/// What two calls differ in that look alike in words.
+std::string hidden_difference(const Signature& one, const Signature& other) {
+  if (to_string(one) != to_string(other)) return "";
+  return one.reduce_op == ReduceOp::custom
+             ? " (they differ in the operation's name or the size of its elements)"
+             : " (they differ in their counts)";
+}
+
+}  // namespace
+
 Error mismatch(int rank, const Signature& called, std::uint64_t number, int other_rank,
                const Signature& other_called, std::uint64_t other_number) {
   const auto call = [](int who, const Signature& what, std::uint64_t count) {
     return "rank " + std::to_string(who) + " called " + to_string(what) + " as #" + std::to_string(count);
   };
   return Error(ErrorCode::mismatch, "ranks called different operations: " + call(rank, called, number) +
-                                        ", " + call(other_rank, other_called, other_number));
+                                        ", " + call(other_rank, other_called, other_number) +
+                                        hidden_difference(called, other_called));
 }
 
 void NativeTask::begin(const Request& request, const Signature& called, const BufferOffsets& offsets,
