@@ -58,12 +58,16 @@ std::unique_ptr<StoreServer> serve_store(const Identity& identity) try {
                   "): is there another rank 0, or another job with this MASTER_PORT, on this host?");
 }
 
+constexpr std::chrono::nanoseconds shortest_answer_time = std::chrono::milliseconds(250);
+
 std::shared_ptr<Store> open_store(const Identity& identity, Deadline deadline) {
   std::unique_ptr<StoreServer> server;
   if (identity.hosts_store) server = serve_store(identity);
   try {
     TcpStoreOptions store_options{.trust = identity.trust};
-    store_options.operation_timeout = std::min(store_options.operation_timeout, deadline.remaining());
+    // A store that is silent when the deadline has passed must not hold anybody up as long again.
+    const std::chrono::nanoseconds answer_time = std::max(deadline.remaining() / 4, shortest_answer_time);
+    store_options.operation_timeout = std::min(store_options.operation_timeout, answer_time);
     auto client = std::make_shared<TcpStore>(identity.store, deadline, store_options);
     return std::make_shared<ServedStore>(std::move(server), std::move(client));
   } catch (const Error& error) {

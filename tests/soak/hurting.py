@@ -41,7 +41,7 @@ class Soak:
         return Job(self.options.ranks, f"soak-{os.getpid()}-{self.jobs}")
 
     def start_by_hand(self, job, hosts, variables):
-        port = 20000 + (os.getpid() * 37 + self.jobs) % 10000
+        port = job.take_port()
         for rank in range(self.options.ranks):
             host = int(rank >= self.options.ranks / 2)
             place = {"RANK": str(rank), "WORLD_SIZE": str(self.options.ranks), "MASTER_PORT": str(port),

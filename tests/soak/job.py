@@ -13,6 +13,7 @@ SOAK_SEED is to choose what it does.
 import os
 import select
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -36,6 +37,7 @@ class Job:
         self.processes = []
         self.shared_memory = set(os.listdir("/dev/shm"))
         self._text = b""
+        self._port = None
         self._out, self._in = os.pipe()
         self.errors = tempfile.TemporaryFile("w+")
 
@@ -51,6 +53,8 @@ class Job:
         os.close(self._out)
         if self._in is not None:
             os.close(self._in)
+        if self._port is not None:
+            self._port.close()
 
     def start(self, words, variables, preexec=None):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
@@ -58,6 +62,13 @@ class Job:
         self.processes.append(
             subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=self._in, stderr=self.errors,
                              preexec_fn=preexec))
+
+    def take_port(self):
+        """One that no other job of this host has until this one ends."""
+        self._port = socket.socket()
+        self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._port.bind(("127.0.0.1", 0))
+        return self._port.getsockname()[1]
 
     def await_all_loop(self):
         self._read_until(lambda: len(self.pids) == self.ranks, "not all ranks began to loop")
