@@ -2,8 +2,9 @@
 //
 //   probe_rank [--rank=N --size=N --address=A --port=N --insecure] action...
 //
-// An action is a word with arguments after commas; "1:exit,3" is for rank 1 alone, "!1:barrier" for all
-// others. Data is checked. A lockstep::Error ends it with exit code 1 and a line on stderr,
+// --other-port=N --cycles=N: joins so many worlds before. An action is a word with arguments after commas;
+// "1:exit,3" is for rank 1 alone, "!1:barrier" for all others. Data is checked. A lockstep::Error ends it
+// with exit code 1 and a line on stderr,
 //
 //   probe rank=0 code=mismatch peer=none text=...
 //
@@ -24,6 +25,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/lockstep.h"
 #include "probe_collectives.h"
+#include "probe_cycles.h"
 #include "probe_loop.h"
 #include "probe_shapes.h"
 
@@ -139,6 +141,11 @@ void say_collectives(const Group& group, const Words&) {
   say(group, "knows" + names);
 }
 
+template <std::string (*cycle)(const Group&, int)>
+void say_cycles(const Group& group, const Words& words) {
+  say(group, cycle(group, number(words, 1)));
+}
+
 void read_line() {
   std::string line;
   std::getline(std::cin, line);
@@ -192,6 +199,10 @@ const std::map<std::string, Action>& actions() {
          ::kill(::getpid(), number(words, 1));
        }},
       {"init_again", init_again},
+      {"cycle_threads", [](auto& group, auto& words) { say(group, cycle_threads(number(words, 1))); }},
+      {"cycle_subgroups", say_cycles<cycle_subgroups>},
+      {"cycle_buffers", say_cycles<cycle_buffers>},
+      {"cycle_failures", say_cycles<cycle_failures>},
       {"subgroup_of_itself", subgroup_of_itself},
       {"fork", fork_and_use},
       {"fork_and_die", fork_and_die},
@@ -235,6 +246,7 @@ int act(const Group& group, const Words& words, bool goes_on) {
 /// Takes the options off `words`.
 lockstep::InitOptions take_options(Words& words, bool& goes_on) {
   lockstep::InitOptions options;
+  int other_port = 0;
   while (!words.empty() && words.front().starts_with("--")) {
     const Words parts = split(words.front(), '=');
     if (parts[0] == "--rank") options.rank = number(parts, 1);
@@ -243,6 +255,8 @@ lockstep::InitOptions take_options(Words& words, bool& goes_on) {
     if (parts[0] == "--port") options.port = number(parts, 1);
     if (parts[0] == "--insecure") options.insecure = true;
     if (parts[0] == "--go-on") goes_on = true;
+    if (parts[0] == "--other-port") other_port = number(parts, 1);
+    if (parts[0] == "--cycles") std::cout << cycle_init(options, other_port, number(parts, 1)) << std::endl;
     if (parts[0] == "--after-another-world") (void)lockstep::init();
     words.erase(words.begin());
   }

@@ -1,0 +1,59 @@
+// What a process makes and drops again and again leaves nothing behind: no descriptor, no mapping, no memory.
+#include <regex>
+
+#include "tests/support/job_test.h"
+
+namespace lockstep::testing {
+namespace {
+
+constexpr int most_kib = 1024;  // of a heap that has not settled yet, however many the cycles are
+
+int cycles() {
+  const char* const wanted = std::getenv("SOAK_CYCLES");
+  return wanted != nullptr ? std::stoi(wanted) : 200;
+}
+
+void expect_no_growth(const Ending& ending) {
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  static const std::regex line(
+      "descriptors=(\\d+)\\.\\.(\\d+) mappings=(\\d+)\\.\\.(\\d+) resident_kib=(\\d+)\\.\\.(\\d+)");
+  std::smatch found;
+  ASSERT_TRUE(std::regex_search(ending.out, found, line)) << ending.out << ending.err;
+  EXPECT_LE(std::stoi(found[2]), std::stoi(found[1])) << ending.out;
+  EXPECT_LE(std::stoi(found[4]), std::stoi(found[3])) << ending.out;
+  EXPECT_LE(std::stoi(found[6]), std::stoi(found[5]) + most_kib) << ending.out;
+}
+
+class Cycles : public JobTest {
+ protected:
+  void expect_no_growth_of(const std::string& action, int ranks) {
+    auto processes = start_probes(ranks, {action + "," + std::to_string(cycles())});
+    for (const Ending& ending : finish(processes)) expect_no_growth(ending);
+  }
+
+  void expect_no_growth_of_init(const Variables& more) {
+    std::vector<Process> ranks;
+    const int other_port = another_port();
+    for (const char* rank : {"--rank=0", "--rank=1"}) {
+      ranks.push_back(start(
+          {program("probe_rank"), rank, "--size=2", "--address=127.0.0.1", "--port=" + std::to_string(port()),
+           "--other-port=" + std::to_string(other_port), "--cycles=" + std::to_string(cycles())},
+          more));
+    }
+    for (const Ending& ending : finish(ranks)) expect_no_growth(ending);
+  }
+};
+
+TEST_F(Cycles, OfInitAndTheEndOfItsWorldLeaveNothing) { expect_no_growth_of_init({}); }
+
+TEST_F(Cycles, OfInitOverTcpLeaveNothing) {
+  expect_no_growth_of_init({{"LOCKSTEP_SECRET_FILE", secret_file("ours")}});
+}
+
+TEST_F(Cycles, OfWorldsOfThreadsLeaveNothing) { expect_no_growth_of("cycle_threads", 1); }
+TEST_F(Cycles, OfSubgroupsLeaveNothing) { expect_no_growth_of("cycle_subgroups", 2); }
+TEST_F(Cycles, OfArenaBuffersLeaveNothing) { expect_no_growth_of("cycle_buffers", 2); }
+TEST_F(Cycles, OfGroupsThatFailLeaveNothing) { expect_no_growth_of("cycle_failures", 2); }
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,118 @@
+#include "probe_cycles.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/group/in_process.h"
+#include "probe_collectives.h"
+
+namespace probe {
+namespace {
+
+using lockstep::Group;
+
+struct Footprint {
+  std::ptrdiff_t descriptors = 0, mappings = 0, resident_kib = 0;
+
+  static Footprint now() {
+    Footprint found;
+    const std::filesystem::directory_iterator descriptors("/proc/self/fd");
+    found.descriptors = std::distance(begin(descriptors), end(descriptors));
+    std::ifstream maps("/proc/self/maps");
+    found.mappings = std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
+    std::ptrdiff_t all_pages = 0, resident_pages = 0;
+    std::ifstream("/proc/self/statm") >> all_pages >> resident_pages;
+    found.resident_kib = resident_pages * ::sysconf(_SC_PAGESIZE) / 1024;
+    return found;
+  }
+};
+
+std::string cycle(int cycles, const std::function<void(int index)>& once) {
+  const int warm_up = cycles / 4;
+  for (int index = 0; index < warm_up; ++index) once(index);
+  const Footprint before = Footprint::now();
+  for (int index = warm_up; index < warm_up + cycles; ++index) once(index);
+  const Footprint after = Footprint::now();
+  const auto shown = [](const char* name, std::ptrdiff_t from, std::ptrdiff_t to) {
+    return std::string(name) + "=" + std::to_string(from) + ".." + std::to_string(to);
+  };
+  return shown("descriptors", before.descriptors, after.descriptors) + " " +
+         shown("mappings", before.mappings, after.mappings) + " " +
+         shown("resident_kib", before.resident_kib, after.resident_kib);
+}
+
+void call(const Group& group) {
+  all_reduce(group, lockstep::Dtype::f32, 1000, true);
+  all_reduce(group, lockstep::Dtype::f32, 30'000, false);
+}
+
+}  // namespace
+
+std::string cycle_init(lockstep::InitOptions options, int other_port, int cycles) {
+  const int port = options.port.value();
+  return cycle(cycles, [&](int index) {
+    options.port = index % 2 == 0 ? port : other_port;
+    const Group world = lockstep::init(options);
+    call(world);
+  });
+}
+
+std::string cycle_threads(int cycles) {
+  return cycle(cycles, [&](int) {
+    auto world = lockstep::in_process_world(3);
+    std::vector<std::thread> threads;
+    for (Group& group : world) threads.emplace_back([mine = std::move(group)] { call(mine); });
+    world.clear();
+    for (std::thread& thread : threads) thread.join();
+  });
+}
+
+std::string cycle_subgroups(const Group& world, int cycles) {
+  std::vector<int> backwards(static_cast<std::size_t>(world.size()));
+  std::iota(backwards.rbegin(), backwards.rend(), 0);
+  return cycle(cycles, [&](int index) {
+    call(world.subgroup(backwards));
+    if (const auto half = world.split(world.rank() % 2, index)) call(*half);
+  });
+}
+
+std::string cycle_buffers(const Group& world, int cycles) {
+  return cycle(cycles, [&](int index) {
+    std::vector<lockstep::ArenaBuffer<float>> buffers;
+    for (int which = 0; which < 8; ++which) {
+      const int elements = (index % 16 * 7919 + which * 104'729) % 50'000;
+      buffers.push_back(world.allocate<float>(static_cast<std::size_t>(elements)));
+      if (which % 3 == 2) buffers.erase(buffers.begin() + index % 2);
+    }
+    const auto shared = world.allocate<float>(5000);
+    lockstep::all_reduce(world, shared).wait();
+  });
+}
+
+std::string cycle_failures(const Group& world, int cycles) {
+  std::vector<int> all(static_cast<std::size_t>(world.size()));
+  std::iota(all.begin(), all.end(), 0);
+  return cycle(cycles, [&](int) {
+    const Group group = world.subgroup(all);
+    call(group);
+    try {
+      std::vector<float> values(static_cast<std::size_t>(1000 + group.rank()));
+      lockstep::all_reduce(group, values).wait();
+    } catch (const lockstep::Error& error) {
+      if (error.code() == lockstep::ErrorCode::mismatch) return;
+      throw;
+    }
+    throw WrongResult("a mismatch that nobody noticed");
+  });
+}
+
+}  // namespace probe

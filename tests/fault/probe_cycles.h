@@ -1,0 +1,26 @@
+// Whatever a process makes and drops again and again must not leave anything of it behind. Each of these runs
+// `cycles` times after a warm-up, and returns what the process held before and afterwards, for a test to
+// read:
+//
+//   descriptors=9..9 mappings=80..80 resident_kib=9000..9100
+#pragma once
+
+#include <string>
+
+#include "lockstep/group/init.h"
+
+namespace probe {
+
+/// Joins the job that `options` say, calls, and leaves. Ranks meet at options.port and, every other time, at
+/// `other_port`: a rank that is ahead must not meet one that is about to leave.
+std::string cycle_init(lockstep::InitOptions options, int other_port, int cycles);
+/// A world of three threads.
+std::string cycle_threads(int cycles);
+/// Subgroups by lists and by colours.
+std::string cycle_subgroups(const lockstep::Group& world, int cycles);
+/// Buffers of many sizes, in another order of coming and going each time, that calls use.
+std::string cycle_buffers(const lockstep::Group& world, int cycles);
+/// Groups that are closed by a mismatch.
+std::string cycle_failures(const lockstep::Group& world, int cycles);
+
+}  // namespace probe
