@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <utility>
@@ -13,6 +14,13 @@ namespace lockstep {
 UniqueFd make_memfd(const std::string& name, std::size_t bytes) {
   UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC));
   if (!fd) throw_system("memfd_create(" + name + ")");
+  // The system would not only refuse: it sends SIGXFSZ, which ends the process without a word.
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) {
+    throw Error(ErrorCode::system, "shared memory " + name + " of " + std::to_string(bytes) +
+                                       " bytes is a file for the system, and files may have " +
+                                       std::to_string(limit.rlim_cur) + " bytes here: raise ulimit -f");
+  }
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     throw_system("sizing shared memory " + name + " to " + std::to_string(bytes) + " bytes");
   }

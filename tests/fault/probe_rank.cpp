@@ -2,15 +2,16 @@
 //
 //   probe_rank [--rank=N --size=N --address=A --port=N --insecure] action...
 //
-// --other-port=N --cycles=N: joins so many worlds before. An action is a word with arguments after commas;
-// "1:exit,3" is for rank 1 alone, "!1:barrier" for all others. Data is checked. A lockstep::Error ends it
-// with exit code 1 and a line on stderr,
+// --other-port=N --cycles=N: joins so many worlds before; --interrupt-every=N: a signal every N microseconds.
+// An action is a word with arguments after commas; "1:exit,3" is for rank 1 alone, "!1:barrier" for all
+// others. Data is checked. A lockstep::Error ends it with exit code 1 and a line on stderr,
 //
 //   probe rank=0 code=mismatch peer=none text=...
 //
 // a wrong result with 3; --go-on goes on after an Error. At the end it says "probe rank=0 of 2 done".
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -243,6 +244,15 @@ int act(const Group& group, const Words& words, bool goes_on) {
   return exit_code;
 }
 
+/// From now on a signal every so many microseconds, with a handler that ends system calls early.
+void interrupt_every(int microseconds) {
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  ::sigaction(SIGALRM, &action, nullptr);
+  const itimerval interval{.it_interval = {0, microseconds}, .it_value = {0, microseconds}};
+  ::setitimer(ITIMER_REAL, &interval, nullptr);
+}
+
 /// Takes the options off `words`.
 lockstep::InitOptions take_options(Words& words, bool& goes_on) {
   lockstep::InitOptions options;
@@ -255,6 +265,7 @@ lockstep::InitOptions take_options(Words& words, bool& goes_on) {
     if (parts[0] == "--port") options.port = number(parts, 1);
     if (parts[0] == "--insecure") options.insecure = true;
     if (parts[0] == "--go-on") goes_on = true;
+    if (parts[0] == "--interrupt-every") interrupt_every(number(parts, 1));
     if (parts[0] == "--other-port") other_port = number(parts, 1);
     if (parts[0] == "--cycles") std::cout << cycle_init(options, other_port, number(parts, 1)) << std::endl;
     if (parts[0] == "--after-another-world") (void)lockstep::init();
