@@ -81,7 +81,9 @@ Error first_trouble(Store& job, const Identity& identity, const Error& error) {
     const auto first = Trouble::read(job.compare_set(trouble_key, "", Trouble{identity.rank, error}.text()));
     job.set(heard_key(identity.rank), "1");
     if (identity.hosts_store) await_hearing(job, identity.size, first.culprit());
-    return first.teller == identity.rank ? error : first.error();
+    // Who is blamed by another knows better itself what went wrong.
+    const bool is_mine = first.teller == identity.rank || first.culprit() == identity.rank;
+    return is_mine ? error : first.error();
   } catch (const Error&) {  // the store is gone, and with it whoever served it
     return error;
   }

@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
@@ -24,6 +25,7 @@ constexpr std::uint32_t hello_magic = 0x31486b4cU;  // "LkH1"
 // Ranks come in any order and at any pace, and so may strangers: nobody is waited for alone.
 constexpr std::size_t room_for_strangers = 64;
 constexpr std::chrono::milliseconds check_every(250);
+constexpr std::chrono::milliseconds check_again_after(10);
 constexpr std::chrono::nanoseconds patience = std::chrono::seconds(5);  // with one that says nothing
 
 class Giver {
@@ -165,7 +167,12 @@ std::vector<UniqueFd> take_from_giver(const Meeting& meeting, std::size_t count)
   if (error.code() == ErrorCode::timeout) {
     throw Error(ErrorCode::timeout, it + "did not do so before the deadline: " + error.what(), giver);
   }
-  meeting.check();  // it may have given up because of another rank
+  // It may have given up because of another rank, or may still say why.
+  const Deadline said_by = Deadline::after(others_speak_first);
+  do {
+    meeting.check();
+    std::this_thread::sleep_for(check_again_after);
+  } while (!said_by.expired());
   throw Error(
       ErrorCode::peer_lost,
       it + "ended before that, or turned this rank away; look at what it printed last (" + error.what() + ")",
