@@ -119,6 +119,11 @@ std::optional<Group> Group::split(std::optional<int> colour, int key) const {
   return subgroup(ranks);
 }
 
+void Group::throw_too_many(std::size_t elements, std::size_t bytes_of_each) {
+  throw_invalid_argument("allocate: " + std::to_string(elements) + " elements of " +
+                         std::to_string(bytes_of_each) + " bytes are more than there can be");
+}
+
 Arena::Block Group::allocate_bytes(std::size_t bytes) const {
   return impl_->backend ? impl_->backend->allocate(bytes) : lonely_block(bytes);
 }

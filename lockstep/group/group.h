@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -83,8 +84,10 @@ class Group {
   std::optional<Group> split(std::optional<int> colour, int key = 0) const;
 
   /// `elements` of arena memory, aligned to 64 bytes; in a group of one ordinary memory. Not collective.
+  /// Throws invalid_argument where there is no room for so many.
   template <Movable T>
   ArenaBuffer<T> allocate(std::size_t elements) const {
+    if (elements > most_allocated_bytes / sizeof(T)) throw_too_many(elements, sizeof(T));
     return ArenaBuffer<T>(allocate_bytes(elements * sizeof(T)));
   }
   Arena::Block allocate_bytes(std::size_t bytes) const;
@@ -99,6 +102,9 @@ class Group {
   const std::shared_ptr<Impl>& shared_impl() const { return impl_; }
 
  private:
+  static constexpr std::size_t most_allocated_bytes = SIZE_MAX / 2;
+  [[noreturn]] static void throw_too_many(std::size_t elements, std::size_t bytes_of_each);
+
   std::shared_ptr<Impl> impl_;
 };
 
