@@ -69,8 +69,7 @@ class Soak:
             if rank == hurt:
                 continue
             report = job.reports[rank]
-            blamed = re.search(rf"\brank {hurt}\b", report["text"]) and (report["code"], int(report["peer"])) == (code, hurt)
-            if not blamed and not self.is_late_with_others(job, hurt, report):
+            if not self.is_blamed(hurt, code, report) and not self.is_blamed_through_another(job, hurt, code, report):
                 raise Missed(f"rank {rank} does not blame rank {hurt} with {code}: {report}")
             if not CALL.match(report["text"]):
                 raise Missed(f"rank {rank} does not name its operation: {report}")
@@ -78,11 +77,18 @@ class Soak:
         return found
 
     @staticmethod
-    def is_late_with_others(job, hurt, report):
-        """A rank that makes another group meanwhile does not say for whom it waits there: both count as late."""
-        makes_group = any(other["text"].startswith("making group") for other in job.reports.values())
-        late = re.search(r"ranks ([\d, ]+) did not arrive within", report["text"])
-        return makes_group and report["code"] == "timeout" and late and str(hurt) in late[1].split(", ")
+    def is_blamed(hurt, code, report):
+        return (report["code"], int(report["peer"])) == (code, hurt) and re.search(rf"\brank {hurt}\b", report["text"])
+
+    def is_blamed_through_another(self, job, hurt, code, report):
+        """A rank that makes a group does not say for whom it waits: who waits for it does not see behind it."""
+        late = re.search(r"ranks? ([\d, ]+) did not (arrive within|connect to)", report["text"])
+        if code != "timeout" or report["code"] != code or not late:
+            return False
+        ranks = [int(rank) for rank in late[1].split(", ")]
+        texts = [report["text"], *(job.reports[rank]["text"] for rank in ranks if rank in job.reports)]
+        return any(text.startswith("making group") for text in texts) and all(
+            rank == hurt or self.is_blamed(hurt, code, job.reports[rank]) for rank in ranks)
 
     def require_in_time(self, latencies, limit):
         if max(latencies) > limit:

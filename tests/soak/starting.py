@@ -16,6 +16,7 @@ STAGES = (("before it came", re.compile("waited in vain for|never arrived")),
           ("while all joined", re.compile("could not join|before all ranks|meeting place|did not connect|"
                                           "not go on|share(d)? memory|does not answer")),
           ("in its first calls", CALL))
+STAYS = 2.0  # rank 0, which serves the meeting place, for those that came and may not have heard of the end
 GRACE = 5.0  # that the launcher gives ranks which do not end by themselves, and more
 
 
@@ -86,7 +87,7 @@ class Starting(Soak):
         if any(code != (-signal.SIGKILL if r == rank else 1) for r, code in enumerate(codes)):
             raise Missed(f"exit codes {codes}, rank {rank} was killed")
         self.require_blame(job, rank, {})
-        return self.require_in_time([took], self.options.timeout + self.options.limit)
+        return self.require_in_time([took], self.options.timeout + STAYS + self.options.limit)
 
     def kill_under_the_launcher(self, job, dice):
         rank, when = self.hurt_while_starting(job, dice, signal.SIGKILL, True)
@@ -110,7 +111,7 @@ class Starting(Soak):
         if codes[rank] != 1:
             raise Missed(f"rank {rank}, which was stopped, ended with {codes[rank]}")
         self.require_blame(job, rank, {})
-        return self.require_in_time([took], self.options.timeout + self.options.limit)
+        return self.require_in_time([took], self.options.timeout + STAYS + self.options.limit)
 
     def stop_under_the_launcher(self, job, dice):
         rank, when = self.hurt_while_starting(job, dice, signal.SIGSTOP, True)
