@@ -159,7 +159,14 @@ void connect(Group::Impl& impl) {
   impl.backend = NativeBackend::make(native_options(impl, region, page_ranks, std::move(transport)));
   if (local.size() < impl.world_of.size()) context.progress->start_thread();
 
-  await_all(impl, store, deadline);
+  try {
+    await_all(impl, store, deadline);
+  } catch (const Error& error) {  // others may be through already, and in their first calls
+    region->first_cause().set({error.code(), error.peer().value_or(-1),
+                               impl.world_of[static_cast<std::size_t>(impl.rank)], error.what()});
+    context.page->doorbell().ring();
+    throw;
+  }
   close_store(impl, store, deadline);
 }
 

@@ -10,7 +10,7 @@ from hosts import NotPossible, TwoHosts
 from job import Job, Missed
 
 CALL = re.compile(r"^(barrier|send|recv|(all_reduce|reduce|reduce_scatter|broadcast|scatter|gather|all_gather|"
-                  r"all_to_all)(_v)?) #\d+ |^making group \"")
+                  r"all_to_all)(_v|_grouped)?) #\d+ |^making group \"")
 
 
 class Soak:
@@ -70,7 +70,8 @@ class Soak:
                 continue
             report = job.reports[rank]
             if not self.is_blamed(hurt, code, report) and not self.is_blamed_through_another(job, hurt, code, report):
-                raise Missed(f"rank {rank} does not blame rank {hurt} with {code}: {report}")
+                said = "; ".join(f"rank {one}: {job.reports[one]['text']}" for one in sorted(job.reports))
+                raise Missed(f"rank {rank} does not blame rank {hurt} with {code}: {said}")
             if not CALL.match(report["text"]):
                 raise Missed(f"rank {rank} does not name its operation: {report}")
             found.append((int(report["failed_ns"]) - max(when, int(report["began_ns"]))) / 1e9)
