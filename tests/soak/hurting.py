@@ -82,13 +82,15 @@ class Soak:
         return (report["code"], int(report["peer"])) == (code, hurt) and re.search(rf"\brank {hurt}\b", report["text"])
 
     def is_blamed_through_another(self, job, hurt, code, report):
-        """A rank that makes a group does not say for whom it waits: who waits for it does not see behind it."""
+        """A rank that makes a group, or opens its first connection to another host, does not say for whom it waits: who
+        waits for it does not see behind it."""
         late = re.search(r"ranks? ([\d, ]+) did not (arrive within|connect to)", report["text"])
         if code != "timeout" or report["code"] != code or not late:
             return False
         ranks = [int(rank) for rank in late[1].split(", ")]
         texts = [report["text"], *(job.reports[rank]["text"] for rank in ranks if rank in job.reports)]
-        return any(text.startswith("making group") for text in texts) and all(
+        is_busy = any(text.startswith("making group") or f"rank {hurt} did not answer: " in text for text in texts)
+        return is_busy and all(
             rank == hurt or self.is_blamed(hurt, code, job.reports[rank]) for rank in ranks)
 
     def require_in_time(self, latencies, limit):
