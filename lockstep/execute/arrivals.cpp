@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lockstep/kernel/own_line.h"
+
 namespace lockstep {
 namespace {
 
@@ -36,6 +38,10 @@ void Arrivals::announce(std::uint64_t work, const Signature& signature, const Bu
 void Arrivals::arrive(std::uint64_t work, std::uint32_t stage) {
   region_->cell(work, rank_).word.store(word_of(work, stage), std::memory_order_seq_cst);
   doorbell_->ring();
+}
+
+void Arrivals::take_cell(std::uint64_t work) const {
+  kernel::own_line(reinterpret_cast<std::byte*>(&region_->cell(work, rank_)));
 }
 
 bool Arrivals::has_arrived(std::uint64_t work, std::uint32_t stage, int rank) const {

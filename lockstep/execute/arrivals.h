@@ -24,6 +24,9 @@ class Arrivals {
   /// The same for calls whose payload does not travel in slots.
   void announce(std::uint64_t work, const Signature& signature, const BufferOffsets& offsets);
   void arrive(std::uint64_t work, std::uint32_t stage);
+  /// Has this rank's cell for that work brought here meanwhile: others have read it when its lane was used
+  /// before.
+  void take_cell(std::uint64_t work) const;
   bool have_all_arrived(std::uint64_t work, std::uint32_t stage) const;
   /// Looks that often, as fast as can be; whether they have. For works so small that all arrive at once.
   bool spin_until_all_arrived(std::uint64_t work, std::uint32_t stage, int looks) const;

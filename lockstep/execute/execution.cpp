@@ -92,7 +92,14 @@ bool Execution::take(const Step& step, std::uint64_t& own_work_ns) {
 void Execution::compute(const Step& step) {
   const auto sources = schedule_->sources(step);
   const auto destinations = schedule_->destinations(step);
-  if (step.kind == StepKind::copy) return copy(step);
+  if (step.kind == StepKind::copy) {
+    std::byte* const destination = address(destinations[0]);
+    const std::byte* const source = address(sources[0]);
+    const std::size_t bytes = bytes_of(step);
+    did_two_ = bytes >= paired_bytes && copy_with_next({destination, source, bytes});
+    if (!did_two_ && destination != source) std::memcpy(destination, source, bytes);
+    return;
+  }
   sources_.clear();
   destinations_.clear();
   for (const Place& place : sources) sources_.push_back(address(place));
@@ -105,30 +112,17 @@ void Execution::compute(const Step& step) {
          step.last_reduction ? bindings_.scale : 1.0);
 }
 
-CopyTask Execution::task_of(const Step& step) const {
-  return {.destination = address(schedule_->destinations(step)[0]),
-          .source = address(schedule_->sources(step)[0]),
-          .bytes = bytes_of(step)};
-}
-
-/// The next step, if it is a copy that could be done with this one.
-const Step* Execution::next_copy() const {
+/// Does the next step, too, if that is a copy that can be done at the same time.
+bool Execution::copy_with_next(const CopyTask& task) const {
   const auto& steps = schedule_->steps();
-  if (next_ + 1 == steps.size() || steps[next_ + 1].kind != StepKind::copy) return nullptr;
+  if (next_ + 1 == steps.size() || steps[next_ + 1].kind != StepKind::copy) return false;
   const Step& next = steps[next_ + 1];
-  return bytes_of(next) >= paired_bytes ? &next : nullptr;
-}
-
-void Execution::copy(const Step& step) {
-  const CopyTask task = task_of(step);
-  if (task.destination == task.source) return;
-  const Step* const next = task.bytes >= paired_bytes ? next_copy() : nullptr;
-  if (next != nullptr) {
-    const CopyTask other = task_of(*next);
-    did_two_ = other.destination != other.source && are_independent(task, other);
-    if (did_two_) return copy_both(task, other);
-  }
-  std::memcpy(task.destination, task.source, task.bytes);
+  const CopyTask other{address(schedule_->destinations(next)[0]), address(schedule_->sources(next)[0]),
+                       bytes_of(next)};
+  const bool moves_nothing = task.destination == task.source || other.destination == other.source;
+  if (other.bytes < paired_bytes || moves_nothing || !are_independent(task, other)) return false;
+  copy_both(task, other);
+  return true;
 }
 
 std::byte* Execution::address(const Place& place) const {

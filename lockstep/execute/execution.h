@@ -57,6 +57,8 @@ class Execution {
   /// Takes steps until one has to wait; true when the last was taken. Adds the time of copies and reductions
   /// to `own_work_ns`.
   bool advance(std::uint64_t& own_work_ns);
+  /// Which one that is.
+  std::size_t next_step() const { return next_; }
   /// Whether anything happened in the last advance().
   bool has_moved() const { return moved_; }
   /// The step that waits. REQUIRES: not finished.
@@ -67,9 +69,7 @@ class Execution {
  private:
   bool take(const Step& step, std::uint64_t& own_work_ns);
   void compute(const Step& step);
-  void copy(const Step& step);
-  CopyTask task_of(const Step& step) const;
-  const Step* next_copy() const;
+  bool copy_with_next(const CopyTask& task) const;
   std::byte* address(const Place& place) const;
   std::size_t bytes_of(const Step& step) const { return step.elements * bindings_.element_bytes; }
 

@@ -166,6 +166,25 @@ class OwnedAhead {
   std::size_t count_ = 0;
 };
 
+// The larger part of a reduction some of whose destinations are only written; returns how many elements. Not
+// inline: small reductions are quicker without its code around theirs.
+template <class Codec, class Op>
+HWY_NOINLINE std::size_t reduce_owning_ahead(const ReduceCall& callers) {
+  const ReduceCall call = callers;
+  const OwnedAhead owned(call);
+  if (owned.is_empty()) return 0;
+  const hn::ScalableTag<typename Codec::Lane> d;
+  const std::size_t block = 4 * hn::Lanes(d);
+  const std::size_t ahead = ahead_bytes / Codec::bytes;
+  std::size_t i = 0;
+  owned.own(0, ahead_bytes);
+  for (; call.elements - i >= block + ahead; i += block) {
+    owned.own((i + ahead) * Codec::bytes, (i + ahead + block) * Codec::bytes);
+    reduce_four_vectors<Codec, Op>(d, call, i);
+  }
+  return i;
+}
+
 // One loop serves any number of sources and destinations: versions with 2, 3 and 4 sources fixed at compile
 // time measured the same (benchmarks/reduce_bench.cpp) and tripled the code.
 template <class Codec, class Op>
@@ -174,17 +193,9 @@ void reduce_by(const ReduceCall& callers) {
   const hn::ScalableTag<typename Codec::Lane> d;
   const hn::CappedTag<typename Codec::Lane, 1> one;
   const std::size_t lanes = hn::Lanes(d);
-  const std::size_t block = 4 * lanes;
   std::size_t i = 0;
-  if (const OwnedAhead owned(call); !owned.is_empty()) {
-    const std::size_t ahead = ahead_bytes / Codec::bytes;
-    owned.own(0, std::min(ahead, call.elements) * Codec::bytes);
-    for (; call.elements - i >= block + ahead; i += block) {
-      owned.own((i + ahead) * Codec::bytes, (i + ahead + block) * Codec::bytes);
-      reduce_four_vectors<Codec, Op>(d, call, i);
-    }
-  }
-  for (; call.elements - i >= block; i += block) reduce_four_vectors<Codec, Op>(d, call, i);
+  if (call.elements * Codec::bytes >= 2 * ahead_bytes) i = reduce_owning_ahead<Codec, Op>(call);
+  for (; call.elements - i >= 4 * lanes; i += 4 * lanes) reduce_four_vectors<Codec, Op>(d, call, i);
   for (; call.elements - i >= lanes; i += lanes) reduce_vector<Codec, Op>(d, call, i);
   for (; i < call.elements; ++i) reduce_vector<Codec, Op>(one, call, i);
 }

@@ -4,9 +4,7 @@
 
 #include <cstdint>
 
-#include "lockstep/base/dtype.h"
-#include "lockstep/base/operation.h"
-#include "lockstep/base/reduce_op.h"
+#include "lockstep/base/signature.h"
 
 namespace lockstep::trace {
 
@@ -27,6 +25,18 @@ struct CollectiveEvent {
   std::uint8_t failed;  ///< 1: ended by an error
   char algorithm[24];   ///< as in docs/algorithms.md, padded with zeros
 };
+
+/// A call's event, without its times and its algorithm.
+inline CollectiveEvent event_of(const Signature& called, std::uint64_t sequence, std::uint32_t group) {
+  CollectiveEvent event{};
+  event.sequence = sequence;
+  event.elements = called.elements;
+  event.group = group;
+  event.operation = called.operation;
+  event.dtype = called.dtype;
+  event.reduce_op = called.reduce_op;
+  return event;
+}
 
 struct TrainingStepEvent {
   std::uint64_t step;              ///< backward passes with communication, from 0

@@ -5,27 +5,23 @@
 
 namespace lockstep::trace {
 
-void Recorder::record(const CollectiveEvent& event) {
-  Event whole;
-  whole.kind = EventKind::collective;
-  whole.collective = event;
-  write(whole);
-}
-
-void Recorder::record(const TrainingStepEvent& event) {
-  Event whole;
-  whole.kind = EventKind::training_step;
-  whole.training_step = event;
-  write(whole);
-}
-
-void Recorder::write(const Event& event) {
+template <class Fill>
+void Recorder::write(EventKind kind, Fill fill) {
   if (ring_ == nullptr) return;
   const std::uint64_t number = ring_->written.fetch_add(1, std::memory_order_relaxed);
   RecordRing::Cell& cell = ring_->cells[number % ring_capacity];
   cell.stamp.store(0, std::memory_order_release);
-  cell.event = event;
+  cell.event.kind = kind;
+  fill(cell.event);
   cell.stamp.store(number + 1, std::memory_order_release);
+}
+
+void Recorder::record(const CollectiveEvent& event) {
+  write(EventKind::collective, [&](Event& whole) { whole.collective = event; });
+}
+
+void Recorder::record(const TrainingStepEvent& event) {
+  write(EventKind::training_step, [&](Event& whole) { whole.training_step = event; });
 }
 
 std::uint64_t Recorder::position() const {

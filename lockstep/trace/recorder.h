@@ -40,7 +40,8 @@ class Recorder {
   std::vector<Event> since(std::uint64_t position) const;
 
  private:
-  void write(const Event& event);
+  template <class Fill>
+  void write(EventKind kind, Fill fill);
   RecordRing* ring_;
 };
 

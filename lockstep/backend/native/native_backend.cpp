@@ -64,6 +64,7 @@ NativeBackend::NativeBackend(NativeOptions options)
   name_place_ = options_.group_names->enter({group_number_, ranks(), options_.rank, options_.name});
   if (options_.one_host) {
     arrivals_.emplace(options_.region, options_.rank, ranks(), options_.page->doorbell());
+    small_call_.emplace(*arrivals_, options_.rank, ranks());
   }
 }
 
@@ -98,6 +99,8 @@ std::unique_ptr<PendingWork> NativeBackend::submit(const Request& request) {
         " in a process that was forked after lockstep::init(): only the process that called init() "
         "may use its groups; fork before init(), or start ranks with `lockstep run`");
   }
+  const auto lock = options_.progress->lock();
+  if (auto small = submit_small(request)) return std::move(*small);
   Signature signature = request.signature;
   BufferOffsets offsets;
   if (options_.one_host) {
@@ -110,7 +113,6 @@ std::unique_ptr<PendingWork> NativeBackend::submit(const Request& request) {
       offsets.output = *offset;
     }
   }
-  const auto lock = options_.progress->lock();
   std::uint64_t* counter = &next_collective_;
   if (signature.operation == Operation::send) counter = &next_sent_[request.peer];
   if (signature.operation == Operation::receive) counter = &next_received_[request.peer];
@@ -120,10 +122,10 @@ std::unique_ptr<PendingWork> NativeBackend::submit(const Request& request) {
   if (!arrivals_ && !task->is_message()) calls_.note(task->number, signature);
   active_.push_back(task.get());
   advance();
-  // A small call inside a host takes less time than to set up a wait for it. Where ranks share cores, whoever
-  // is awaited may need this one.
-  const int looks = options_.progress->policy().spins > 0 ? short_looks : 0;
-  if (looks > 0 && task->is_short() && arrivals_->spin_until_all_arrived(task->number, 1, looks)) advance();
+  return pending(std::move(task));
+}
+
+std::unique_ptr<PendingWork> NativeBackend::pending(std::unique_ptr<NativeTask> task) {
   if (task->state == NativeTask::State::complete) {
     idle_tasks_.push_back(std::move(task));
     return nullptr;
@@ -131,6 +133,39 @@ std::unique_ptr<PendingWork> NativeBackend::submit(const Request& request) {
   if (!task->is_over()) task->open_call = options_.open_calls->open(task->describe(group_number_));
   if (!active_.empty()) options_.progress->wake_thread();
   return std::make_unique<NativeWork>(shared_from_this(), std::move(task));
+}
+
+std::optional<std::unique_ptr<PendingWork>> NativeBackend::submit_small(const Request& request) {
+  const Operation operation = request.signature.operation;
+  const bool is_message = operation == Operation::send || operation == Operation::receive;
+  // Where ranks share cores, whoever is awaited may need this one.
+  if (!small_call_ || is_message || !active_.empty() || failure_ || options_.progress->policy().spins == 0)
+    return std::nullopt;
+  const std::uint64_t number = next_collective_;
+  if (!arrivals_->lane_is_free(number)) return std::nullopt;
+  const auto& plan = plans_.find_one_shot(request.signature, request.element_bytes, request.counts);
+  if (!plan) return std::nullopt;
+  ++next_collective_;
+  small_call_->begin(request, *plan, number);
+  const std::uint64_t begin_ns = trace::now_ns();
+  if (!small_call_->is_met(short_looks)) {
+    auto task = take_task();
+    task->go_on(request, plan, number, small_call_->next_step(), begin_ns);
+    active_.push_back(task.get());
+    advance();
+    return pending(std::move(task));
+  }
+  const std::uint64_t arrived_ns = trace::now_ns();
+  small_call_->finish();
+  complete(number);
+  if (options_.recorder != nullptr) {
+    trace::CollectiveEvent event = trace::event_of(request.signature, number, group_number_);
+    event.begin_ns = begin_ns;
+    event.arrived_ns = event.end_ns = arrived_ns;
+    plan->choice->name.copy(event.algorithm, sizeof(event.algorithm));
+    options_.recorder->record(event);
+  }
+  return std::unique_ptr<PendingWork>();
 }
 
 void NativeBackend::poll() { options_.progress->poll(); }

@@ -10,6 +10,7 @@
 #include "lockstep/backend/backend.h"
 #include "lockstep/backend/native/call_comparison.h"
 #include "lockstep/backend/native/native_task.h"
+#include "lockstep/backend/native/small_call.h"
 #include "lockstep/execute/plan.h"
 #include "lockstep/execute/progress.h"
 #include "lockstep/trace/group_names.h"
@@ -82,6 +83,9 @@ class NativeBackend final : public Backend,
  private:
   explicit NativeBackend(NativeOptions options);
   std::unique_ptr<NativeTask> take_task();
+  /// What submit() returns if the call is a small one that can be done, or at least begun, at once.
+  std::optional<std::unique_ptr<PendingWork>> submit_small(const Request& request);
+  std::unique_ptr<PendingWork> pending(std::unique_ptr<NativeTask> task);
   bool advance_links();
   void finish(NativeTask& task);
   void complete(std::uint64_t number);
@@ -102,6 +106,7 @@ class NativeBackend final : public Backend,
   NativeOptions options_;
   std::shared_ptr<Arena> arena_;
   std::optional<Arrivals> arrivals_;
+  std::optional<SmallCall> small_call_;
   PlanCache plans_;
   std::map<int, Link> links_;  // by peer: of collectives
   Mailbox mailbox_;

@@ -1,5 +1,6 @@
 #include "lockstep/backend/native/native_task.h"
 
+#include "lockstep/backend/native/bind.h"
 #include "lockstep/backend/native/native_backend.h"
 #include "lockstep/kernel/reduce.h"
 
@@ -43,6 +44,14 @@ void NativeTask::begin(const Request& request, const Signature& called, const Bu
   open_call = trace::OpenCalls::nowhere;
   compared_ = false;
   if (is_message()) begin_message();
+}
+
+void NativeTask::go_on(const Request& request, const std::shared_ptr<const Plan>& its_plan,
+                       std::uint64_t its_number, std::size_t next_step, std::uint64_t its_begin_ns) {
+  begin(request, request.signature, {}, its_number);
+  begin_ns = its_begin_ns;
+  plan = its_plan;
+  run(next_step);
 }
 
 void NativeTask::begin_message() {
@@ -144,36 +153,26 @@ bool NativeTask::all_share_buffers() const {
   return true;
 }
 
-void NativeTask::run() {
-  bind();
+void NativeTask::run(std::size_t first_step) {
   constexpr std::size_t after_first_wait = 2;
   const bool has_announced = backend_.arrivals() != nullptr && plan->schedule.needs_no_first_wait();
+  bind();
   execution_.begin(plan->schedule, *this, backend_.rank(), number, signature,
-                   has_announced ? after_first_wait : 0);
+                   has_announced ? after_first_wait : first_step);
   state = State::running;
 }
 
 void NativeTask::bind() {
   Bindings& bindings = execution_.bindings();
-  const auto ranks = static_cast<std::size_t>(backend_.ranks());
-  const auto own = static_cast<std::size_t>(backend_.rank());
-  bindings.element_bytes = request_.element_bytes;
-  bindings.dtype = signature.dtype;
-  bindings.reduce_op = signature.reduce_op;
-  bindings.custom = request_.custom.get();
-  bindings.scale = static_cast<double>(signature.prescale) /
-                   (signature.reduce_op == ReduceOp::average ? static_cast<double>(ranks) : 1.0);
-  bindings.inputs.resize(ranks);
-  bindings.outputs.resize(ranks);
+  bind_call(bindings, request_, signature, backend_.rank(), backend_.ranks());
   if (const Arrivals* arrivals = backend_.arrivals()) {
+    const auto ranks = static_cast<std::size_t>(backend_.ranks());
     const Requirement needs = plan->choice->requirement;
     if (needs == Requirement::slots) {
-      bindings.slots.resize(ranks);
-      for (std::size_t rank = 0; rank < ranks; ++rank) {
-        bindings.slots[rank] = arrivals->slot(number, static_cast<int>(rank), plan->slot_bytes);
-      }
+      bind_slots(bindings, *arrivals, number, *plan, backend_.ranks());
     } else if (needs == Requirement::arena) {
       for (std::size_t rank = 0; rank < ranks; ++rank) {
+        if (static_cast<int>(rank) == backend_.rank()) continue;
         std::byte* arena = backend_.region().arena(static_cast<int>(rank));
         const BufferOffsets& offsets = arrivals->offsets(number, static_cast<int>(rank));
         bindings.inputs[rank] = arena + offsets.input;
@@ -189,8 +188,6 @@ void NativeTask::bind() {
       bindings.is_staging_turned = backend_.turn_staging(plan->schedule.staging_turns());
     }
   }
-  bindings.inputs[own] = request_.input.data();
-  bindings.outputs[own] = request_.output.data();
   if (signature.prescale != 1.0F && plan->schedule.uses_channels()) prescale();
 }
 
@@ -209,16 +206,10 @@ void NativeTask::prescale() {
 
 trace::CollectiveEvent NativeTask::make_event(std::uint32_t group_number) const {
   const bool short_path = arrived_ns != 0 && plan && plan->choice->requirement == Requirement::slots;
-  trace::CollectiveEvent event{};
-  event.sequence = number;
-  event.elements = signature.elements;
+  trace::CollectiveEvent event = trace::event_of(signature, number, group_number);
   event.begin_ns = begin_ns;
   event.end_ns = short_path ? arrived_ns : trace::now_ns();
   event.arrived_ns = arrived_ns != 0 ? arrived_ns : event.end_ns;
-  event.group = group_number;
-  event.operation = signature.operation;
-  event.dtype = signature.dtype;
-  event.reduce_op = signature.reduce_op;
   event.failed = state == State::failed ? 1 : 0;
   if (plan) plan->choice->name.copy(event.algorithm, sizeof(event.algorithm));
   return event;

@@ -32,6 +32,9 @@ class NativeTask final : public Surroundings {
 
   void begin(const Request& request, const Signature& called, const BufferOffsets& offsets,
              std::uint64_t its_number);
+  /// Goes on with a small call that was begun at once (small_call.h) and whose others have not come.
+  void go_on(const Request& request, const std::shared_ptr<const Plan>& its_plan, std::uint64_t its_number,
+             std::size_t next_step, std::uint64_t its_begin_ns);
   /// Takes what steps it can; true if there were any. `is_alone`: no earlier exclusive work is in the way.
   /// Throws Error.
   bool advance(bool is_alone, std::uint64_t& own_work_ns);
@@ -44,10 +47,6 @@ class NativeTask final : public Surroundings {
   /// Whether later works that use channels or staging memory have to wait for this one.
   bool is_exclusive() const {
     return !is_message() && !is_over() && (!plan || plan->schedule.is_exclusive());
-  }
-  /// Whether it is a small call inside a host under way.
-  bool is_short() const {
-    return state == State::running && plan && plan->choice->requirement == Requirement::slots;
   }
   /// Ranks without which it cannot go on now.
   std::vector<int> missing() const;
@@ -81,7 +80,7 @@ class NativeTask final : public Surroundings {
   void choose_early();
   bool shares_buffers(int rank) const;
   bool all_share_buffers() const;
-  void run();
+  void run(std::size_t first_step = 0);
   void bind();
   void prescale();
   void compare_signatures() const;

@@ -1,0 +1,27 @@
+#include "lockstep/backend/native/bind.h"
+
+namespace lockstep {
+
+void bind_call(Bindings& bindings, const Request& request, const Signature& signature, int rank, int ranks) {
+  const auto count = static_cast<std::size_t>(ranks);
+  const auto own = static_cast<std::size_t>(rank);
+  bindings.element_bytes = request.element_bytes;
+  bindings.dtype = signature.dtype;
+  bindings.reduce_op = signature.reduce_op;
+  bindings.custom = request.custom.get();
+  bindings.scale = static_cast<double>(signature.prescale) /
+                   (signature.reduce_op == ReduceOp::average ? static_cast<double>(ranks) : 1.0);
+  bindings.inputs.resize(count);
+  bindings.outputs.resize(count);
+  bindings.inputs[own] = request.input.data();
+  bindings.outputs[own] = request.output.data();
+}
+
+void bind_slots(Bindings& bindings, const Arrivals& arrivals, std::uint64_t number, const Plan& plan,
+                int ranks) {
+  bindings.slots.resize(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank)
+    bindings.slots[static_cast<std::size_t>(rank)] = arrivals.slot(number, rank, plan.slot_bytes);
+}
+
+}  // namespace lockstep
