@@ -1,7 +1,11 @@
 #include "lockstep/memory/control_page.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
+
+#include "lockstep/base/deadline.h"
 
 namespace lockstep {
 namespace {
@@ -16,6 +20,8 @@ struct Header {
 };
 
 constexpr std::size_t page_bytes = 4096;
+// Whoever sets the first cause copies a sentence; only one that dies meanwhile takes longer.
+constexpr std::chrono::milliseconds setting_limit{100};
 
 }  // namespace
 
@@ -62,6 +68,10 @@ bool FirstCause::set(const Cause& cause) {
 }
 
 std::optional<FirstCause::Cause> FirstCause::get() const {
+  if (state_.load(std::memory_order_acquire) == writing) {
+    const Deadline patience = Deadline::after(setting_limit);
+    while (!is_set() && !patience.expired()) std::this_thread::yield();
+  }
   if (!is_set()) return std::nullopt;
   const std::size_t length = std::min<std::size_t>(text_bytes_, text_capacity);
   return Cause{static_cast<ErrorCode>(code_), culprit_, reporter_, std::string(text_, length)};

@@ -34,6 +34,7 @@ class FirstCause {
   bool set(const Cause& cause);
   /// Cheap enough for every look of a wait.
   bool is_set() const { return state_.load(std::memory_order_acquire) == written; }
+  /// Where another rank is just setting it, waits for that a moment: all have to repeat the same.
   std::optional<Cause> get() const;
 
  private:
