@@ -92,4 +92,12 @@ std::uint64_t now_ns() {
 #endif
 }
 
+std::uint64_t record_now_ns() {
+#ifdef LOCKSTEP_WITHOUT_RECORD
+  return 0;
+#else
+  return now_ns();
+#endif
+}
+
 }  // namespace lockstep::trace

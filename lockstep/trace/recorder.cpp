@@ -7,6 +7,9 @@ namespace lockstep::trace {
 
 template <class Fill>
 void Recorder::write(EventKind kind, Fill fill) {
+#ifdef LOCKSTEP_WITHOUT_RECORD
+  return;
+#endif
   if (ring_ == nullptr) return;
   const std::uint64_t number = ring_->written.fetch_add(1, std::memory_order_relaxed);
   RecordRing::Cell& cell = ring_->cells[number % ring_capacity];
