@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <fstream>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -35,6 +36,36 @@ void reserve_pages(int memfd, std::size_t offset, std::size_t bytes) {
   if (result != 0) throw_system("reserving " + std::to_string(bytes) + " bytes of shared memory");
 }
 
+namespace {
+
+bool gives_huge_pages_on_advice() {
+  static const bool answer = [] {
+    std::ifstream file("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+    std::string line;
+    std::getline(file, line);
+    return line.find("[advise]") != std::string::npos;
+  }();
+  return answer;
+}
+
+}  // namespace
+
+bool reserve_huge_pages(std::span<std::byte> bytes) {
+#if defined(MADV_POPULATE_WRITE)
+  if (!gives_huge_pages_on_advice()) return false;
+  int result = 0;
+  do {
+    result = ::madvise(bytes.data(), bytes.size(), MADV_POPULATE_WRITE);
+  } while (result != 0 && errno == EINTR);
+  if (result != 0 && errno == ENOMEM)
+    throw_system("reserving " + std::to_string(bytes.size()) + " bytes of shared memory");
+  return result == 0;
+#else
+  static_cast<void>(bytes);
+  return false;
+#endif
+}
+
 void release_pages(int memfd, std::size_t offset, std::size_t bytes) {
   // Failure leaves the pages in place, which costs memory but harms nothing.
   static_cast<void>(::fallocate(memfd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
@@ -60,6 +91,10 @@ Mapping Mapping::anonymous(std::size_t bytes) {
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED) throw_system("mapping " + std::to_string(bytes) + " bytes");
   return {static_cast<std::byte*>(address), bytes};
+}
+
+void Mapping::use_huge_pages(std::size_t offset) const {
+  static_cast<void>(::madvise(data_ + offset, size_ - offset, MADV_HUGEPAGE));  // a wish
 }
 
 Mapping::Mapping(Mapping&& other) noexcept

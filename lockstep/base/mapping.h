@@ -19,6 +19,13 @@ UniqueFd make_memfd(const std::string& name, std::size_t bytes);
 /// Throws Error{system} saying how much was asked for.
 void reserve_pages(int memfd, std::size_t offset, std::size_t bytes);
 
+/// The same for mapped memory for which use_huge_pages() was called, where the system gives huge pages only
+/// to mapped memory ("advise"). False elsewhere: reserve_pages() does it.
+bool reserve_huge_pages(std::span<std::byte> bytes);
+
+/// Where huge pages lie, in memory and in a file of shared memory.
+inline constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
+
 /// Gives the pages' memory back to the system; they read as zero afterwards.
 void release_pages(int memfd, std::size_t offset, std::size_t bytes);
 
@@ -37,6 +44,11 @@ class Mapping {
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
   ~Mapping();
+
+  /// From `offset` on, a multiple of huge_page_bytes, pages are huge ones where the system has them for
+  /// shared memory
+  /// (/sys/kernel/mm/transparent_hugepage/shmem_enabled); elsewhere it does nothing.
+  void use_huge_pages(std::size_t offset) const;
 
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }

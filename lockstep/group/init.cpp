@@ -156,7 +156,8 @@ std::shared_ptr<Context> meet_others(const Identity& identity, const InitOptions
   context->store_host = identity.store_host();
   context->options = options.group.value_or(GroupOptions::from_environment());
   context->mailbox_bytes = env::bytes("LOCKSTEP_MAILBOX_BYTES").value_or(context->mailbox_bytes);
-  context->arena_bytes = env::bytes("LOCKSTEP_ARENA_BYTES").value_or(default_arena_bytes());
+  context->arena_bytes =
+      options.arena_bytes.value_or(env::bytes("LOCKSTEP_ARENA_BYTES").value_or(default_arena_bytes()));
   context->store = open_store(identity, deadline);
   ask_store(identity.store_host(), "the meeting place " + identity.store.to_string(), "all ranks had arrived",
             [&] { context->last_word = leave_word_at_death(*context->store, identity.rank); });

@@ -105,6 +105,21 @@ TEST(HostRegion, RefusesAFileThatIsNone) {
   EXPECT_EQ(HostRegion::attach(UniqueFd(::dup(region->fd())), 2)->arena_bytes(), 4096U);
 }
 
+TEST(HostRegion, HasArenasWhereHugePagesCanBe) {
+  const auto region = HostRegion::create(2, (std::size_t{4} << 20) + 1);
+  EXPECT_EQ(region->arena_bytes(), std::size_t{6} << 20) << "whole huge pages";
+  const auto begin = reinterpret_cast<std::uintptr_t>(&region->first_cause());
+  const auto from = [&](int rank) {
+    return reinterpret_cast<std::uintptr_t>(region->arena(rank)) - (begin & ~std::uintptr_t{4095});
+  };
+  EXPECT_EQ(from(0) % huge_page_bytes, 0U);
+  EXPECT_EQ(from(1) % huge_page_bytes, 0U);
+}
+
+TEST(HostRegion, RefusesArenasThatNoMachineHas) {
+  EXPECT_THROW(HostRegion::create(2, most_arena_bytes + 1), Error);
+}
+
 TEST(FirstCause, IsDecidedOnceAndReadByAll) {
   const auto page = ControlPage::in_process(4);
   std::vector<std::thread> threads;
@@ -121,6 +136,28 @@ TEST(FirstCause, IsDecidedOnceAndReadByAll) {
   ASSERT_TRUE(cause);
   EXPECT_EQ(cause->text, "rank " + std::to_string(cause->culprit));
   EXPECT_EQ(cause->code, ErrorCode::peer_lost);
+}
+
+TEST(FirstCause, IsTheSameForAllWhoTryToSetItAtOnce) {
+  for (int round = 0; round < 200; ++round) {
+    const auto page = ControlPage::in_process(2);
+    std::atomic<int> ready = 0;
+    std::string seen[2];
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        ++ready;
+        while (ready < 2) {
+        }
+        page.first_cause().set({ErrorCode::mismatch, rank, rank, std::string(2000, rank == 0 ? 'a' : 'b')});
+        const auto cause = page.first_cause().get();
+        seen[rank] = cause ? cause->text : "nothing";
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    ASSERT_EQ(seen[0], seen[1]);
+    ASSERT_NE(seen[0], "nothing");
+  }
 }
 
 TEST(ControlPage, RefusesAnotherVersionAndAnotherNumberOfRanks) {

@@ -13,8 +13,13 @@ struct Header {
   FirstCause first_cause;
 };
 
-constexpr std::size_t round_up(std::size_t bytes) {
-  return (bytes + page_bytes - 1) / page_bytes * page_bytes;
+constexpr std::size_t round_up(std::size_t bytes, std::size_t to = page_bytes) {
+  return (bytes + to - 1) / to * to;
+}
+
+/// Arenas that can have huge pages begin where one can.
+constexpr std::size_t arena_alignment(std::size_t arena_bytes) {
+  return arena_bytes >= huge_page_bytes ? huge_page_bytes : page_bytes;
 }
 
 struct Layout {
@@ -29,7 +34,9 @@ Layout layout_of(int local_ranks, std::size_t arena_bytes) {
   layout.slots = round_up(layout.cells + lane_count * ranks * sizeof(Cell));
   layout.staging = round_up(layout.slots + lane_count * ranks * slot_bytes);
   layout.rings = layout.staging + ranks * staging_bytes;
-  layout.arenas = layout.rings + static_cast<std::size_t>(purpose_count) * ranks * ranks * ring_bytes;
+  layout.arenas =
+      round_up(layout.rings + static_cast<std::size_t>(purpose_count) * ranks * ranks * ring_bytes,
+               arena_alignment(arena_bytes));
   layout.total = layout.arenas + ranks * arena_bytes;
   return layout;
 }
@@ -52,10 +59,16 @@ HostRegion::HostRegion(UniqueFd fd, Mapping mapping) : fd_(std::move(fd)), mappi
   staging_ = layout.staging;
   rings_ = layout.rings;
   arenas_ = layout.arenas;
+  if (arena_alignment(arena_bytes()) == huge_page_bytes) mapping_.use_huge_pages(arenas_);
 }
 
 std::shared_ptr<HostRegion> HostRegion::create(int local_ranks, std::size_t arena_bytes) {
-  arena_bytes = round_up(arena_bytes);
+  if (arena_bytes > most_arena_bytes) {
+    throw_invalid_argument("an arena of " + std::to_string(arena_bytes) +
+                           " bytes is more than any machine has; at most " +
+                           std::to_string(most_arena_bytes));
+  }
+  arena_bytes = round_up(arena_bytes, arena_alignment(arena_bytes));
   const std::size_t total = layout_of(local_ranks, arena_bytes).total;
   UniqueFd fd = make_memfd("lockstep-group", total);
   Mapping mapping = Mapping::of_file(fd.get(), total);
@@ -77,7 +90,7 @@ std::shared_ptr<HostRegion> HostRegion::attach(UniqueFd fd, int local_ranks) {
 }
 
 std::shared_ptr<HostRegion> HostRegion::in_process(int local_ranks, std::size_t arena_bytes) {
-  arena_bytes = round_up(arena_bytes);
+  arena_bytes = round_up(arena_bytes, arena_alignment(arena_bytes));
   Mapping mapping = Mapping::anonymous(layout_of(local_ranks, arena_bytes).total);
   initialise(mapping, local_ranks, arena_bytes);
   return std::shared_ptr<HostRegion>(new HostRegion(UniqueFd(), std::move(mapping)));
@@ -112,8 +125,10 @@ std::byte* HostRegion::arena(int local_rank) const {
 }
 
 void HostRegion::reserve_arena(int local_rank, std::size_t offset, std::size_t bytes) const {
-  if (fd_)
-    reserve_pages(fd_.get(), arenas_ + static_cast<std::size_t>(local_rank) * arena_bytes() + offset, bytes);
+  if (!fd_) return;
+  const bool may_be_huge = arena_alignment(arena_bytes()) == huge_page_bytes;
+  if (may_be_huge && reserve_huge_pages({arena(local_rank) + offset, bytes})) return;
+  reserve_pages(fd_.get(), arenas_ + static_cast<std::size_t>(local_rank) * arena_bytes() + offset, bytes);
 }
 
 }  // namespace lockstep

@@ -23,6 +23,7 @@ inline constexpr std::uint64_t lane_count = 64;
 inline constexpr std::size_t slot_bytes = 4096;
 /// Payload that travels in the arrival cell itself, in the same cache line as the arrival.
 inline constexpr std::size_t inline_slot_bytes = 32;
+inline constexpr std::size_t most_arena_bytes = std::size_t{1} << 44;
 /// Room for a rank's staging memory (schedule/staged.cpp); how much of it is used is a matter of tuning.
 inline constexpr std::size_t staging_bytes = std::size_t{4} << 20;
 /// Capacity of one message ring, with its two counters.
@@ -55,7 +56,9 @@ inline constexpr int purpose_count = 2;
 
 class HostRegion {
  public:
-  /// Makes the region as a memfd for `local_ranks` ranks with `arena_bytes` of address space each.
+  /// Makes the region as a memfd for `local_ranks` ranks with `arena_bytes` of address space each. Arenas get
+  /// huge pages where the system has them. Throws Error: invalid_argument for more than most_arena_bytes;
+  /// system.
   static std::shared_ptr<HostRegion> create(int local_ranks, std::size_t arena_bytes);
   /// Maps a region made by another process. corrupt_data if it is none, or not for so many ranks.
   static std::shared_ptr<HostRegion> attach(UniqueFd fd, int local_ranks);

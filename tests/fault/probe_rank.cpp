@@ -1,6 +1,6 @@
 // A rank that does what its arguments say, one after the other; the tests' and soaks' victim and survivor.
 //
-//   probe_rank [--rank=N --size=N --address=A --port=N --insecure] action...
+//   probe_rank [--rank=N --size=N --address=A --port=N --insecure --arena=BYTES] action...
 //
 // --other-port=N --cycles=N: joins so many worlds before; --interrupt-every=N: a signal every N microseconds.
 // An action is a word with arguments after commas; "1:exit,3" is for rank 1 alone, "!1:barrier" for all
@@ -264,6 +264,7 @@ lockstep::InitOptions take_options(Words& words, bool& goes_on) {
     if (parts[0] == "--address") options.address = parts.at(1);
     if (parts[0] == "--port") options.port = number(parts, 1);
     if (parts[0] == "--insecure") options.insecure = true;
+    if (parts[0] == "--arena") options.arena_bytes = count(parts, 1);
     if (parts[0] == "--go-on") goes_on = true;
     if (parts[0] == "--interrupt-every") interrupt_every(number(parts, 1));
     if (parts[0] == "--other-port") other_port = number(parts, 1);

@@ -5,6 +5,7 @@ namespace lockstep::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -79,6 +80,24 @@ TEST_F(Start, ExplicitOptionsWinOverTheEnvironment) {
     ranks.push_back(start({program("probe_rank"), rank, "--size=2", "barrier"}, torchrun(7, 9)));
   }
   expect_done(ranks);
+}
+
+TEST_F(Start, ArenasHaveTheSizeThatOptionsSay) {
+  for (const char* size : {"--arena=65536", "--arena=99999999999999999"}) {
+    std::vector<Process> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks.push_back(
+          start({program("probe_rank"), size, "all_reduce,f32,1000,arena", "all_reduce,f32,100000,arena"},
+                by_hand(rank, 2, {{"LOCKSTEP_ARENA_BYTES", "1M"}, {"LOCKSTEP_INIT_TIMEOUT", "5s"}})));
+    }
+    for (const Ending& ending : finish(ranks)) {
+      EXPECT_EQ(ending.exit_code, 1);
+      EXPECT_THAT(ending.err,
+                  AnyOf(HasSubstr("the arena of 65536 bytes a rank has no room for 400000 more"),
+                        HasSubstr("an arena of 99999999999999999 bytes is more than any machine has")))
+          << size;
+    }
+  }
 }
 
 TEST_F(Start, HalfOfTheOptionsIsRefused) {

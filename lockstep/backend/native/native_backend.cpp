@@ -147,7 +147,7 @@ std::optional<std::unique_ptr<PendingWork>> NativeBackend::submit_small(const Re
   if (!plan) return std::nullopt;
   ++next_collective_;
   small_call_->begin(request, *plan, number);
-  const std::uint64_t begin_ns = trace::now_ns();
+  const std::uint64_t begin_ns = trace::record_now_ns();
   if (!small_call_->is_met(short_looks)) {
     auto task = take_task();
     task->go_on(request, plan, number, small_call_->next_step(), begin_ns);
@@ -155,7 +155,7 @@ std::optional<std::unique_ptr<PendingWork>> NativeBackend::submit_small(const Re
     advance();
     return pending(std::move(task));
   }
-  const std::uint64_t arrived_ns = trace::now_ns();
+  const std::uint64_t arrived_ns = trace::record_now_ns();
   small_call_->finish();
   complete(number);
   if (options_.recorder != nullptr) {

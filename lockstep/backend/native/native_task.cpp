@@ -36,7 +36,7 @@ void NativeTask::begin(const Request& request, const Signature& called, const Bu
   number = its_number;
   state = State::queued;
   plan.reset();
-  begin_ns = trace::now_ns();
+  begin_ns = trace::record_now_ns();
   arrived_ns = 0;
   waiting_since_ns = 0;
   warned = false;
@@ -110,6 +110,7 @@ bool NativeTask::leave_queue() {
   } else {
     arrivals->announce(number, signature, offsets_);
     arrive(1);
+    arrivals->take_cell(number + 1);
     state = State::announced;
     if (!shares_buffers(backend_.rank())) choose_early();
   }
@@ -208,7 +209,7 @@ trace::CollectiveEvent NativeTask::make_event(std::uint32_t group_number) const 
   const bool short_path = arrived_ns != 0 && plan && plan->choice->requirement == Requirement::slots;
   trace::CollectiveEvent event = trace::event_of(signature, number, group_number);
   event.begin_ns = begin_ns;
-  event.end_ns = short_path ? arrived_ns : trace::now_ns();
+  event.end_ns = short_path ? arrived_ns : trace::record_now_ns();
   event.arrived_ns = arrived_ns != 0 ? arrived_ns : event.end_ns;
   event.failed = state == State::failed ? 1 : 0;
   if (plan) plan->choice->name.copy(event.algorithm, sizeof(event.algorithm));
@@ -236,9 +237,10 @@ void NativeTask::arrive(std::uint32_t stage) { backend_.arrivals()->arrive(numbe
 
 bool NativeTask::await(std::uint32_t stage) {
   if (!backend_.arrivals()->have_all_arrived(number, stage)) return false;
+  backend_.arrivals()->take_cell(number);  // for the next stage; the others have read it
   if (!compared_) {
     compared_ = true;
-    arrived_ns = trace::now_ns();
+    arrived_ns = trace::record_now_ns();
     if (open_call != trace::OpenCalls::nowhere) backend_.open_calls().set_arrived(open_call, arrived_ns);
     compare_signatures();
   }
