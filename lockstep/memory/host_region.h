@@ -23,7 +23,8 @@ inline constexpr std::uint64_t lane_count = 64;
 inline constexpr std::size_t slot_bytes = 4096;
 /// Payload that travels in the arrival cell itself, in the same cache line as the arrival.
 inline constexpr std::size_t inline_slot_bytes = 32;
-inline constexpr std::size_t most_arena_bytes = std::size_t{1} << 44;
+/// All of a process's address space.
+inline constexpr std::size_t most_arena_bytes = std::size_t{1} << 47;
 /// Room for a rank's staging memory (schedule/staged.cpp); how much of it is used is a matter of tuning.
 inline constexpr std::size_t staging_bytes = std::size_t{4} << 20;
 /// Capacity of one message ring, with its two counters.
