@@ -63,6 +63,14 @@ def busy_processes(seconds=1.0, threshold=0.1):
     return sorted((item for item in shares if item[1] > threshold), key=lambda item: -item[1])
 
 
+def warn_if_busy(say):
+    """Tells `say` who uses the cores now; returns busy_processes()."""
+    busy = busy_processes()
+    for name, share in busy[:5]:
+        say(f"warning: the machine is busy: {name} uses {share:.0%} of a core; figures will be off")
+    return busy
+
+
 class ForeignLoad:
     """How much of the cores something else used between begin and end: other processes, and other guests of a
     virtual machine's host (steal)."""

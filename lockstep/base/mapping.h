@@ -46,8 +46,7 @@ class Mapping {
   ~Mapping();
 
   /// From `offset` on, a multiple of huge_page_bytes, pages are huge ones where the system has them for
-  /// shared memory
-  /// (/sys/kernel/mm/transparent_hugepage/shmem_enabled); elsewhere it does nothing.
+  /// shared memory (/sys/kernel/mm/transparent_hugepage/shmem_enabled); elsewhere it does nothing.
   void use_huge_pages(std::size_t offset) const;
 
   std::byte* data() const { return data_; }

@@ -34,13 +34,7 @@ bool has_children() {
 
 std::vector<pid_t> children() {
   std::vector<pid_t> found;
-  std::error_code ignored;  // a process that ends while we look, or no /proc
-  for (std::filesystem::directory_iterator entry("/proc", ignored), end; entry != end;
-       entry.increment(ignored)) {
-    const std::string name = entry->path().filename();
-    pid_t pid = 0;
-    const auto parsed = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (parsed.ec != std::errc() || parsed.ptr != name.data() + name.size()) continue;
+  for (const pid_t pid : numbers_in("/proc")) {
     const ProcessStatus status = read_status(pid);
     if (status.parent == ::getpid() && status.state != 'Z') found.push_back(pid);
   }

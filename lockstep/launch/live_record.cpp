@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 
-#include <charconv>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -18,14 +17,7 @@ namespace fs = std::filesystem;
 
 std::multimap<pid_t, pid_t> children_by_parent() {
   std::multimap<pid_t, pid_t> children;
-  std::error_code ignored;
-  for (fs::directory_iterator entry("/proc", ignored), end; entry != end; entry.increment(ignored)) {
-    const std::string name = entry->path().filename();
-    pid_t pid = 0;
-    const auto parsed = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (parsed.ec == std::errc() && parsed.ptr == name.data() + name.size())
-      children.emplace(read_status(pid).parent, pid);
-  }
+  for (const pid_t pid : numbers_in("/proc")) children.emplace(read_status(pid).parent, pid);
   return children;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -19,6 +20,19 @@ ProcessStatus read_status(pid_t pid) {
   found.state = text[name_end + 2];
   std::from_chars(text.data() + name_end + 4, text.data() + text.size(), found.parent);
   return found;
+}
+
+std::vector<int> numbers_in(const std::string& folder) {
+  std::vector<int> numbers;
+  std::error_code ignored;  // a process that ends while we look, or no /proc
+  for (std::filesystem::directory_iterator entry(folder, ignored), end; entry != end;
+       entry.increment(ignored)) {
+    const std::string name = entry->path().filename();
+    int number = 0;
+    const auto parsed = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (parsed.ec == std::errc() && parsed.ptr == name.data() + name.size()) numbers.push_back(number);
+  }
+  return numbers;
 }
 
 }  // namespace lockstep::launch

@@ -3,6 +3,9 @@
 
 #include <sys/types.h>
 
+#include <string>
+#include <vector>
+
 namespace lockstep::launch {
 
 struct ProcessStatus {
@@ -12,5 +15,9 @@ struct ProcessStatus {
 
 /// '?' of a process that is gone, or where there is no /proc.
 ProcessStatus read_status(pid_t pid);
+
+/// The numbers among the names in a folder of /proc: processes in /proc, threads in /proc/PID/task,
+/// descriptors in /proc/PID/fd (of this process also the one that reads them). As far as they can be read.
+std::vector<int> numbers_in(const std::string& folder);
 
 }  // namespace lockstep::launch

@@ -13,7 +13,6 @@
 #include <charconv>
 #include <cstdio>
 #include <exception>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <vector>
@@ -22,6 +21,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/group/init.h"
 #include "lockstep/launch/limits.h"
+#include "lockstep/launch/process_status.h"
 #include "lockstep/launch/run.h"
 
 namespace lockstep {
@@ -33,20 +33,8 @@ constexpr int threads_of_runtime = 1;
 constexpr int threads_of_runtime = 0;
 #endif
 
-/// Numbers that name the entries of a folder of /proc.
-std::vector<int> entries(const char* folder) {
-  std::vector<int> numbers;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string name = entry.path().filename();
-    int number = 0;
-    std::from_chars(name.data(), name.data() + name.size(), number);
-    numbers.push_back(number);
-  }
-  return numbers;
-}
-
 std::vector<int> open_descriptors() {
-  std::vector<int> descriptors = entries("/proc/self/fd");
+  std::vector<int> descriptors = launch::numbers_in("/proc/self/fd");
   std::erase_if(descriptors, [](int fd) { return ::fcntl(fd, F_GETFD) < 0; });  // the folder's own
   return descriptors;
 }
@@ -66,7 +54,9 @@ void require_possible(int ranks) {
         "spawn: lockstep::init() was called in this process before, and ranks would be copies of what it "
         "made; call spawn() first, and init() in the function that it calls");
   }
-  const auto threads = static_cast<int>(entries("/proc/self/task").size()) - threads_of_runtime;
+  const auto threads = static_cast<int>(launch::numbers_in("/proc/self/task").size()) - threads_of_runtime;
+  if (threads < 1)
+    throw Error(ErrorCode::system, "spawn: /proc cannot be read, which tells what would be copied");
   if (threads > 1) {
     throw_invalid_argument("spawn: this process has " + std::to_string(threads) +
                            " threads, and each rank would be a copy with only one of them; call spawn() "

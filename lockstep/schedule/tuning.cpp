@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
 #include "lockstep/base/quote.h"
+#include "lockstep/base/split.h"
 
 namespace lockstep {
 
@@ -156,16 +157,13 @@ Tuning tuning_of(const json& value) {
 /// "all_reduce=ring,broadcast=tree"
 std::vector<std::pair<Operation, std::string>> parse_forced(const std::string& text) {
   std::vector<std::pair<Operation, std::string>> forced;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string word = text.substr(begin, end - begin);
+  for (const std::string& word : split(text, ',')) {
     const std::size_t equals = word.find('=');
     if (equals == std::string::npos) {
       throw_invalid_argument(quote(word) + " is not like all_reduce=ring");
     }
     forced.emplace_back(require_operation(word.substr(0, equals)), word.substr(equals + 1));
     require_algorithm(forced.back().first, forced.back().second);
-    begin = end + 1;
   }
   return forced;
 }

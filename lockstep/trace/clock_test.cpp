@@ -23,6 +23,7 @@ TEST(Clock, IsTheSystemsInEveryThread) {
       // A reading between anchors may be off by a little; a wrong rate or anchor is off by much more.
       EXPECT_GE(now + 20'000, before);
       EXPECT_LE(now, after + 20'000);
+      // Longer than a reading relies on one anchor.
       if (round % 30 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(3));
     }
   };

@@ -132,10 +132,6 @@ class Trial {
 
 }  // namespace
 
-int run_one(Input input) {
-  Script script(input);
-  Trial().run(script);
-  return 0;
-}
+int run_one(Input input) { return play<Trial>(input); }
 
 }  // namespace lockstep::fuzz::link

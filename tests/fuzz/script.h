@@ -49,4 +49,12 @@ class Script {
   Input rest_;
 };
 
+/// What run_one() does where a Trial plays a whole script.
+template <class Trial>
+int play(Input input) {
+  Script script(input);
+  Trial().run(script);
+  return 0;
+}
+
 }  // namespace lockstep::fuzz

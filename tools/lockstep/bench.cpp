@@ -12,12 +12,12 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/split.h"
 #include "lockstep/group/init.h"
 #include "lockstep/launch/run.h"
 #include "lockstep/launch/spawn.h"
 #include "lockstep/topology/topology.h"
 #include "measure.h"
-
 #include "np_option.h"
 
 namespace {
@@ -79,9 +79,7 @@ void describe(CLI::App& app, Flags& flags) {
 std::vector<Operation> operations_named(const std::string& list) {
   if (list.empty()) return measure::operations();
   std::vector<Operation> named;
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    const std::string name = list.substr(begin, end - begin);
+  for (const std::string& name : lockstep::split(list, ',')) {
     const auto& known = measure::operations();
     const auto found = std::ranges::find_if(known, [&](Operation one) { return to_string(one) == name; });
     if (found == known.end()) {
@@ -91,7 +89,6 @@ std::vector<Operation> operations_named(const std::string& list) {
                                        all);
     }
     named.push_back(*found);
-    begin = end + 1;
   }
   return named;
 }
@@ -125,8 +122,7 @@ void show_times(const lockstep::Group& world, const measure::CalibrationPlan& pl
         std::vector<double> times;
         for (int pass = 0; pass < plan.passes; ++pass)
           times.push_back(buffers.time({operation, where, bytes}, 5 * plan.seconds_each));
-        std::ranges::sort(times);
-        return times[times.size() / 2];
+        return measure::median(std::move(times));
       };
       const double own = time(Where::private_memory);
       if (operation == Operation::barrier) {

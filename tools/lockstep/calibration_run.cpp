@@ -45,12 +45,6 @@ Tuning forcing(Tuning tuning, std::string_view name) {
   return tuning;
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
 /// The fastest of some settings, which differ from the present one only if it is clearly slower.
 template <class Set>
 std::uint64_t best_of(const Group& world, const CalibrationPlan& plan, const Tuning& tuning,

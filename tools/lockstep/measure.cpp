@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "lockstep/group/collectives.h"
+#include "lockstep/schedule/call.h"
 
 namespace measure {
 namespace {
@@ -13,12 +14,6 @@ using lockstep::Operation;
 using lockstep::Where;
 
 constexpr int root = 0;
-
-/// Of the calls below, those whose buffers hold a block for each rank.
-bool has_blocks(Operation operation) {
-  return operation != Operation::barrier && operation != Operation::all_reduce &&
-         operation != Operation::reduce && operation != Operation::broadcast;
-}
 
 double slowest(const lockstep::Group& group, double seconds) {
   lockstep::all_reduce(group, std::span(&seconds, 1), lockstep::ReduceOp::max).wait();
@@ -36,7 +31,15 @@ const std::vector<Operation>& operations() {
 }
 
 std::uint64_t buffer_bytes(Operation operation, std::uint64_t bytes, int ranks) {
-  return has_blocks(operation) ? bytes * static_cast<std::uint64_t>(ranks) : bytes;
+  const lockstep::Call call{
+      .operation = operation, .elements = bytes, .rank = root, .ranks = ranks, .root = root};
+  return std::max(lockstep::input_elements(call), lockstep::output_elements(call));
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
 }
 
 Buffers::Buffers(const lockstep::Group& group, PrivateMemory& memory)

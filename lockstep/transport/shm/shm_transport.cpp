@@ -167,7 +167,8 @@ std::vector<UniqueFd> take_from_giver(const Meeting& meeting, std::size_t count)
   if (error.code() == ErrorCode::timeout) {
     throw Error(ErrorCode::timeout, it + "did not do so before the deadline: " + error.what(), giver);
   }
-  // It may have given up because of another rank, or may still say why.
+  // It may have given up because of another rank, or may still say why: in the store, which tells only who
+  // asks.
   const Deadline said_by = Deadline::after(others_speak_first);
   do {
     meeting.check();

@@ -4,7 +4,6 @@
 
 #include <bit>
 #include <cstdint>
-#include <string_view>
 
 #include "lockstep/memory/host_region.h"
 
@@ -23,7 +22,7 @@ struct Hello {
   Line line = Line::notices;
   std::int32_t from = -1;  ///< ranks are the group's
   std::int32_t to = -1;
-  std::uint64_t group = 0;
+  std::uint64_t group = 0;  ///< fnv1a_64 of its name
 };
 static_assert(sizeof(Hello) == 24);
 
@@ -32,12 +31,6 @@ constexpr bool is_for(const Hello& hello, std::uint64_t group, int rank, int ran
   return hello.magic == Hello::expected_magic && hello.group == group && hello.to == rank &&
          hello.from >= 0 && hello.from < ranks && hello.from != rank &&
          (is_data(hello.line) || hello.line == Line::notices);
-}
-
-constexpr std::uint64_t number_of_group(std::string_view name) {  // FNV-1a
-  std::uint64_t hash = 14695981039346656037ULL;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  return hash;
 }
 
 }  // namespace lockstep::tcp

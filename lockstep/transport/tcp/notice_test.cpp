@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "lockstep/base/hash.h"
 #include "lockstep/transport/tcp/hello.h"
 #include "lockstep/transport/tcp/tcp_ranks_test.h"
 
@@ -23,7 +24,7 @@ class ByHand : public testing::Test {
   }
   Socket connect(Line line) {
     Socket socket = connect_proven();
-    const Hello hello{.line = line, .from = 1, .to = 0, .group = number_of_group("world")};
+    const Hello hello{.line = line, .from = 1, .to = 0, .group = fnv1a_64("world")};
     socket.send_all(std::as_bytes(std::span(&hello, 1)), soon());
     const std::size_t before = one_->wait_descriptors().size();
     if (line == Line::notices) {

@@ -1,6 +1,7 @@
 #include "lockstep/transport/tcp/tcp_transport.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/hash.h"
 #include "lockstep/transport/tcp/bell.h"
 #include "lockstep/transport/tcp/peer.h"
 
@@ -46,7 +47,7 @@ TcpTransport::TcpTransport(TcpTransportOptions options)
                                                        .trust = options_.trust,
                                                        .rank = options_.rank,
                                                        .ranks = static_cast<int>(options_.world_of.size()),
-                                                       .group = tcp::number_of_group(options_.group)},
+                                                       .group = fnv1a_64(options_.group)},
                                       *bell_);
 }
 
@@ -79,15 +80,14 @@ tcp::Peer& TcpTransport::peer(int rank) {
 
 std::unique_ptr<tcp::Dial> TcpTransport::dial(int rank, tcp::Line line) {
   const auto index = static_cast<std::size_t>(rank);
-  return std::make_unique<tcp::Dial>(tcp::Dial::Call{.endpoint = Endpoint::parse(addresses_[index]),
-                                                     .hello = {.line = line,
-                                                               .from = options_.rank,
-                                                               .to = rank,
-                                                               .group = tcp::number_of_group(options_.group)},
-                                                     .world_rank = options_.world_of[index],
-                                                     .trust = options_.trust,
-                                                     .deadline = Deadline::after(options_.connect_timeout)},
-                                     *bell_);
+  return std::make_unique<tcp::Dial>(
+      tcp::Dial::Call{
+          .endpoint = Endpoint::parse(addresses_[index]),
+          .hello = {.line = line, .from = options_.rank, .to = rank, .group = fnv1a_64(options_.group)},
+          .world_rank = options_.world_of[index],
+          .trust = options_.trust,
+          .deadline = Deadline::after(options_.connect_timeout)},
+      *bell_);
 }
 
 void TcpTransport::admit_arrivals() {
