@@ -141,12 +141,12 @@ void measure_execution(std::vector<Part>& parts, Neighbours& neighbours) {
 
 void measure_record_and_waits(std::vector<Part>& parts) {
   parts.push_back(timed("the clock, read once", [] { keep(trace::now_ns()); }));
-  const auto ring = std::make_unique<trace::RecordRing>();
+  const auto ring = std::make_unique<trace::RecordRings>();
   trace::Recorder recorder(ring.get());
-  trace::CollectiveEvent event{};
+  trace::CompletedCollective call{};
   parts.push_back(timed("the record, without clocks", [&] {
-    ++event.sequence;
-    recorder.record(event);
+    ++call.sequence;
+    recorder.record(call, 1);
   }));
 
   const auto page = std::make_shared<ControlPage>(ControlPage::in_process(2));

@@ -5,10 +5,9 @@
 #include <algorithm>
 
 void Communication::collect() {
-  for (const auto& event : group_.recorder().since(position_)) {
-    if (event.kind == lockstep::trace::EventKind::training_step) steps_.push_back(event.training_step);
-  }
-  position_ = group_.recorder().position();
+  const auto more = group_.recorder().steps_since(position_);
+  steps_.insert(steps_.end(), more.begin(), more.end());
+  position_ = group_.recorder().steps();
 }
 
 double Communication::exposed_us_per_step() const {

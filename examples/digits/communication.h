@@ -8,8 +8,7 @@
 
 class Communication {
  public:
-  explicit Communication(const lockstep::Group& group)
-      : group_(group), position_(group.recorder().position()) {}
+  explicit Communication(const lockstep::Group& group) : group_(group), position_(group.recorder().steps()) {}
 
   /// Reads what is new in the record, which keeps a few thousand events only: call it once an epoch.
   void collect();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/kernel/own_line.h"
+#include "lockstep/trace/clock.h"
 
 namespace lockstep {
 namespace {
@@ -55,9 +56,17 @@ bool Arrivals::have_all_arrived(std::uint64_t work, std::uint32_t stage) const {
   return true;
 }
 
-bool Arrivals::spin_until_all_arrived(std::uint64_t work, std::uint32_t stage, int looks) const {
+void Arrivals::fetch_cells(std::uint64_t work) const {
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (rank != rank_) __builtin_prefetch(&region_->cell(work, rank));
+  }
+}
+
+bool Arrivals::spin_until_all_arrived(std::uint64_t work, std::uint32_t stage, int looks,
+                                      std::uint64_t& last_look_ns) const {
   for (int look = 0; look < looks; ++look) {
     if (have_all_arrived(work, stage)) return true;
+    last_look_ns = trace::record_now_ns();
     // A pause takes longer than another core's line; the first looks do without.
     if (look >= looks / 2) spin_pause();
   }

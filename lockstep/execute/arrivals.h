@@ -28,8 +28,13 @@ class Arrivals {
   /// before.
   void take_cell(std::uint64_t work) const;
   bool have_all_arrived(std::uint64_t work, std::uint32_t stage) const;
+  /// Has the others' cells brought here, who have arrived most likely: to be called right before arrive(), so
+  /// that their way overlaps with that of ours.
+  void fetch_cells(std::uint64_t work) const;
   /// Looks that often, as fast as can be; whether they have. For works so small that all arrive at once.
-  bool spin_until_all_arrived(std::uint64_t work, std::uint32_t stage, int looks) const;
+  /// `last_look_ns`: set to the time of each look (record_now_ns()) that found some missing.
+  bool spin_until_all_arrived(std::uint64_t work, std::uint32_t stage, int looks,
+                              std::uint64_t& last_look_ns) const;
   bool has_arrived(std::uint64_t work, std::uint32_t stage, int rank) const;
   /// REQUIRES: has_arrived(work, 1, rank).
   const Signature& signature(std::uint64_t work, int rank) const {

@@ -14,14 +14,15 @@ constexpr std::size_t timed_bytes = 16 * 1024;
 // Shorter copies are over before it matters in which order.
 constexpr std::size_t paired_bytes = 2 * 1024;
 
-Execution::Observer& observer() {
-  static Execution::Observer instance;
-  return instance;
-}
+const Execution::Observer* observer = nullptr;
 
 }  // namespace
 
-void Execution::observe(Observer new_observer) { observer() = std::move(new_observer); }
+void Execution::observe(Observer new_observer) {
+  static Observer kept;
+  kept = std::move(new_observer);
+  observer = kept ? &kept : nullptr;
+}
 
 void Execution::begin(const Schedule& schedule, Surroundings& surroundings, int rank, std::uint64_t sequence,
                       const Signature& signature, std::size_t first_step) {
@@ -42,12 +43,12 @@ bool Execution::advance(std::uint64_t& own_work_ns) {
   const auto& steps = schedule_->steps();
   while (next_ < steps.size()) {
     if (!take(steps[next_], own_work_ns)) return false;
-    if (observer()) observer()(*schedule_, steps[next_]);
+    if (observer != nullptr) (*observer)(*schedule_, steps[next_]);
     moved_ = true;
     ++next_;
     if (!did_two_) continue;
     did_two_ = false;
-    if (observer()) observer()(*schedule_, steps[next_]);
+    if (observer != nullptr) (*observer)(*schedule_, steps[next_]);
     ++next_;
   }
   return true;

@@ -1,5 +1,7 @@
 #include "lockstep/execute/link.h"
 
+#include <algorithm>
+
 #include "lockstep/base/error.h"
 
 namespace lockstep {
@@ -7,6 +9,21 @@ namespace lockstep {
 void throw_no_message() {
   throw Error(ErrorCode::corrupt_data,
               "bytes that are no message arrived; do all ranks run the same version?");
+}
+
+bool write_rest(Channel& channel, const MessageHeader& header, std::span<const std::byte> payload,
+                std::size_t& position) {
+  const std::size_t before = position;
+  const auto head = std::as_bytes(std::span(&header, 1));
+  const std::size_t total = head.size() + payload.size();
+  while (position < total) {
+    const std::size_t of_head = std::min(position, head.size());
+    const std::size_t count =
+        channel.try_write_both(head.subspan(of_head), payload.subspan(position - of_head));
+    if (count == 0) break;
+    position += count;
+  }
+  return position != before;
 }
 
 std::uint64_t Link::post_send(std::uint64_t sequence, const Signature& signature,
@@ -31,17 +48,8 @@ bool Link::advance_sends() {
   bool moved = false;
   while (!sends_.empty()) {
     const auto& message = sends_.front();
-    const auto header = std::as_bytes(std::span(&message.header, 1));
-    const std::size_t total = header.size() + message.bytes.size();
-    while (send_position_ < total) {
-      const bool in_header = send_position_ < header.size();
-      const auto rest =
-          in_header ? header.subspan(send_position_) : message.bytes.subspan(send_position_ - header.size());
-      const std::size_t count = channel_->try_write(rest);
-      if (count == 0) return moved;
-      moved = true;
-      send_position_ += count;
-    }
+    if (write_rest(*channel_, message.header, message.bytes, send_position_)) moved = true;
+    if (send_position_ < sizeof(MessageHeader) + message.bytes.size()) return moved;
     sends_.pop_front();
     send_position_ = 0;
     ++sent_;

@@ -36,6 +36,11 @@ constexpr bool is_message(const MessageHeader& header) {
 /// Error{corrupt_data}.
 [[noreturn]] void throw_no_message();
 
+/// Writes what can be written of a message from byte `position` on, its header's or its payload's, and moves
+/// `position`; whether it did.
+bool write_rest(Channel& channel, const MessageHeader& header, std::span<const std::byte> payload,
+                std::size_t& position);
+
 class Link {
  public:
   /// Borrows the channel.

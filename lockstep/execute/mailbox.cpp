@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/wait.h"
+#include "lockstep/trace/clock.h"
 
 namespace lockstep {
 namespace {
@@ -12,6 +15,10 @@ int tag_of(const MessageHeader& header) { return static_cast<int>(header.signatu
 
 /// What a message takes that is put aside: without payload, too, or many of them would take any amount.
 std::size_t bytes_aside(const MessageHeader& header) { return sizeof(MessageHeader) + header.bytes; }
+
+void require_data(const MessageHeader& header) {
+  if (!is_message(header) || header.kind != MessageHeader::Kind::data) throw_no_message();
+}
 
 bool matches(const Incoming& receive, int source, const MessageHeader& header) {
   return (receive.source == any_source || receive.source == source) &&
@@ -31,8 +38,7 @@ Mailbox::Peer& Mailbox::peer(int rank) {
 
 void Mailbox::post(Outgoing& message) {
   Peer& to = peer(message.peer);
-  const MessageHeader header{
-      .sequence = message.number, .bytes = message.bytes.size(), .signature = message.signature};
+  const MessageHeader header = header_of(message);
   if (message.peer != rank_) {
     to.sends.push_back(&message);
     return;
@@ -51,7 +57,56 @@ void Mailbox::post(Outgoing& message) {
   to.aside.back().is_complete = true;
 }
 
+MessageHeader Mailbox::header_of(const Outgoing& message) {
+  MessageHeader header{
+      .sequence = message.number, .bytes = message.bytes.size(), .signature = message.signature};
+  header.signature.operation = Operation::send;
+  return header;
+}
+
+bool Mailbox::send_now(const Outgoing& message) {
+  if (message.peer == rank_) return false;
+  Peer& to = peer(message.peer);
+  if (!to.sends.empty()) return false;
+  to.leaving = header_of(message);
+  write_rest(*to.channel, to.leaving, message.bytes, to.sent_bytes);
+  if (to.sent_bytes < sizeof(MessageHeader) + message.bytes.size()) return false;
+  to.sent_bytes = 0;
+  return true;
+}
+
+bool Mailbox::receive_now(Incoming& receive, int looks, std::uint64_t& last_look_ns) {
+  if (receive.source == any_source || receive.source == rank_ || !receives_.empty() || misfit_) return false;
+  Peer& from = peer(receive.source);
+  if (!from.aside.empty() || from.received_bytes != 0) return false;
+  const auto header = std::as_writable_bytes(std::span(&from.arriving, 1));
+  for (int look = 0; from.received_bytes == 0; ++look) {
+    from.received_bytes = from.channel->try_read(header);
+    if (from.received_bytes != 0) break;
+    if (look == looks) return false;
+    last_look_ns = trace::record_now_ns();
+    // A pause takes longer than another core's line; the first looks do without.
+    if (look >= looks / 2) spin_pause();
+  }
+  if (from.received_bytes < header.size()) return false;
+  require_data(from.arriving);
+  if (!matches(receive, receive.source, from.arriving) || from.arriving.bytes != receive.bytes.size())
+    return false;
+  from.received_bytes += from.channel->try_read(receive.bytes);
+  if (from.received_bytes < header.size() + receive.bytes.size()) {
+    from.has_begun = true;
+    return false;
+  }
+  from.received_bytes = 0;
+  deliver(receive.source, from.arriving, receive);
+  return true;
+}
+
 void Mailbox::post(Incoming& receive) {
+  if (receive.source != any_source && std::exchange(peer(receive.source).has_begun, false)) {
+    peer(receive.source).target = &receive;
+    return;
+  }
   const int first = receive.source == any_source ? 0 : receive.source;
   const int last = receive.source == any_source ? ranks_ - 1 : receive.source;
   for (int source = first; source <= last; ++source) {
@@ -74,20 +129,9 @@ bool Mailbox::send(Peer& peer) {
   bool moved = false;
   while (!peer.sends.empty()) {
     Outgoing& message = *peer.sends.front();
-    if (peer.sent_bytes == 0) {
-      peer.leaving = {
-          .sequence = message.number, .bytes = message.bytes.size(), .signature = message.signature};
-    }
-    const auto header = std::as_bytes(std::span(&peer.leaving, 1));
-    while (peer.sent_bytes < header.size() + message.bytes.size()) {
-      const auto rest = peer.sent_bytes < header.size()
-                            ? header.subspan(peer.sent_bytes)
-                            : message.bytes.subspan(peer.sent_bytes - header.size());
-      const std::size_t count = peer.channel->try_write(rest);
-      if (count == 0) return moved;
-      moved = true;
-      peer.sent_bytes += count;
-    }
+    if (peer.sent_bytes == 0) peer.leaving = header_of(message);
+    if (write_rest(*peer.channel, peer.leaving, message.bytes, peer.sent_bytes)) moved = true;
+    if (peer.sent_bytes < sizeof(MessageHeader) + message.bytes.size()) return moved;
     peer.sends.pop_front();
     peer.sent_bytes = 0;
     message.is_over = true;
@@ -139,8 +183,7 @@ bool Mailbox::read_header(int source, Peer& peer) {
     if (count == 0) return false;
     peer.received_bytes += count;
   }
-  const bool has_payload = peer.arriving.kind == MessageHeader::Kind::data;
-  if (!is_message(peer.arriving) || !has_payload) throw_no_message();
+  require_data(peer.arriving);
   return true;
 }
 
@@ -231,6 +274,7 @@ void Mailbox::clear() {
   for (auto& [rank, peer] : peers_) {
     peer.sends.clear();
     peer.target = nullptr;
+    peer.has_begun = false;
     peer.aside.clear();
   }
   aside_bytes_ = 0;

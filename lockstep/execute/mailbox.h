@@ -21,7 +21,7 @@ namespace lockstep {
 struct Outgoing {
   int peer = 0;
   std::uint64_t number = 0;  ///< of this rank's sends to the peer
-  Signature signature = {};  ///< detail: the tag
+  Signature signature = {};  ///< detail: the tag; the operation goes out as send
   std::span<const std::byte> bytes = {};
   bool is_over = false;
 };
@@ -46,6 +46,14 @@ class Mailbox {
 
   void post(Outgoing& message);
   void post(Incoming& receive);
+
+  /// The quick way of a small message while nothing else is under way with its peer: whether it was sent. If
+  /// not, it has to be posted next, since some of it may have gone.
+  bool send_now(const Outgoing& message);
+  /// Likewise: looks so often for a message; whether this receive is over. If not, it has to be posted next,
+  /// since some of it may be there. `last_look_ns`: set to the time (record_now_ns()) of each look in vain.
+  /// Throws as advance() does.
+  bool receive_now(Incoming& receive, int looks, std::uint64_t& last_look_ns);
 
   /// Moves what can be moved without waiting; true if anything was. Throws peer_lost from a channel,
   /// corrupt_data for what is no message, invalid_argument when too much would have to be put aside. After a
@@ -85,6 +93,7 @@ class Mailbox {
     MessageHeader arriving;
     std::size_t received_bytes = 0;
     Incoming* target = nullptr;
+    bool has_begun = false;  ///< receive_now() found the target, which is posted next
     bool goes_aside = false;
     std::list<Aside> aside;  // in the order of arrival
   };
@@ -99,6 +108,7 @@ class Mailbox {
   bool take_from_aside(int source, Peer& peer, Incoming& receive);
   bool fits(int source, const MessageHeader& header, const Incoming& receive);
   void put_aside(int source, Peer& peer, const MessageHeader& header);
+  static MessageHeader header_of(const Outgoing& message);
   static void deliver(int source, const MessageHeader& header, Incoming& receive);
 
   int rank_;

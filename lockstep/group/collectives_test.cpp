@@ -441,18 +441,18 @@ TEST(BadArguments, AreClearAndStartNothing) {
 TEST(Record, HoldsEveryCollective) {
   on_ranks(2, [](Group& group) {
     std::vector<float> buffer(1000);
-    const auto position = group.recorder().position();
+    const auto position = group.recorder().collectives();
     all_reduce(group, buffer, ReduceOp::max).wait();
     barrier(group).wait();
-    const auto events = group.recorder().since(position);
+    const auto events = group.recorder().collectives_since(position);
     ASSERT_EQ(events.size(), 2U);
-    const auto& first = events[0].collective;
+    const auto& first = events[0];
     EXPECT_EQ(first.operation, Operation::all_reduce);
     EXPECT_EQ(first.elements, 1000U);
     EXPECT_EQ(first.reduce_op, ReduceOp::max);
     EXPECT_LE(first.begin_ns, first.arrived_ns);
     EXPECT_LE(first.arrived_ns, first.end_ns);
-    EXPECT_EQ(events[1].collective.operation, Operation::barrier);
+    EXPECT_EQ(events[1].operation, Operation::barrier);
   });
 }
 

@@ -38,17 +38,13 @@ bool makes_sense(const OpenCall& call) {
          std::all_of(awaited.begin(), awaited.end(), is_rank);
 }
 
-std::vector<CollectiveEvent> last_events(trace::RecordRing& ring, std::size_t most) {
-  const trace::Recorder recorder(&ring);
-  const std::uint64_t end = recorder.position();
-  std::vector<CollectiveEvent> calls;
-  for (const trace::Event& event : recorder.since(end - std::min<std::uint64_t>(end, most))) {
-    const CollectiveEvent& call = event.collective;
-    if (event.kind == trace::EventKind::collective &&
-        makes_sense(call.operation, call.dtype, call.reduce_op)) {
-      calls.push_back(call);
-    }
-  }
+std::vector<CollectiveEvent> last_events(trace::RecordRings& rings, std::size_t most) {
+  const trace::Recorder recorder(&rings);
+  const std::uint64_t end = recorder.collectives();
+  auto calls = recorder.collectives_since(end - std::min<std::uint64_t>(end, most));
+  std::erase_if(calls, [](const CollectiveEvent& call) {
+    return !makes_sense(call.operation, call.dtype, call.reduce_op);
+  });
   return calls;
 }
 

@@ -26,7 +26,7 @@ constexpr std::chrono::milliseconds setting_limit{100};
 }  // namespace
 
 struct RankRecord {
-  trace::RecordRing ring;
+  trace::RecordRings rings;
   alignas(64) trace::OpenCallTable open_calls;
   alignas(64) trace::GroupTable groups;
 };
@@ -131,7 +131,7 @@ RankRecord& ControlPage::rank_record(int local_rank) const {
   return *reinterpret_cast<RankRecord*>(mapping_.data() + offset);
 }
 
-trace::RecordRing& ControlPage::record(int local_rank) const { return rank_record(local_rank).ring; }
+trace::RecordRings& ControlPage::record(int local_rank) const { return rank_record(local_rank).rings; }
 trace::OpenCallTable& ControlPage::open_calls(int local_rank) const {
   return rank_record(local_rank).open_calls;
 }

@@ -77,7 +77,7 @@ class ControlPage {
   FirstCause& first_cause() const;
   Doorbell& doorbell() const;
   RankStatus& status(int local_rank) const;
-  trace::RecordRing& record(int local_rank) const;
+  trace::RecordRings& record(int local_rank) const;
   trace::OpenCallTable& open_calls(int local_rank) const;
   trace::GroupTable& groups(int local_rank) const;
 

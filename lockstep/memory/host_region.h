@@ -37,7 +37,8 @@ struct BufferOffsets {
 };
 
 /// One rank's arrival at one work. The word is written last; execute/arrivals.cpp says what it is.
-struct alignas(64) Cell {
+/// Two cache lines, of which one is used: processors fetch the second of such a pair along with the first.
+struct alignas(128) Cell {
   std::atomic<std::uint64_t> word;
   Signature signature;
   union {
@@ -45,10 +46,10 @@ struct alignas(64) Cell {
     BufferOffsets offsets;                 ///< of all others
   };
 };
-static_assert(sizeof(Cell) == 64);
+static_assert(sizeof(Cell) == 128);
 
 /// How far a rank is. All works with a smaller number than `completed` are complete there.
-struct alignas(64) RankProgress {
+struct alignas(128) RankProgress {
   std::atomic<std::uint64_t> completed;
 };
 

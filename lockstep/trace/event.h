@@ -1,5 +1,4 @@
-// What the record holds: one fixed-size event for each collective and for each training step. Events lie in
-// shared memory, so they survive the process that wrote them.
+// What the record holds: one event for each collective and for each training step.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +7,9 @@
 
 namespace lockstep::trace {
 
-enum class EventKind : std::uint8_t { none = 0, collective = 1, training_step = 2 };
-
-/// Times are nanoseconds of CLOCK_MONOTONIC: comparable between processes of one host.
-struct CollectiveEvent {
+/// A collective that is over. Times are nanoseconds of CLOCK_MONOTONIC: comparable between processes of one
+/// host.
+struct CompletedCollective {
   std::uint64_t sequence;  ///< the group's count of collectives
   std::uint64_t elements;  ///< per rank
   std::uint64_t begin_ns;  ///< submitted on this rank
@@ -23,20 +21,12 @@ struct CollectiveEvent {
   Dtype dtype;
   ReduceOp reduce_op;
   std::uint8_t failed;  ///< 1: ended by an error
-  char algorithm[24];   ///< as in docs/algorithms.md, padded with zeros
 };
 
-/// A call's event, without its times and its algorithm.
-inline CollectiveEvent event_of(const Signature& called, std::uint64_t sequence, std::uint32_t group) {
-  CollectiveEvent event{};
-  event.sequence = sequence;
-  event.elements = called.elements;
-  event.group = group;
-  event.operation = called.operation;
-  event.dtype = called.dtype;
-  event.reduce_op = called.reduce_op;
-  return event;
-}
+/// The same with the name of its algorithm: as it is read.
+struct CollectiveEvent : CompletedCollective {
+  char algorithm[24];  ///< as in docs/algorithms.md, padded with zeros
+};
 
 struct TrainingStepEvent {
   std::uint64_t step;              ///< backward passes with communication, from 0
@@ -48,15 +38,6 @@ struct TrainingStepEvent {
   std::uint32_t buckets;
   std::uint32_t buckets_complete_at_last_gradient;
   std::uint64_t gradient_bytes;
-};
-
-struct Event {
-  EventKind kind = EventKind::none;
-  union {
-    CollectiveEvent collective;
-    TrainingStepEvent training_step;
-  };
-  Event() : collective{} {}
 };
 
 }  // namespace lockstep::trace

@@ -1,46 +1,137 @@
 #include "lockstep/trace/recorder.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <span>
 
 namespace lockstep::trace {
+namespace {
 
-template <class Fill>
-void Recorder::write(EventKind kind, Fill fill) {
 #ifdef LOCKSTEP_WITHOUT_RECORD
-  return;
+constexpr bool is_on = false;
+#else
+constexpr bool is_on = true;
 #endif
-  if (ring_ == nullptr) return;
-  const std::uint64_t number = ring_->written.fetch_add(1, std::memory_order_relaxed);
-  RecordRing::Cell& cell = ring_->cells[number % ring_capacity];
-  cell.stamp.store(0, std::memory_order_release);
-  cell.event.kind = kind;
-  fill(cell.event);
-  cell.stamp.store(number + 1, std::memory_order_release);
+
+using CollectiveWords = decltype(RecordRings::collectives)::Words;
+using StepWords = decltype(RecordRings::steps)::Words;
+
+// By shifts: bytes that were just stored one by one would have to reach the cache before they could be read
+// as one word.
+CollectiveWords pack(const CompletedCollective& call, std::uint64_t algorithm) {
+  return {call.sequence,
+          call.elements,
+          call.begin_ns,
+          call.arrived_ns,
+          call.end_ns,
+          std::uint64_t{call.group} | static_cast<std::uint64_t>(call.operation) << 32 |
+              static_cast<std::uint64_t>(call.dtype) << 40 |
+              static_cast<std::uint64_t>(call.reduce_op) << 48 | std::uint64_t{call.failed} << 56,
+          algorithm};
+}
+
+CompletedCollective unpack(const CollectiveWords& words) {
+  const std::uint64_t rest = words[5];
+  return {.sequence = words[0],
+          .elements = words[1],
+          .begin_ns = words[2],
+          .arrived_ns = words[3],
+          .end_ns = words[4],
+          .group = static_cast<std::uint32_t>(rest),
+          .operation = static_cast<Operation>(rest >> 32 & 0xff),
+          .dtype = static_cast<Dtype>(rest >> 40 & 0xff),
+          .reduce_op = static_cast<ReduceOp>(rest >> 48 & 0xff),
+          .failed = static_cast<std::uint8_t>(rest >> 56)};
+}
+
+}  // namespace
+
+template <std::size_t words>
+void EventRing<words>::write(std::uint64_t index, const Words& event) {
+  Cell& cell = cells[index % ring_capacity];
+  cell.number.store(0, std::memory_order_relaxed);
+  for (std::size_t word = 0; word < words; ++word)
+    cell.event[word].store(event[word], std::memory_order_release);
+  cell.number.store(index + 1, std::memory_order_release);
+}
+
+template <std::size_t words>
+std::vector<typename EventRing<words>::Words> EventRing<words>::since(std::uint64_t position) const {
+  std::vector<Words> events;
+  const std::uint64_t end = written.load(std::memory_order_acquire);
+  const std::uint64_t oldest = end > ring_capacity ? end - ring_capacity : 0;
+  for (std::uint64_t index = std::max(position, oldest); index < end; ++index) {
+    const Cell& cell = cells[index % ring_capacity];
+    if (cell.number.load(std::memory_order_acquire) != index + 1) continue;
+    Words event;
+    for (std::size_t word = 0; word < words; ++word)
+      event[word] = cell.event[word].load(std::memory_order_acquire);
+    if (cell.number.load(std::memory_order_relaxed) == index + 1) events.push_back(event);
+  }
+  return events;
+}
+
+std::uint64_t Recorder::number_of(std::string_view algorithm) {
+  if (rings_ == nullptr || algorithm.empty()) return 0;
+  std::array<char, sizeof(CollectiveEvent::algorithm)> name{};
+  algorithm.copy(name.data(), name.size());
+  const std::uint64_t count = rings_->name_count.load(std::memory_order_relaxed);
+  const auto known = std::span(rings_->names).first(std::min<std::uint64_t>(count, RecordRings::most_names));
+  const auto found = std::find(known.begin(), known.end(), name);
+  const std::uint64_t number = static_cast<std::uint64_t>(found - known.begin()) + 1;
+  if (found != known.end()) return number;
+  if (known.size() == RecordRings::most_names) return 0;
+  rings_->names[known.size()] = name;
+  rings_->name_count.store(number, std::memory_order_release);
+  return number;
+}
+
+void Recorder::record(const CompletedCollective& call, std::uint64_t algorithm) {
+  if (!is_on || rings_ == nullptr) return;
+  auto& ring = rings_->collectives;
+  const std::uint64_t index = ring.written.load(std::memory_order_relaxed);
+  ring.write(index, pack(call, algorithm));
+  ring.written.store(index + 1, std::memory_order_release);
 }
 
 void Recorder::record(const CollectiveEvent& event) {
-  write(EventKind::collective, [&](Event& whole) { whole.collective = event; });
+  record(event, number_of({event.algorithm, ::strnlen(event.algorithm, sizeof(event.algorithm))}));
 }
 
 void Recorder::record(const TrainingStepEvent& event) {
-  write(EventKind::training_step, [&](Event& whole) { whole.training_step = event; });
+  if (!is_on || rings_ == nullptr) return;
+  auto& ring = rings_->steps;
+  ring.write(ring.written.fetch_add(1, std::memory_order_relaxed), std::bit_cast<StepWords>(event));
 }
 
-std::uint64_t Recorder::position() const {
-  return ring_ == nullptr ? 0 : ring_->written.load(std::memory_order_acquire);
+std::uint64_t Recorder::collectives() const {
+  return rings_ == nullptr ? 0 : rings_->collectives.written.load(std::memory_order_acquire);
 }
 
-std::vector<Event> Recorder::since(std::uint64_t position) const {
-  std::vector<Event> events;
-  const std::uint64_t end = this->position();
-  const std::uint64_t oldest = end > ring_capacity ? end - ring_capacity : 0;
-  for (std::uint64_t number = std::max(position, oldest); number < end; ++number) {
-    const RecordRing::Cell& cell = ring_->cells[number % ring_capacity];
-    if (cell.stamp.load(std::memory_order_acquire) != number + 1) continue;
-    const Event event = cell.event;
-    if (cell.stamp.load(std::memory_order_acquire) == number + 1) events.push_back(event);
+std::uint64_t Recorder::steps() const {
+  return rings_ == nullptr ? 0 : rings_->steps.written.load(std::memory_order_acquire);
+}
+
+std::vector<CollectiveEvent> Recorder::collectives_since(std::uint64_t position) const {
+  std::vector<CollectiveEvent> events;
+  if (rings_ == nullptr) return events;
+  for (const CollectiveWords& words : rings_->collectives.since(position)) {
+    CollectiveEvent event{unpack(words), {}};
+    const std::uint64_t algorithm = words[6];
+    const std::uint64_t known = rings_->name_count.load(std::memory_order_acquire);
+    if (algorithm != 0 && algorithm <= std::min<std::uint64_t>(known, RecordRings::most_names))
+      std::ranges::copy(rings_->names[algorithm - 1], event.algorithm);
+    events.push_back(event);
   }
+  return events;
+}
+
+std::vector<TrainingStepEvent> Recorder::steps_since(std::uint64_t position) const {
+  std::vector<TrainingStepEvent> events;
+  if (rings_ == nullptr) return events;
+  for (const StepWords& words : rings_->steps.since(position))
+    events.push_back(std::bit_cast<TrainingStepEvent>(words));
   return events;
 }
 

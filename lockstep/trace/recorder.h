@@ -1,10 +1,13 @@
-// The record: a ring of events of fixed size, always on. One rank writes, anyone who maps the memory reads,
-// also after the writer was killed. Cost of an event: one fetch_add and 72 bytes of stores.
+// The record, always on: a ring of the collectives that are over and one of training steps, in shared memory.
+// One rank writes; anyone who maps the memory reads, also after the writer was killed.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/trace/clock.h"
@@ -14,35 +17,59 @@ namespace lockstep::trace {
 
 inline constexpr std::size_t ring_capacity = 4096;
 
-/// In shared memory, zeroed at the start.
-struct RecordRing {
+/// The last events, each of so many words. Words are stored one after the other, so that whoever reads an
+/// event's number before and after it has all of that event.
+template <std::size_t words>
+struct EventRing {
+  using Words = std::array<std::uint64_t, words>;
   struct Cell {
-    std::atomic<std::uint64_t> stamp;  ///< number of the event, from 1; 0 while it is being written
-    Event event;
+    std::atomic<std::uint64_t> number;  ///< of the event, from 1; 0 while it is being written
+    std::array<std::atomic<std::uint64_t>, words> event;
   };
   std::atomic<std::uint64_t> written;
-  Cell cells[ring_capacity];
+  alignas(64) std::array<Cell, ring_capacity> cells;
+
+  void write(std::uint64_t index, const Words& event);
+  /// Events from `position` on, oldest first, as far as the ring still holds them.
+  std::vector<Words> since(std::uint64_t position) const;
 };
+
+/// In shared memory, zeroed at the start.
+struct RecordRings {
+  static constexpr std::size_t most_names = 64;
+
+  EventRing<7> collectives;  // a cache line each
+  EventRing<sizeof(TrainingStepEvent) / sizeof(std::uint64_t)> steps;
+  // The algorithms that occurred, in the order in which they first did.
+  std::atomic<std::uint64_t> name_count;
+  std::array<std::array<char, sizeof(CollectiveEvent::algorithm)>, most_names> names;
+};
+static_assert(sizeof(decltype(RecordRings::collectives)::Cell) == 64);
 
 class Recorder {
  public:
-  /// Borrows `ring`; null records nothing.
-  explicit Recorder(RecordRing* ring = nullptr) : ring_(ring) {}
+  /// Borrows `rings`; null records nothing.
+  explicit Recorder(RecordRings* rings = nullptr) : rings_(rings) {}
 
-  /// Thread safe, wait-free.
+  /// What stands for an algorithm in the record: the same each time. One thread at a time.
+  std::uint64_t number_of(std::string_view algorithm);
+  /// `algorithm`: its number_of(). One thread at a time (the progress lock). Cost: stores to one cache line,
+  /// which no other rank looks at meanwhile.
+  void record(const CompletedCollective& call, std::uint64_t algorithm);
   void record(const CollectiveEvent& event);
+  /// Thread safe, wait-free.
   void record(const TrainingStepEvent& event);
 
-  /// Number of events written so far; pass it to since() later.
-  std::uint64_t position() const;
+  /// How many there were so far; pass it to collectives_since() later.
+  std::uint64_t collectives() const;
+  std::uint64_t steps() const;
   /// Events from `position` on, oldest first, as far as the ring still holds them. An event that is being
   /// overwritten meanwhile is left out.
-  std::vector<Event> since(std::uint64_t position) const;
+  std::vector<CollectiveEvent> collectives_since(std::uint64_t position) const;
+  std::vector<TrainingStepEvent> steps_since(std::uint64_t position) const;
 
  private:
-  template <class Fill>
-  void write(EventKind kind, Fill fill);
-  RecordRing* ring_;
+  RecordRings* rings_;
 };
 
 }  // namespace lockstep::trace

@@ -187,8 +187,7 @@ TEST(DataParallel, TakesAParameterWithTwoNamesOnce) {
       average += plain->weight.grad()[0][0].item<double>() / group.size();
     }
     expect_weight_gradient(shared, average);
-    const auto events = group.recorder().since(0);
-    EXPECT_EQ(events.back().training_step.buckets, 2U);
+    EXPECT_EQ(group.recorder().steps_since(0).back().buckets, 2U);
   });
 }
 
@@ -223,12 +222,9 @@ TEST(DataParallel, LeavesOneEventInTheRecordForEachStep) {
   on_ranks(2, [](const Group& group) {
     Sequential net(Linear(8, 8), Linear(8, 8), Linear(8, 8), Linear(8, 8));
     DistributedDataParallel ddp(net, group, small_buckets);
-    const auto position = group.recorder().position();
+    const auto position = group.recorder().steps();
     for (int step = 0; step < 3; ++step) ddp(torch::ones({2, 8})).sum().backward();
-    std::vector<trace::TrainingStepEvent> steps;
-    for (const auto& event : group.recorder().since(position)) {
-      if (event.kind == trace::EventKind::training_step) steps.push_back(event.training_step);
-    }
+    const auto steps = group.recorder().steps_since(position);
     ASSERT_EQ(steps.size(), 3U);
     for (std::uint64_t i = 0; i < steps.size(); ++i) {
       const auto& step = steps[i];
@@ -250,7 +246,7 @@ TEST(DataParallel, IsTheModelAndNothingElseAlone) {
   DistributedDataParallel ddp(net, alone);
   ddp(row(2)).sum().backward();
   expect_weight_gradient(net, 2);
-  EXPECT_EQ(alone.recorder().position(), 0U);
+  EXPECT_EQ(alone.recorder().steps(), 0U);
 }
 
 }  // namespace

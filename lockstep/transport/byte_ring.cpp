@@ -2,41 +2,115 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "lockstep/kernel/own_line.h"
 
 namespace lockstep {
+namespace {
+
+using kernel::line_bytes;
+constexpr std::size_t length_bytes = sizeof(std::uint64_t);
+// Small enough to stay in a core's nearest cache on its way, and that the other side begins soon.
+constexpr std::uint64_t most_lines = 256;
+// Zeros that are written ahead: more than most small records have lines.
+constexpr std::uint64_t zeros_ahead = 4;
+
+constexpr std::uint64_t lines_of(std::size_t bytes) {
+  return (length_bytes + bytes + line_bytes - 1) / line_bytes;
+}
+
+std::byte* take(std::byte* to, std::span<const std::byte>& from, std::size_t count) {
+  if (count > 0) std::memcpy(to, from.data(), count);
+  from = from.subspan(count);
+  return to + count;
+}
+
+}  // namespace
 
 ByteRing::ByteRing(std::byte* memory, std::size_t bytes)
-    : counters_(reinterpret_cast<Counters*>(memory)),
-      data_(memory + sizeof(Counters)),
-      capacity_(bytes - sizeof(Counters)) {}
+    : counter_(reinterpret_cast<Counter*>(memory)),
+      lines_(memory + sizeof(Counter)),
+      line_count_((bytes - sizeof(Counter)) / line_bytes),
+      zeros_end_(line_count_) {}
 
-std::size_t ByteRing::write(std::span<const std::byte> bytes) {
-  const std::uint64_t written = counters_->written.load(std::memory_order_relaxed);
-  if (capacity_ - (written - consumed_seen_) < bytes.size()) {
-    consumed_seen_ = counters_->consumed.load(std::memory_order_seq_cst);
+std::byte* ByteRing::line(std::uint64_t number) const { return lines_ + number % line_count_ * line_bytes; }
+
+std::atomic<std::uint64_t>& ByteRing::length(std::uint64_t number) const {
+  return *reinterpret_cast<std::atomic<std::uint64_t>*>(line(number));
+}
+
+/// The most lines that a record can have that begins there.
+std::uint64_t ByteRing::room_at(std::uint64_t number) const {
+  return std::min(line_count_ - number % line_count_, most_lines);
+}
+
+std::uint64_t ByteRing::free_lines(std::uint64_t wanted) {
+  if (line_count_ - (position_ - consumed_seen_) < wanted)
+    consumed_seen_ = counter_->consumed.load(std::memory_order_seq_cst);
+  return line_count_ - (position_ - consumed_seen_);
+}
+
+/// REQUIRES: lines before `end` are free.
+void ByteRing::keep_zeros(std::uint64_t end) {
+  for (zeros_end_ = std::max(zeros_end_, position_); zeros_end_ < end; ++zeros_end_)
+    length(zeros_end_).store(0, std::memory_order_relaxed);
+}
+
+std::size_t ByteRing::write_record(std::span<const std::byte>& first, std::span<const std::byte>& second) {
+  const std::size_t wanted = first.size() + second.size();
+  const std::uint64_t most = std::min(lines_of(wanted), room_at(position_));
+  const std::uint64_t free = free_lines(most + 1);
+  if (free < 2) return 0;
+  const std::size_t count = std::min(wanted, std::min(most, free - 1) * line_bytes - length_bytes);
+  const std::uint64_t next = position_ + lines_of(count);
+  if (next >= zeros_end_) {
+    length(next).store(0, std::memory_order_relaxed);
+    zeros_end_ = next + 1;
   }
-  const std::size_t count = std::min<std::size_t>(bytes.size(), capacity_ - (written - consumed_seen_));
-  if (count == 0) return 0;
-  const std::size_t position = written % capacity_;
-  const std::size_t until_end = std::min(count, capacity_ - position);
-  std::memcpy(data_ + position, bytes.data(), until_end);
-  std::memcpy(data_, bytes.data() + until_end, count - until_end);
-  counters_->written.store(written + count, std::memory_order_seq_cst);
+  const std::size_t of_first = std::min(count, first.size());
+  std::byte* const rest = take(line(position_) + length_bytes, first, of_first);
+  take(rest, second, count - of_first);
+  length(position_).store(count, std::memory_order_seq_cst);
+  position_ = next;
   return count;
 }
 
+std::size_t ByteRing::write(std::span<const std::byte> first, std::span<const std::byte> second) {
+  std::size_t written = 0;
+  while (!first.empty() || !second.empty()) {
+    const std::size_t count = write_record(first, second);
+    if (count == 0) break;
+    written += count;
+  }
+  // Now, while what was written is on its way.
+  keep_zeros(std::min(position_ + zeros_ahead, consumed_seen_ + line_count_));
+  return written;
+}
+
 std::size_t ByteRing::read(std::span<std::byte> bytes) {
-  const std::uint64_t consumed = counters_->consumed.load(std::memory_order_relaxed);
-  if (written_seen_ - consumed < bytes.size())
-    written_seen_ = counters_->written.load(std::memory_order_seq_cst);
-  const std::size_t count = std::min<std::size_t>(bytes.size(), written_seen_ - consumed);
-  if (count == 0) return 0;
-  const std::size_t position = consumed % capacity_;
-  const std::size_t until_end = std::min(count, capacity_ - position);
-  std::memcpy(bytes.data(), data_ + position, until_end);
-  std::memcpy(bytes.data() + until_end, data_, count - until_end);
-  counters_->consumed.store(consumed + count, std::memory_order_seq_cst);
-  return count;
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const std::uint64_t record = length(position_).load(std::memory_order_seq_cst);
+    if (record == 0) break;
+    if (record > room_at(position_) * line_bytes - length_bytes || offset_ >= record) {
+      throw Error(ErrorCode::corrupt_data, "a record of " + std::to_string(record) +
+                                               " bytes stands in a ring between two ranks where it cannot: "
+                                               "shared memory was overwritten");
+    }
+    const std::size_t count = std::min(bytes.size() - done, record - offset_);
+    std::memcpy(bytes.data() + done, line(position_) + length_bytes + offset_, count);
+    done += count;
+    offset_ += count;
+    if (offset_ < record) break;
+    offset_ = 0;
+    position_ += lines_of(record);
+    if (position_ - told_ < line_count_ / 8) continue;
+    told_ = position_;
+    counter_->consumed.store(told_, std::memory_order_seq_cst);
+  }
+  return done;
 }
 
 }  // namespace lockstep

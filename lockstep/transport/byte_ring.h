@@ -1,4 +1,11 @@
 // A queue of bytes in shared memory with one writer and one reader: the channel of ranks on one host.
+//
+//   line with the reader's counter | lines ...
+//
+// What is written becomes records: one or more cache lines, the first of which begins with the record's
+// length, which is stored last. So a small record is one line, and its way from core to core is all that it
+// costs; a large one is cut into several, so that one side copies in while the other copies out. Where the
+// next record will begin, there is a zero.
 #pragma once
 
 #include <atomic>
@@ -8,28 +15,39 @@
 
 namespace lockstep {
 
-/// A view of `ring_bytes` of zeroed shared memory; either side makes its own. Lock-free, wait-free.
-/// The two counters only grow; both sit on cache lines of their own, and each side remembers the other's.
-/// They are stored sequentially consistent, as a doorbell wants it.
+/// A view of zeroed shared memory, which one writer and one reader each have for as long as it is used.
+/// Wait-free. What the other side looks at is stored sequentially consistent, as a doorbell wants it.
 class ByteRing {
  public:
+  /// `memory`: aligned to a cache line; `bytes`: three lines or more.
   ByteRing(std::byte* memory, std::size_t bytes);
 
-  /// Writer: copies in as much as fits.
-  std::size_t write(std::span<const std::byte> bytes);
-  /// Reader: copies out as much as is there.
+  /// Writer: copies in as much of `first`, then of `second`, as fits, and returns how much that was.
+  std::size_t write(std::span<const std::byte> first, std::span<const std::byte> second = {});
+  /// Reader: copies out as much as is there. Throws corrupt_data for a length that no writer wrote.
   std::size_t read(std::span<std::byte> bytes);
 
  private:
-  struct Counters {
-    alignas(64) std::atomic<std::uint64_t> written;
-    alignas(64) std::atomic<std::uint64_t> consumed;
+  struct Counter {
+    alignas(64) std::atomic<std::uint64_t> consumed;  ///< lines; now and then
   };
-  Counters* counters_;
-  std::byte* data_;
-  std::size_t capacity_;
-  std::uint64_t written_seen_ = 0;
+  std::byte* line(std::uint64_t number) const;
+  std::atomic<std::uint64_t>& length(std::uint64_t number) const;
+  std::uint64_t room_at(std::uint64_t number) const;
+  std::size_t write_record(std::span<const std::byte>& first, std::span<const std::byte>& second);
+  std::uint64_t free_lines(std::uint64_t wanted);
+  void keep_zeros(std::uint64_t end);
+
+  Counter* counter_;
+  std::byte* lines_;
+  std::uint64_t line_count_;
+  std::uint64_t position_ = 0;  // of the next record, in lines since the first
+  // The writer's.
   std::uint64_t consumed_seen_ = 0;
+  std::uint64_t zeros_end_;  // lines before it and from position_ on have the length zero
+  // The reader's.
+  std::uint64_t told_ = 0;  // how far the writer was told that lines are free
+  std::size_t offset_ = 0;  // how much of the record was read
 };
 
 }  // namespace lockstep

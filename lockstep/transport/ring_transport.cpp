@@ -8,6 +8,9 @@ class RingTransport::RingChannel final : public Channel {
       : outgoing_(outgoing, ring_bytes), incoming_(incoming, ring_bytes), doorbell_(doorbell) {}
 
   std::size_t try_write(std::span<const std::byte> bytes) override { return rung(outgoing_.write(bytes)); }
+  std::size_t try_write_both(std::span<const std::byte> first, std::span<const std::byte> second) override {
+    return rung(outgoing_.write(first, second));
+  }
   std::size_t try_read(std::span<std::byte> bytes) override { return rung(incoming_.read(bytes)); }
 
  private:

@@ -107,9 +107,9 @@ TEST_P(Forced, AlgorithmGivesTheSame) {
         check_movements(group, options);
       }
       // It was indeed this one.
-      const auto events = group.recorder().since(0);
-      const auto is_it = [&](const trace::Event& event) {
-        return event.collective.operation == entry.operation && entry.name == event.collective.algorithm;
+      const auto events = group.recorder().collectives_since(0);
+      const auto is_it = [&](const trace::CollectiveEvent& event) {
+        return event.operation == entry.operation && entry.name == event.algorithm;
       };
       if (std::none_of(events.begin(), events.end(), is_it))
         throw std::runtime_error("another algorithm ran");

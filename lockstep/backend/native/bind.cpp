@@ -4,7 +4,6 @@ namespace lockstep {
 
 void bind_call(Bindings& bindings, const Request& request, const Signature& signature, int rank, int ranks) {
   const auto count = static_cast<std::size_t>(ranks);
-  const auto own = static_cast<std::size_t>(rank);
   bindings.element_bytes = request.element_bytes;
   bindings.dtype = signature.dtype;
   bindings.reduce_op = signature.reduce_op;
@@ -13,8 +12,24 @@ void bind_call(Bindings& bindings, const Request& request, const Signature& sign
                    (signature.reduce_op == ReduceOp::average ? static_cast<double>(ranks) : 1.0);
   bindings.inputs.resize(count);
   bindings.outputs.resize(count);
-  bindings.inputs[own] = request.input.data();
-  bindings.outputs[own] = request.output.data();
+  bind_buffers(bindings, request, rank);
+}
+
+void bind_buffers(Bindings& bindings, const Request& request, int rank) {
+  bindings.inputs[static_cast<std::size_t>(rank)] = request.input.data();
+  bindings.outputs[static_cast<std::size_t>(rank)] = request.output.data();
+}
+
+Outgoing outgoing(const Request& request, std::uint64_t number) {
+  return {.peer = request.peer, .number = number, .signature = request.signature, .bytes = request.input};
+}
+
+Incoming incoming(const Request& request, std::uint64_t number) {
+  return {.source = request.peer,
+          .tag = request.tag,
+          .number = number,
+          .signature = request.signature,
+          .bytes = request.output};
 }
 
 void bind_slots(Bindings& bindings, const Arrivals& arrivals, std::uint64_t number, const Plan& plan,

@@ -14,6 +14,8 @@ namespace {
 
 // Before a small call becomes a work of its own: a microsecond or two.
 constexpr int short_looks = 128;
+// Larger messages take so long that what a work of their own costs does not matter.
+constexpr std::size_t small_message_bytes = 4096;
 
 const char* remedy(ErrorCode code) {
   switch (code) {
@@ -85,10 +87,14 @@ std::unique_ptr<PendingWork> NativeBackend::submit(const Request& request) {
         "may use its groups; fork before init(), or start ranks with `lockstep run`");
   }
   const auto lock = options_.progress->lock();
-  if (auto small = submit_small(request)) return std::move(*small);
+  if (is_message(request.signature.operation)) {
+    if (pass_small_message(request)) return nullptr;
+  } else if (auto small = submit_small(request)) {
+    return std::move(*small);
+  }
   Signature signature = request.signature;
   BufferOffsets offsets;
-  if (options_.one_host) {
+  if (options_.one_host && !is_message(signature.operation)) {
     if (const auto offset = arena_->offset_of(request.input)) {
       signature.flags |= Signature::input_in_arena;
       offsets.input = *offset;
@@ -98,12 +104,10 @@ std::unique_ptr<PendingWork> NativeBackend::submit(const Request& request) {
       offsets.output = *offset;
     }
   }
-  std::uint64_t* counter = &next_collective_;
-  if (signature.operation == Operation::send) counter = &next_sent_[request.peer];
-  if (signature.operation == Operation::receive) counter = &next_received_[request.peer];
-  if (failure_) throw make_error(signature, *counter);
+  std::uint64_t& counter = counter_of(request);
+  if (failure_) throw make_error(signature, counter);
   auto task = take_task();
-  task->begin(request, signature, offsets, (*counter)++);
+  task->begin(request, signature, offsets, counter++);
   if (!arrivals_ && !task->is_message()) calls_.note(task->number, signature);
   active_.push_back(task.get());
   advance();
@@ -121,36 +125,80 @@ std::unique_ptr<PendingWork> NativeBackend::pending(std::unique_ptr<NativeTask> 
 }
 
 std::optional<std::unique_ptr<PendingWork>> NativeBackend::submit_small(const Request& request) {
-  const Operation operation = request.signature.operation;
-  const bool is_message = operation == Operation::send || operation == Operation::receive;
-  // Where ranks share cores, whoever is awaited may need this one.
-  if (!small_call_ || is_message || !active_.empty() || failure_ || options_.progress->policy().spins == 0)
-    return std::nullopt;
+  if (!may_be_quick()) return std::nullopt;
   const std::uint64_t number = next_collective_;
   if (!arrivals_->lane_is_free(number)) return std::nullopt;
-  const auto& plan = plans_.find_one_shot(request.signature, request.element_bytes, request.counts);
+  const auto& plan = small_call_->repeats_last(request)
+                         ? small_call_->plan()
+                         : plans_.find_one_shot(request.signature, request.element_bytes, request.counts);
   if (!plan) return std::nullopt;
   ++next_collective_;
-  small_call_->begin(request, *plan, number);
-  const std::uint64_t begin_ns = trace::record_now_ns();
+  small_call_->begin(request, plan, number);
   if (!small_call_->is_met(short_looks)) {
     auto task = take_task();
-    task->go_on(request, plan, number, small_call_->next_step(), begin_ns);
+    task->go_on(request, plan, number, small_call_->next_step(), small_call_->begin_ns());
     active_.push_back(task.get());
     advance();
     return pending(std::move(task));
   }
-  const std::uint64_t arrived_ns = trace::record_now_ns();
   small_call_->finish();
   complete(number);
-  if (options_.recorder != nullptr) {
-    trace::CollectiveEvent event = trace::event_of(request.signature, number, group_number_);
-    event.begin_ns = begin_ns;
-    event.arrived_ns = event.end_ns = arrived_ns;
-    plan->choice->name.copy(event.algorithm, sizeof(event.algorithm));
-    options_.recorder->record(event);
-  }
+  record_quick(request, number, small_call_->begin_ns(), small_call_->arrived_ns(), number_in_record(*plan));
   return std::unique_ptr<PendingWork>();
+}
+
+bool NativeBackend::may_be_quick() const {
+  // Where ranks share cores, whoever is awaited may need this one.
+  return options_.one_host && active_.empty() && !failure_ && options_.progress->policy().spins > 0;
+}
+
+void NativeBackend::record_quick(const Request& request, std::uint64_t number, std::uint64_t begin_ns,
+                                 std::uint64_t end_ns, std::uint64_t algorithm) {
+  options_.recorder->record({.sequence = number,
+                             .elements = request.signature.elements,
+                             .begin_ns = begin_ns,
+                             .arrived_ns = end_ns,
+                             .end_ns = end_ns,
+                             .group = group_number_,
+                             .operation = request.signature.operation,
+                             .dtype = request.signature.dtype,
+                             .reduce_op = request.signature.reduce_op,
+                             .failed = 0},
+                            algorithm);
+}
+
+bool NativeBackend::pass_small_message(const Request& request) {
+  const bool sends = request.signature.operation == Operation::send;
+  const std::size_t bytes = sends ? request.input.size() : request.output.size();
+  if (bytes > small_message_bytes || !may_be_quick()) return false;
+  std::uint64_t& counter = counter_of(request);
+  try {
+    if (sends) {
+      if (!mailbox_.send_now(outgoing(request, counter))) return false;
+      const std::uint64_t now = trace::record_now_ns();
+      record_quick(request, counter, now, now, 0);
+    } else {
+      Incoming receive = incoming(request, counter);
+      const std::uint64_t begin_ns = trace::record_now_ns();
+      std::uint64_t last_look_ns = begin_ns;
+      if (!mailbox_.receive_now(receive, short_looks, last_look_ns)) return false;
+      if (request.received != nullptr) *request.received = receive.from;
+      record_quick(request, counter, begin_ns, last_look_ns, 0);
+    }
+  } catch (const Error& error) {
+    fail(cause_of(error));
+    return false;
+  }
+  ++counter;
+  return true;
+}
+
+std::uint64_t& NativeBackend::counter_of(const Request& request) {
+  switch (request.signature.operation) {
+    case Operation::send: return next_sent_[request.peer];
+    case Operation::receive: return next_received_[request.peer];
+    default: return next_collective_;
+  }
 }
 
 void NativeBackend::poll() { options_.progress->poll(); }
@@ -224,8 +272,8 @@ bool NativeBackend::advance() {
 
 void NativeBackend::finish(NativeTask& task) {
   if (!task.is_message() && !failure_) complete(task.number);
-  const trace::CollectiveEvent event = task.make_event(group_number_);
-  if (options_.recorder != nullptr) options_.recorder->record(event);
+  const trace::CompletedCollective event = task.make_event(group_number_);
+  options_.recorder->record(event, task.plan ? number_in_record(*task.plan) : 0);
   if (event.failed != 0) {
     if (task.open_call == trace::OpenCalls::nowhere)
       task.open_call = options_.open_calls->open(task.describe(group_number_));
@@ -233,6 +281,14 @@ void NativeBackend::finish(NativeTask& task) {
   } else {
     options_.open_calls->close(task.open_call);
   }
+}
+
+std::uint64_t NativeBackend::number_in_record(const Plan& plan) {
+  const auto index = static_cast<std::size_t>(plan.choice - all_algorithms().data());
+  if (index >= numbers_in_record_.size()) numbers_in_record_.resize(index + 1);
+  std::uint64_t& number = numbers_in_record_[index];
+  if (number == 0) number = options_.recorder->number_of(plan.choice->name);
+  return number;
 }
 
 void NativeBackend::complete(std::uint64_t number) {

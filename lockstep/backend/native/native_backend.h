@@ -30,7 +30,7 @@ struct NativeOptions {
   std::vector<int> page_rank;  ///< group rank -> number in the page; -1: another host
   std::unique_ptr<Transport> transport;
   std::shared_ptr<Progress> progress;
-  trace::Recorder* recorder = nullptr;
+  trace::Recorder* recorder = nullptr;  ///< borrowed; not null
   std::shared_ptr<trace::OpenCalls> open_calls = std::make_shared<trace::OpenCalls>();
   std::shared_ptr<trace::GroupNames> group_names = std::make_shared<trace::GroupNames>();
   Tuning tuning;
@@ -85,10 +85,18 @@ class NativeBackend final : public Backend,
   std::unique_ptr<NativeTask> take_task();
   /// What submit() returns if the call is a small one that can be done, or at least begun, at once.
   std::optional<std::unique_ptr<PendingWork>> submit_small(const Request& request);
+  /// Whether a small message could be passed at once. If not, nothing is lost: submit() goes on with it.
+  bool pass_small_message(const Request& request);
+  bool may_be_quick() const;
+  void record_quick(const Request& request, std::uint64_t number, std::uint64_t begin_ns,
+                    std::uint64_t end_ns, std::uint64_t algorithm);
+  /// The number that a call gets.
+  std::uint64_t& counter_of(const Request& request);
   std::unique_ptr<PendingWork> pending(std::unique_ptr<NativeTask> task);
   bool advance_links();
   void finish(NativeTask& task);
   void complete(std::uint64_t number);
+  std::uint64_t number_in_record(const Plan& plan);
   void fail(FirstCause::Cause cause);
   Error make_error(const Signature& signature, std::uint64_t number) const;
   void look_at_peers(const std::vector<int>& missing);
@@ -119,6 +127,7 @@ class NativeBackend final : public Backend,
   std::deque<bool> completed_;  // from completed_through_ on
   std::uint64_t completed_through_ = 0;
   std::uint32_t group_number_;
+  std::vector<std::uint64_t> numbers_in_record_;  // of algorithms, 0: not known yet
   int name_place_ = trace::GroupNames::nowhere;
   std::optional<FirstCause::Cause> failure_;
   std::map<int, std::uint64_t> gone_since_ns_;  // peers that died or left, by rank

@@ -1,6 +1,5 @@
 #include "lockstep/backend/native/native_task.h"
 
-#include "lockstep/backend/native/bind.h"
 #include "lockstep/backend/native/native_backend.h"
 #include "lockstep/kernel/reduce.h"
 
@@ -56,18 +55,11 @@ void NativeTask::go_on(const Request& request, const std::shared_ptr<const Plan>
 
 void NativeTask::begin_message() {
   state = State::running;
-  Signature on_wire = signature;
-  on_wire.operation = Operation::send;
   if (signature.operation == Operation::send) {
-    outgoing_ = {.peer = request_.peer, .number = number, .signature = on_wire, .bytes = request_.input};
+    outgoing_ = outgoing(request_, number);
     backend_.mailbox().post(outgoing_);
   } else {
-    incoming_ = {.source = request_.peer,
-                 .tag = request_.tag,
-                 .number = number,
-                 .signature = signature,
-                 .bytes = request_.output,
-                 .from = {}};
+    incoming_ = incoming(request_, number);
     backend_.mailbox().post(incoming_);
   }
 }
@@ -205,15 +197,19 @@ void NativeTask::prescale() {
   bindings.scale /= signature.prescale;
 }
 
-trace::CollectiveEvent NativeTask::make_event(std::uint32_t group_number) const {
+trace::CompletedCollective NativeTask::make_event(std::uint32_t group_number) const {
   const bool short_path = arrived_ns != 0 && plan && plan->choice->requirement == Requirement::slots;
-  trace::CollectiveEvent event = trace::event_of(signature, number, group_number);
-  event.begin_ns = begin_ns;
-  event.end_ns = short_path ? arrived_ns : trace::record_now_ns();
-  event.arrived_ns = arrived_ns != 0 ? arrived_ns : event.end_ns;
-  event.failed = state == State::failed ? 1 : 0;
-  if (plan) plan->choice->name.copy(event.algorithm, sizeof(event.algorithm));
-  return event;
+  const std::uint64_t end_ns = short_path ? arrived_ns : trace::record_now_ns();
+  return {.sequence = number,
+          .elements = signature.elements,
+          .begin_ns = begin_ns,
+          .arrived_ns = arrived_ns != 0 ? arrived_ns : end_ns,
+          .end_ns = end_ns,
+          .group = group_number,
+          .operation = signature.operation,
+          .dtype = signature.dtype,
+          .reduce_op = signature.reduce_op,
+          .failed = static_cast<std::uint8_t>(state == State::failed ? 1 : 0)};
 }
 
 trace::OpenCall NativeTask::describe(std::uint32_t group_number) const {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/backend/backend.h"
+#include "lockstep/backend/native/bind.h"
 #include "lockstep/execute/execution.h"
 #include "lockstep/execute/mailbox.h"
 #include "lockstep/execute/plan.h"
@@ -41,9 +42,7 @@ class NativeTask final : public Surroundings {
   void set_failed() { state = State::failed; }
 
   bool is_over() const { return state == State::complete || state == State::failed; }
-  bool is_message() const {
-    return signature.operation == Operation::send || signature.operation == Operation::receive;
-  }
+  bool is_message() const { return lockstep::is_message(signature.operation); }
   /// Whether later works that use channels or staging memory have to wait for this one.
   bool is_exclusive() const {
     return !is_message() && !is_over() && (!plan || plan->schedule.is_exclusive());
@@ -52,7 +51,7 @@ class NativeTask final : public Surroundings {
   std::vector<int> missing() const;
 
   /// For the record. The event of a call that is over, as of now.
-  trace::CollectiveEvent make_event(std::uint32_t group_number) const;
+  trace::CompletedCollective make_event(std::uint32_t group_number) const;
   trace::OpenCall describe(std::uint32_t group_number) const;
   /// A look at a long wait found these `missing`.
   void note_waiting(const std::vector<int>& missing) const;

@@ -71,7 +71,7 @@ int overlap(const Group& world) {
     net->push_back(torch::nn::Linear(torch::nn::LinearOptions(512, 512).bias(false)));
   lockstep::DistributedDataParallel ddp(net, world, {.first_bucket_bytes = 1, .bucket_cap_bytes = 1});
   const auto input = torch::ones({64, 512});
-  const auto position = world.recorder().position();
+  const auto position = world.recorder().steps();
   for (int step = 0; step < 50; ++step) {
     net->zero_grad(false);
     ddp(input).sum().backward();
@@ -79,9 +79,7 @@ int overlap(const Group& world) {
   }
   std::vector<std::uint32_t> complete;
   std::vector<std::uint64_t> work, wait, length;
-  for (const auto& event : world.recorder().since(position)) {
-    if (event.kind != lockstep::trace::EventKind::training_step) continue;
-    const auto& step = event.training_step;
+  for (const auto& step : world.recorder().steps_since(position)) {
     complete.push_back(step.buckets_complete_at_last_gradient);
     work.push_back(step.exposed_work_ns / 1000);
     wait.push_back(step.exposed_wait_ns / 1000);
