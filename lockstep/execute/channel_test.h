@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -17,8 +18,19 @@ class ChannelByHand final : public Channel {
     arrived_.insert(arrived_.end(), bytes.begin(), bytes.end());
     arrived_.resize(arrived_.size() + payload_bytes);
   }
+  void arrive(std::span<const std::byte> bytes) {
+    arrived_.insert(arrived_.end(), bytes.begin(), bytes.end());
+  }
+  /// So much can be written from now on.
+  void set_room(std::size_t bytes) { room_ = bytes; }
+  const std::vector<std::byte>& written() const { return written_; }
 
-  std::size_t try_write(std::span<const std::byte> bytes) override { return bytes.size(); }
+  std::size_t try_write(std::span<const std::byte> bytes) override {
+    const std::size_t count = std::min(bytes.size(), room_);
+    written_.insert(written_.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count));
+    room_ -= count;
+    return count;
+  }
   std::size_t try_read(std::span<std::byte> bytes) override {
     const std::size_t count = std::min(bytes.size(), arrived_.size() - read_);
     if (count > 0) std::memcpy(bytes.data(), arrived_.data() + read_, count);
@@ -27,7 +39,8 @@ class ChannelByHand final : public Channel {
   }
 
  private:
-  std::vector<std::byte> arrived_;
+  std::vector<std::byte> arrived_, written_;
+  std::size_t room_ = SIZE_MAX;
   std::size_t read_ = 0;
 };
 

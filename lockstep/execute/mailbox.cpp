@@ -92,7 +92,7 @@ bool Mailbox::receive_now(Incoming& receive, int looks, std::uint64_t& last_look
   require_data(from.arriving);
   if (!matches(receive, receive.source, from.arriving) || from.arriving.bytes != receive.bytes.size())
     return false;
-  from.received_bytes += from.channel->try_read(receive.bytes);
+  if (!receive.bytes.empty()) from.received_bytes += from.channel->try_read(receive.bytes);
   if (from.received_bytes < header.size() + receive.bytes.size()) {
     from.has_begun = true;
     return false;

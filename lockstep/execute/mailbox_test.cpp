@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "lockstep/base/waits_test.h"
 #include "lockstep/execute/channel_test.h"
 
@@ -73,6 +76,125 @@ TEST_F(AMailbox, TakesNoCallForAMessage) {
   channel_.arrive(call);
   EXPECT_EQ(code_of_advance(), ErrorCode::corrupt_data);
   EXPECT_FALSE(receive_.is_over);
+}
+
+class TheQuickWay : public testing::Test {
+ protected:
+  static constexpr int looks = 3;
+
+  static std::vector<std::byte> message(int tag, std::size_t bytes) {
+    const MessageHeader header{
+        .bytes = bytes,
+        .signature = {.detail = static_cast<std::uint32_t>(tag), .operation = Operation::send}};
+    const auto head = std::as_bytes(std::span(&header, 1));
+    std::vector<std::byte> all(head.begin(), head.end());
+    for (std::size_t i = 0; i < bytes; ++i) all.push_back(static_cast<std::byte>(i + 1));
+    return all;
+  }
+  void arrive(std::span<const std::byte> bytes) { channel_.arrive(bytes); }
+  bool receive_now(Incoming& receive) {
+    std::uint64_t last_look_ns = 0;
+    return mailbox_.receive_now(receive, looks, last_look_ns);
+  }
+  void expect_received(const Incoming& receive) {
+    EXPECT_TRUE(receive.is_over);
+    EXPECT_EQ(receive.from.source, 1);
+    for (std::size_t i = 0; i < receive.bytes.size(); ++i)
+      ASSERT_EQ(receive.bytes[i], static_cast<std::byte>(i + 1));
+  }
+
+  ChannelByHand channel_;
+  Mailbox mailbox_{0, 2, [this](int) -> Channel& { return channel_; }, most_aside_bytes};
+  std::vector<std::byte> bytes_ = std::vector<std::byte>(100);
+  Incoming receive_{.source = 1, .tag = awaited_tag, .bytes = bytes_};
+};
+
+TEST_F(TheQuickWay, GetsWhatIsThere) {
+  arrive(message(awaited_tag, 100));
+  arrive(message(awaited_tag, 100));
+  ASSERT_TRUE(receive_now(receive_));
+  expect_received(receive_);
+  Incoming next{.source = 1, .tag = any_tag, .bytes = bytes_};
+  ASSERT_TRUE(receive_now(next));
+  EXPECT_EQ(next.from.tag, awaited_tag);
+}
+
+TEST_F(TheQuickWay, WhatComesInPiecesGoesOnWhenItIsPosted) {
+  const auto all = message(awaited_tag, 100);
+  for (std::size_t first = 0; first < all.size(); ++first) {
+    std::ranges::fill(bytes_, std::byte{});
+    Incoming receive{.source = 1, .tag = awaited_tag, .bytes = bytes_};
+    arrive(std::span(all).first(first));
+    ASSERT_FALSE(receive_now(receive));
+    mailbox_.post(receive);
+    arrive(std::span(all).subspan(first));
+    ASSERT_TRUE(mailbox_.advance()) << first;
+    expect_received(receive);
+  }
+}
+
+TEST_F(TheQuickWay, AnotherTagIsPutAside) {
+  arrive(message(other_tag, 10));
+  arrive(message(awaited_tag, 100));
+  ASSERT_FALSE(receive_now(receive_));
+  mailbox_.post(receive_);
+  ASSERT_TRUE(mailbox_.advance());
+  expect_received(receive_);
+  Incoming other{.source = 1, .tag = other_tag, .bytes = std::span(bytes_).first(10)};
+  EXPECT_FALSE(receive_now(other)) << "what lies aside comes first";
+  mailbox_.post(other);
+  expect_received(other);
+}
+
+TEST_F(TheQuickWay, AnotherSizeIsAMisfit) {
+  arrive(message(awaited_tag, 99));
+  ASSERT_FALSE(receive_now(receive_));
+  mailbox_.post(receive_);
+  (void)mailbox_.advance();
+  ASSERT_TRUE(mailbox_.misfit());
+  EXPECT_EQ(mailbox_.misfit()->arrived.bytes, 99U);
+}
+
+TEST_F(TheQuickWay, WaitsForEarlierReceives) {
+  Incoming earlier{.source = any_source, .tag = any_tag, .bytes = bytes_};
+  mailbox_.post(earlier);
+  arrive(message(awaited_tag, 100));
+  EXPECT_FALSE(receive_now(receive_));
+  (void)mailbox_.advance();
+  expect_received(earlier);
+}
+
+TEST_F(TheQuickWay, WhatIsNoMessageIsFound) {
+  arrive(std::vector<std::byte>(sizeof(MessageHeader)));
+  EXPECT_EQ(error_of([&] { receive_now(receive_); }).code(), ErrorCode::corrupt_data);
+}
+
+TEST_F(TheQuickWay, SendsWhatFitsAndTheRestWhenItIsPosted) {
+  const auto all = message(other_tag, 100);
+  for (std::size_t room = 0; room <= all.size(); ++room) {
+    ChannelByHand channel;
+    Mailbox mailbox(
+        0, 2, [&](int) -> Channel& { return channel; }, most_aside_bytes);
+    channel.set_room(room);
+    Outgoing outgoing{.peer = 1,
+                      .signature = {.detail = other_tag, .operation = Operation::send},
+                      .bytes = std::span(all).subspan(sizeof(MessageHeader))};
+    const bool is_sent = mailbox.send_now(outgoing);
+    ASSERT_EQ(is_sent, room == all.size());
+    if (!is_sent) mailbox.post(outgoing);
+    channel.set_room(SIZE_MAX);
+    (void)mailbox.advance();
+    ASSERT_EQ(channel.written(), all) << room;
+  }
+}
+
+TEST_F(TheQuickWay, DoesNotOvertake) {
+  channel_.set_room(0);
+  Outgoing earlier{.peer = 1};
+  mailbox_.post(earlier);
+  channel_.set_room(SIZE_MAX);
+  EXPECT_FALSE(mailbox_.send_now({.peer = 1}));
+  EXPECT_FALSE(mailbox_.send_now({.peer = 0})) << "to itself";
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "lockstep/backend/backend.h"
 #include "lockstep/execute/progress.h"
 #include "lockstep/group/group.h"
+#include "lockstep/group/spare_memory.h"
 #include "lockstep/rendezvous/store.h"
 #include "lockstep/schedule/select.h"
 #include "lockstep/transport/tcp/tcp_transport.h"
@@ -55,7 +56,8 @@ class Group::Impl {
   std::shared_ptr<Backend> itself;   ///< of a group of one that sends messages to itself; see to_itself()
   std::shared_ptr<Impl> parent;      ///< keeps the world until its last group is gone
   std::map<std::vector<int>, int> subgroups_made;
-  std::mutex mutex;  ///< of subgroups_made and itself
+  SpareMemory spare_memory;  ///< of calls that need buffers of their own
+  std::mutex mutex;          ///< of subgroups_made, itself and spare_memory
 
   int size() const { return static_cast<int>(world_of.size()); }
 };

@@ -1,10 +1,12 @@
 #include "lockstep/group/reproducible.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
-#include <optional>
+#include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/group/impl.h"
 #include "lockstep/kernel/reduce.h"
 #include "lockstep/schedule/call.h"
 
@@ -15,12 +17,7 @@ bool is_half(Dtype dtype) { return dtype == Dtype::f16 || dtype == Dtype::bf16; 
 /// In what sums grow.
 Dtype wide(Dtype dtype) { return is_half(dtype) ? Dtype::f32 : dtype; }
 
-std::vector<std::byte> widen(Dtype dtype, std::span<const std::byte> from) {
-  std::vector<std::byte> made(from.size() / size_of(dtype) * size_of(wide(dtype)));
-  if (!is_half(dtype)) {
-    if (!from.empty()) std::memcpy(made.data(), from.data(), from.size());
-    return made;
-  }
+void widen(Dtype dtype, std::span<const std::byte> from, std::span<std::byte> into) {
   for (std::size_t index = 0; index < from.size() / 2; ++index) {
     float value = 0;
     if (dtype == Dtype::f16) {
@@ -32,16 +29,11 @@ std::vector<std::byte> widen(Dtype dtype, std::span<const std::byte> from) {
       std::memcpy(&half, from.data() + 2 * index, 2);
       value = to_float(half);
     }
-    std::memcpy(made.data() + sizeof(float) * index, &value, sizeof(float));
+    std::memcpy(into.data() + sizeof(float) * index, &value, sizeof(float));
   }
-  return made;
 }
 
 void narrow(Dtype dtype, std::span<const std::byte> from, std::span<std::byte> into) {
-  if (!is_half(dtype)) {
-    if (!from.empty()) std::memcpy(into.data(), from.data(), from.size());
-    return;
-  }
   for (std::size_t index = 0; index < into.size() / 2; ++index) {
     float value = 0;
     std::memcpy(&value, from.data() + sizeof(float) * index, sizeof(float));
@@ -55,6 +47,33 @@ void narrow(Dtype dtype, std::span<const std::byte> from, std::span<std::byte> i
   }
 }
 
+/// The group's spare memory, which goes back to it at the end. Another thread's call meanwhile finds none.
+class Borrowed {
+ public:
+  explicit Borrowed(Group::Impl& impl) : impl_(impl) {
+    const std::lock_guard lock(impl_.mutex);
+    memory_ = std::exchange(impl_.spare_memory, {});
+  }
+  ~Borrowed() {
+    const std::lock_guard lock(impl_.mutex);
+    impl_.spare_memory = std::move(memory_);
+  }
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+  SpareMemory& operator*() { return memory_; }
+  SpareMemory* operator->() { return &memory_; }
+
+ private:
+  Group::Impl& impl_;
+  SpareMemory memory_;
+};
+
+/// A sum of contributions, or one of them: in memory of its own or somebody else's.
+struct Sum {
+  const std::byte* data = nullptr;
+  std::vector<std::byte> own = {};
+};
+
 /// Nodes of the tree, from the left, that could not be added up yet. Node `number` of `level` stands for the
 /// contributions from number * 2^level on, 2^level of them or as many as there are.
 class Tree {
@@ -62,11 +81,14 @@ class Tree {
   struct Node {
     int level;
     std::uint64_t number;
-    std::vector<std::byte> sum;
+    Sum sum = {};
   };
 
-  /// `dtype`: of sums; nullopt where nothing is added, and only the nodes are wanted.
-  Tree(std::uint64_t contributions, std::optional<Dtype> dtype) : total_(contributions), dtype_(dtype) {}
+  /// Sums of so many elements of `dtype`. Borrows `spare`, memory for them.
+  Tree(std::uint64_t contributions, Dtype dtype, std::size_t elements, SpareMemory& spare)
+      : total_(contributions), dtype_(dtype), elements_(elements), spare_(&spare) {}
+  /// Where nothing is added, and only the nodes are wanted.
+  explicit Tree(std::uint64_t contributions) : total_(contributions) {}
 
   /// REQUIRES: it lies to the right of all others.
   void push(Node node) {
@@ -75,8 +97,7 @@ class Tree {
         const bool is_sibling_here =
             !nodes_.empty() && nodes_.back().level == node.level && nodes_.back().number + 1 == node.number;
         if (!is_sibling_here) break;
-        add(nodes_.back().sum, node.sum);
-        node.sum = std::move(nodes_.back().sum);
+        node.sum = add(std::move(nodes_.back().sum), std::move(node.sum));
         nodes_.pop_back();
       } else if (((node.number + 1) << node.level) < total_) {
         break;  // its right sibling is still to come
@@ -87,30 +108,42 @@ class Tree {
     nodes_.push_back(std::move(node));
   }
 
-  std::vector<Node>& nodes() { return nodes_; }
+  const std::vector<Node>& nodes() const { return nodes_; }
+  void clear() {
+    for (Node& node : nodes_) spare_->give(std::move(node.sum.own));
+    nodes_.clear();
+  }
 
  private:
   bool is_root(const Node& node) const {
     return node.number == 0 && (std::uint64_t{1} << node.level) >= total_;
   }
 
-  void add(std::vector<std::byte>& left, const std::vector<std::byte>& right) const {
-    if (!dtype_) return;
-    const std::byte* sources[] = {left.data(), right.data()};
-    std::byte* destination = left.data();
-    reduce(*dtype_, ReduceOp::sum, left.size() / size_of(*dtype_), sources, std::span(&destination, 1));
+  Sum add(Sum left, Sum right) const {
+    if (spare_ == nullptr) return {};
+    std::vector<std::byte> into = !left.own.empty()    ? std::move(left.own)
+                                  : !right.own.empty() ? std::move(right.own)
+                                                       : spare_->take(elements_ * size_of(dtype_));
+    const std::byte* sources[] = {left.data, right.data};
+    std::byte* destination = into.data();
+    reduce(dtype_, ReduceOp::sum, elements_, sources, std::span(&destination, 1));
+    spare_->give(std::move(left.own));
+    spare_->give(std::move(right.own));
+    return {destination, std::move(into)};
   }
 
   std::uint64_t total_;
-  std::optional<Dtype> dtype_;
+  Dtype dtype_ = {};
+  std::size_t elements_ = 0;
+  SpareMemory* spare_ = nullptr;
   std::vector<Node> nodes_;
 };
 
 /// The nodes that are left on a rank with contributions [first, first + count) of `total`.
 std::vector<Tree::Node> nodes_of(std::uint64_t first, std::uint64_t count, std::uint64_t total) {
-  Tree tree(total, std::nullopt);
-  for (std::uint64_t index = first; index < first + count; ++index) tree.push({0, index, {}});
-  return std::move(tree.nodes());
+  Tree tree(total);
+  for (std::uint64_t index = first; index < first + count; ++index) tree.push({0, index});
+  return tree.nodes();
 }
 
 void require_sense(const std::vector<std::span<const std::byte>>& inputs, std::span<const std::byte> output,
@@ -147,56 +180,70 @@ void reproducible_all_reduce_bytes(const Group& group, const std::vector<std::sp
       std::accumulate(counts.begin(), counts.begin() + group.rank(), std::uint64_t{0});
   if (total == 0) throw_invalid_argument("reproducible_all_reduce: no rank has an input");
 
-  Tree own(total, wide(dtype));
-  for (std::uint64_t index = 0; index < mine; ++index) {
-    own.push({0, first + index, widen(dtype, inputs[index])});
-  }
-
-  // To each owner its chunk of our nodes, one after the other.
   const std::size_t elements = output.size() / size_of(dtype);
   const std::size_t element_bytes = size_of(wide(dtype));
-  const auto chunk = [&](std::size_t rank) {
-    return chunk_of(elements, static_cast<int>(rank), group.size());
-  };
+  std::vector<std::size_t> chunks;
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    chunks.push_back(chunk_of(elements, static_cast<int>(rank), group.size()).count);
+  const std::size_t own_elements = chunks[me];
+  const std::size_t own_bytes = own_elements * element_bytes;
+
+  Borrowed spare(group.impl());
+  Tree own(total, wide(dtype), elements, *spare);
+  for (std::uint64_t index = 0; index < mine; ++index) {
+    Sum leaf{inputs[index].data()};
+    if (is_half(dtype)) {
+      leaf.own = spare->take(elements * element_bytes);
+      leaf.data = leaf.own.data();
+      widen(dtype, inputs[index], leaf.own);
+    }
+    own.push({0, first + index, std::move(leaf)});
+  }
+
+  // To each owner its chunk of our nodes: of the first node of each rank, then of the second, ...
   std::vector<std::vector<Tree::Node>> nodes;
-  std::vector<std::size_t> sent, received;
+  std::size_t most_nodes = 0;
   for (std::size_t rank = 0, begin = 0; rank < ranks; begin += counts[rank++]) {
     nodes.push_back(nodes_of(begin, counts[rank], total));
-    sent.push_back(own.nodes().size() * chunk(rank).count);
-    received.push_back(nodes.back().size() * chunk(me).count);
+    most_nodes = std::max(most_nodes, nodes.back().size());
   }
-  std::vector<std::byte> leaving,
-      arriving(std::accumulate(received.begin(), received.end(), std::size_t{0}) * element_bytes);
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    for (const Tree::Node& node : own.nodes()) {
-      const auto part =
-          std::span(node.sum).subspan(chunk(rank).begin * element_bytes, chunk(rank).count * element_bytes);
-      leaving.insert(leaving.end(), part.begin(), part.end());
+  std::vector<std::vector<std::byte>> arrived;
+  for (std::size_t node = 0; node < most_nodes; ++node) {
+    const auto has_it = [&](const auto& of_rank) { return node < of_rank.size(); };
+    arrived.push_back(
+        spare->take(static_cast<std::size_t>(std::ranges::count_if(nodes, has_it)) * own_bytes));
+    const std::byte* position = arrived.back().data();
+    std::vector<std::size_t> sent(ranks), received(ranks);
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      if (!has_it(nodes[rank])) continue;
+      received[rank] = own_elements;
+      nodes[rank][node].sum.data = position;
+      position += own_bytes;
     }
+    std::span<const std::byte> leaving;
+    if (has_it(own.nodes())) {
+      sent = chunks;
+      leaving = {own.nodes()[node].sum.data, elements * element_bytes};
+    }
+    all_to_all_v_bytes(group, leaving, sent, arrived.back(), received, element_bytes).wait();
   }
-  all_to_all_v_bytes(group, leaving, sent, arriving, received, element_bytes).wait();
+  own.clear();
 
-  Tree rest(total, wide(dtype));
-  const std::size_t chunk_bytes = chunk(me).count * element_bytes;
-  auto position = arriving.begin();
-  for (const auto& of_rank : nodes) {
-    for (const Tree::Node& node : of_rank) {
-      const auto end = position + static_cast<std::ptrdiff_t>(chunk_bytes);
-      rest.push({node.level, node.number, std::vector<std::byte>(position, end)});
-      position = end;
-    }
+  Tree rest(total, wide(dtype), own_elements, *spare);
+  for (auto& of_rank : nodes) {
+    for (Tree::Node& node : of_rank) rest.push(std::move(node));
   }
-  std::vector<std::byte>& sum = rest.nodes().front().sum;
-  if (op == ReduceOp::average) {
-    const std::byte* source = sum.data();
-    std::byte* destination = sum.data();
-    reduce(wide(dtype), ReduceOp::sum, chunk(me).count, std::span(&source, 1), std::span(&destination, 1),
-           1.0 / static_cast<double>(total));
-  }
-  std::vector<std::size_t> chunks;
-  for (std::size_t rank = 0; rank < ranks; ++rank) chunks.push_back(chunk(rank).count);
-  const auto own_chunk = output.subspan(chunk(me).begin * size_of(dtype), chunk(me).count * size_of(dtype));
-  narrow(dtype, sum, own_chunk);
+  const std::size_t own_begin = chunk_of(elements, group.rank(), group.size()).begin;
+  const auto own_chunk = output.subspan(own_begin * size_of(dtype), own_elements * size_of(dtype));
+  auto scaled = spare->take(is_half(dtype) ? own_bytes : 0);
+  const std::byte* sum = rest.nodes().front().sum.data;
+  std::byte* destination = is_half(dtype) ? scaled.data() : own_chunk.data();
+  reduce(wide(dtype), ReduceOp::sum, own_elements, std::span(&sum, 1), std::span(&destination, 1),
+         op == ReduceOp::average ? 1.0 / static_cast<double>(total) : 1.0);
+  if (is_half(dtype)) narrow(dtype, scaled, own_chunk);
+  spare->give(std::move(scaled));
+  for (auto& memory : arrived) spare->give(std::move(memory));
+  rest.clear();
   all_gather_bytes(group, own_chunk, output, size_of(dtype), chunks).wait();
 }
 

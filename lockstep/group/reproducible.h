@@ -30,7 +30,8 @@ void reproducible_all_reduce_bytes(const Group& group, const std::vector<std::sp
 /// 0. Ranks may have different numbers of inputs, also none. Halves are added in f32 and rounded once.
 /// Blocks. Cost: each rank's additions once; then at most 2 log2(inputs a rank) times an all_reduce's bytes,
 /// and no more than an all_reduce's where the numbers of inputs are alike and a power of two; halves count
-/// twice. Memory: as many buffers as sums are left.
+/// twice. Memory: as many buffers as
+/// sums are left on all ranks, kept for the next call.
 /// Throws Error: invalid_argument for inputs of another size than `output`; as all_to_all_v otherwise.
 template <Element T>
 void reproducible_all_reduce(const Group& group, const std::vector<std::span<const T>>& inputs,

@@ -12,9 +12,10 @@ namespace lockstep::trace {
 struct CompletedCollective {
   std::uint64_t sequence;  ///< the group's count of collectives
   std::uint64_t elements;  ///< per rank
-  std::uint64_t begin_ns;  ///< submitted on this rank
-  std::uint64_t
-      arrived_ns;        ///< this rank knew that all others had arrived; equals end_ns where none is awaited
+  std::uint64_t begin_ns;  ///< submitted on this rank: the others know of it
+  /// The last moment at which this rank did not know yet that all others had arrived; begin_ns where it
+  /// waited for none, end_ns where none is awaited.
+  std::uint64_t arrived_ns;
   std::uint64_t end_ns;  ///< complete on this rank
   std::uint32_t group;   ///< a number derived from the group's name, the same on all ranks
   Operation operation;

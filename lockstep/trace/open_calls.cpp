@@ -54,7 +54,7 @@ void OpenCalls::change(int place, Change how) {
 }
 
 void OpenCalls::set_arrived(int place, std::uint64_t arrived_ns) {
-  change(place, [&](OpenCall& call) { call.arrived_ns = arrived_ns; });
+  change(place, [&](OpenCall& call) { call.arrived_ns = std::max(arrived_ns, call.looked_ns + 1); });
 }
 
 void OpenCalls::set_awaited(int place, std::uint64_t now_ns, const std::vector<int>& awaited) {

@@ -58,6 +58,7 @@ class OpenCalls {
   /// is left.
   int open(const OpenCall& call);
   // Of a call that stands nowhere these do nothing.
+  /// What was seen of it before holds no more: it arrived after it was looked at.
   void set_arrived(int place, std::uint64_t arrived_ns);
   /// `awaited`: world ranks, as far as is known.
   void set_awaited(int place, std::uint64_t now_ns, const std::vector<int>& awaited);

@@ -1,5 +1,5 @@
 // The mailbox of rank 0 among three: it receives from anybody and by tag while the others, and it itself,
-// send what they like.
+// send what they like. Messages of an odd size take the quick way if they can.
 #include "lockstep/execute/mailbox.h"
 
 #include <array>
@@ -85,13 +85,16 @@ class Trial {
     const int source = script.below(ranks + 1) - 1;
     made.bytes.resize(script.byte());
     made.message = {.source = source, .tag = tag, .bytes = made.bytes};
+    std::uint64_t ignored = 0;
+    if (made.bytes.size() % 2 == 1 && mailbox_.receive_now(made.message, 2, ignored)) return;
     mailbox_.post(made.message);
   }
   void send(int peer, int tag, std::size_t bytes) {
     Send& made = sends_.emplace_back();
     made.bytes = payload(bytes, next_serial_++);
     made.message = {.peer = peer, .signature = header_of(me, tag, bytes).signature, .bytes = made.bytes};
-    mailbox_.post(made.message);
+    made.message.is_over = bytes % 2 == 1 && mailbox_.send_now(made.message);
+    if (!made.message.is_over) mailbox_.post(made.message);
   }
   void arrive(ScriptedChannel& channel, const MessageHeader& header) {
     channel.arrive(bytes_of(header));

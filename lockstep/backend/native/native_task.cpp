@@ -1,5 +1,7 @@
 #include "lockstep/backend/native/native_task.h"
 
+#include <algorithm>
+
 #include "lockstep/backend/native/native_backend.h"
 #include "lockstep/kernel/reduce.h"
 
@@ -35,8 +37,8 @@ void NativeTask::begin(const Request& request, const Signature& called, const Bu
   number = its_number;
   state = State::queued;
   plan.reset();
-  begin_ns = trace::record_now_ns();
-  arrived_ns = 0;
+  begin_ns = 0;
+  arrived_ns = last_look_ns_ = 0;
   waiting_since_ns = 0;
   warned = false;
   told_to = -1;
@@ -62,6 +64,7 @@ void NativeTask::begin_message() {
     incoming_ = incoming(request_, number);
     backend_.mailbox().post(incoming_);
   }
+  begin_ns = trace::record_now_ns();
 }
 
 bool NativeTask::advance_message() {
@@ -86,7 +89,14 @@ bool NativeTask::advance(bool is_alone, std::uint64_t& own_work_ns) {
   return execution_.has_moved() || state != before;
 }
 
+// The clock is read when the others know of the call: they wait for that, and nobody for the clock.
 bool NativeTask::leave_queue() {
+  const bool has_left = begin_work();
+  if (begin_ns == 0) begin_ns = trace::record_now_ns();
+  return has_left;
+}
+
+bool NativeTask::begin_work() {
   Arrivals* arrivals = backend_.arrivals();
   PlanCache& plans = backend_.plans();
   if (arrivals == nullptr) {
@@ -232,11 +242,14 @@ Link& NativeTask::link(int peer) { return backend_.link(peer); }
 void NativeTask::arrive(std::uint32_t stage) { backend_.arrivals()->arrive(number, stage); }
 
 bool NativeTask::await(std::uint32_t stage) {
-  if (!backend_.arrivals()->have_all_arrived(number, stage)) return false;
+  if (!backend_.arrivals()->have_all_arrived(number, stage)) {
+    if (!compared_) last_look_ns_ = trace::record_now_ns();
+    return false;
+  }
   backend_.arrivals()->take_cell(number);  // for the next stage; the others have read it
   if (!compared_) {
     compared_ = true;
-    arrived_ns = trace::record_now_ns();
+    arrived_ns = std::max(begin_ns, last_look_ns_);  // read while there was nothing else to do
     if (open_call != trace::OpenCalls::nowhere) backend_.open_calls().set_arrived(open_call, arrived_ns);
     compare_signatures();
   }

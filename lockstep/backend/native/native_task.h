@@ -11,6 +11,7 @@
 #include "lockstep/execute/execution.h"
 #include "lockstep/execute/mailbox.h"
 #include "lockstep/execute/plan.h"
+#include "lockstep/trace/clock.h"
 #include "lockstep/trace/event.h"
 #include "lockstep/trace/open_calls.h"
 
@@ -39,7 +40,10 @@ class NativeTask final : public Surroundings {
   /// Takes what steps it can; true if there were any. `is_alone`: no earlier exclusive work is in the way.
   /// Throws Error.
   bool advance(bool is_alone, std::uint64_t& own_work_ns);
-  void set_failed() { state = State::failed; }
+  void set_failed() {
+    state = State::failed;
+    if (begin_ns == 0) begin_ns = trace::record_now_ns();  // it could not even be tried
+  }
 
   bool is_over() const { return state == State::complete || state == State::failed; }
   bool is_message() const { return lockstep::is_message(signature.operation); }
@@ -75,6 +79,7 @@ class NativeTask final : public Surroundings {
   void begin_message();
   bool advance_message();
   bool leave_queue();
+  bool begin_work();
   bool learn_plan();
   void choose_early();
   bool shares_buffers(int rank) const;
@@ -91,6 +96,7 @@ class NativeTask final : public Surroundings {
   std::vector<std::byte> prescaled_;  // our input, where it cannot be scaled on its way
   Outgoing outgoing_;
   Incoming incoming_;
+  std::uint64_t last_look_ns_ = 0;  // that did not find all others
   bool compared_ = false;
 };
 
