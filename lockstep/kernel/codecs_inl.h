@@ -1,5 +1,5 @@
-// How an element lies in memory, and in which lanes it is computed: what reduce.cpp is written in terms of.
-// Included by it once for each of Highway's targets, and by nobody else.
+// How an element lies in memory, and in which lanes it is computed: what reduce.cpp and update.cpp are
+// written in terms of. Included by them once for each of Highway's targets, and by nobody else.
 #include <cstddef>
 #include <cstdint>
 
