@@ -6,4 +6,5 @@
 #include <lockstep/group/group.h>
 #include <lockstep/group/grouped.h>
 #include <lockstep/group/init.h>
+#include <lockstep/group/reproducible.h>
 #include <lockstep/launch/spawn.h>

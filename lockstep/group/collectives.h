@@ -214,9 +214,11 @@ requires SameElements<In, Out> Work all_to_all_v(const Group& group, In&& input,
 /// Is over when every rank has called it.
 Work barrier(const Group& group);
 
-/// Sends `buffer` to one rank, which may be this one, and which receives as many bytes. Messages to one rank
-/// with one tag arrive in order. `.wait()` returns when the buffer may be used again, which may be before it
-/// was received. `tag`: 0 or more.
+/// Sends `buffer` to one rank, which may be this one, and which receives as many bytes (another size is a
+/// mismatch). Messages to one rank with one tag arrive in order. `.wait()` returns when the buffer may be
+/// used again: at once where the message fits between the two ranks (some 250 KiB inside a host), otherwise
+/// when most of it was received, so ranks that all send much first wait for each other; see sendrecv().
+/// `tag`: 0 or more.
 template <InputRange R>
 Work send(const Group& group, R&& buffer, int destination, int tag = 0) {
   return send_bytes(group, detail::input_bytes(buffer), destination, tag);

@@ -376,6 +376,27 @@ TEST(Timeout, NamesTheRankAtTheEndOfAChainOfWaits) {
            {.timeout = 2s});
 }
 
+TEST(Timeout, OfAReceiveTellsWhatNobodyReceives) {
+  std::latch failed(1);
+  on_ranks(2,
+           [&](Group& group) {
+             std::vector<double> value(1);
+             if (group.rank() == 1) {
+               for (const int tag : {4, 7, 4, 9}) send(group, value, 0, tag).wait();
+               failed.wait();
+               return;
+             }
+             const auto call = [&] { recv(group, value, 1, 5).wait(); };
+             EXPECT_THAT(
+                 failure_of(call, ErrorCode::timeout),
+                 HasSubstr("rank 1 did not arrive within 300 ms; messages that nobody receives: tag 4 from "
+                           "rank 1 (8 bytes), tag 7 from rank 1 (8 bytes), tag 4 from rank 1 (8 bytes), "
+                           "...; the group is closed"));
+             failed.count_down();
+           },
+           {.timeout = 300ms});
+}
+
 TEST(PeerLost, NamesARankThatLeftEarly) {
   on_ranks(3, [](Group& group) {
     std::vector<float> buffer(10);

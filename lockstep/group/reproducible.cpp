@@ -139,6 +139,35 @@ class Tree {
   std::vector<Node> nodes_;
 };
 
+/// What all ranks have to call alike, but for the number of contributions.
+struct Called {
+  std::uint64_t contributions = 0;
+  std::uint64_t elements = 0;
+  Dtype dtype = {};
+  ReduceOp op = {};
+
+  bool fits(const Called& other) const {
+    return elements == other.elements && dtype == other.dtype && op == other.op;
+  }
+  std::string text() const {
+    return "reproducible_all_reduce (" + std::string(to_string(op)) + " of " + std::string(to_string(dtype)) +
+           " x " + std::to_string(elements) + ")";
+  }
+};
+
+/// Everybody's, by rank. All ranks find the same difference.
+std::vector<Called> exchange(const Group& group, const Called& mine) {
+  std::vector<Called> all(static_cast<std::size_t>(group.size()));
+  all_gather(group, std::span(&mine, 1), all).wait();
+  const auto odd = std::ranges::find_if(all, [&](const Called& called) { return !called.fits(all[0]); });
+  if (odd == all.end()) return all;
+  const auto one = [&](std::size_t rank) {
+    return "rank " + std::to_string(group.world_rank(static_cast<int>(rank))) + " called " + all[rank].text();
+  };
+  throw Error(ErrorCode::mismatch, "ranks called different operations: " + one(0) + ", " +
+                                       one(static_cast<std::size_t>(odd - all.begin())));
+}
+
 /// The nodes that are left on a rank with contributions [first, first + count) of `total`.
 std::vector<Tree::Node> nodes_of(std::uint64_t first, std::uint64_t count, std::uint64_t total) {
   Tree tree(total);
@@ -172,15 +201,16 @@ void reproducible_all_reduce_bytes(const Group& group, const std::vector<std::sp
   require_sense(inputs, output, dtype, op);
   const auto ranks = static_cast<std::size_t>(group.size());
   const auto me = static_cast<std::size_t>(group.rank());
+  const std::size_t elements = output.size() / size_of(dtype);
   const std::uint64_t mine = inputs.size();
-  std::vector<std::uint64_t> counts(ranks);
-  all_gather(group, std::span(&mine, 1), counts).wait();
+  std::vector<std::uint64_t> counts;
+  for (const Called& called : exchange(group, {mine, elements, dtype, op}))
+    counts.push_back(called.contributions);
   const std::uint64_t total = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
   const std::uint64_t first =
       std::accumulate(counts.begin(), counts.begin() + group.rank(), std::uint64_t{0});
   if (total == 0) throw_invalid_argument("reproducible_all_reduce: no rank has an input");
 
-  const std::size_t elements = output.size() / size_of(dtype);
   const std::size_t element_bytes = size_of(wide(dtype));
   std::vector<std::size_t> chunks;
   for (std::size_t rank = 0; rank < ranks; ++rank)

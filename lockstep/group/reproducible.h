@@ -26,13 +26,14 @@ void reproducible_all_reduce_bytes(const Group& group, const std::vector<std::sp
                                    std::span<std::byte> output, Dtype dtype, ReduceOp op);
 
 /// Sums (ReduceOp::sum) or averages over contributions (ReduceOp::average) all ranks' `inputs` element by
-/// element into everybody's `output`. Indices go on from rank to rank: rank 0's first input is contribution
-/// 0. Ranks may have different numbers of inputs, also none. Halves are added in f32 and rounded once.
-/// Blocks. Cost: each rank's additions once; then at most 2 log2(inputs a rank) times an all_reduce's bytes,
-/// and no more than an all_reduce's where the numbers of inputs are alike and a power of two; halves count
-/// twice. Memory: as many buffers as
-/// sums are left on all ranks, kept for the next call.
-/// Throws Error: invalid_argument for inputs of another size than `output`; as all_to_all_v otherwise.
+/// element into everybody's `output`, which may be one of them or overlap them. Indices go on from rank to
+/// rank: rank 0's first input is contribution 0. Ranks may have different numbers of inputs, also none.
+/// Halves are added in f32 and rounded once. Blocks. Cost: each rank's additions once; then at most 2
+/// log2(inputs a rank) times an all_reduce's bytes, and no more than an all_reduce's where the numbers of
+/// inputs are alike and a power of two; halves count twice. Memory: as many buffers as sums are left on all
+/// ranks, kept for the next call. Throws Error, and leaves the group as it was: invalid_argument for inputs
+/// of another size than `output`, or none at all; mismatch if ranks differ in type, size or operation. Others
+/// as Work::wait().
 template <Element T>
 void reproducible_all_reduce(const Group& group, const std::vector<std::span<const T>>& inputs,
                              std::span<T> output, ReduceOp op = ReduceOp::sum) {

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <random>
 
+#include "lockstep/group/spare_memory.h"
 #include "lockstep/group/threads_test.h"
 #include "lockstep/schedule/call.h"
 
@@ -108,6 +109,64 @@ TEST(ReproducibleSum, RefusesWhatItCannotDo) {
     EXPECT_THAT(refused([&] { reproducible_all_reduce<float>(group, {}, output); }),
                 HasSubstr("no rank has an input"));
   });
+}
+
+/// What all ranks are told where each makes a call of its own.
+template <class Call>
+void expect_mismatch(const Call& call, const std::string& differing) {
+  on_ranks(2, [&](Group& group) {
+    EXPECT_EQ(
+        failure_of([&] { call(group); }, ErrorCode::mismatch),
+        "ranks called different operations: rank 0 called reproducible_all_reduce (sum of f32 x 4), rank 1 "
+        "called reproducible_all_reduce (" +
+            differing + ")");
+    std::vector<float> one{1}, sum(1);
+    reproducible_all_reduce<float>(group, {one}, sum);
+    EXPECT_EQ(sum[0], 2) << "the group is as it was";
+  });
+}
+
+template <class T>
+void reproducible_sum(const Group& group, std::size_t count, ReduceOp op = ReduceOp::sum) {
+  std::vector<T> values(count), output(count);
+  reproducible_all_reduce<T>(group, {values}, output, op);
+}
+
+TEST(ReproducibleSum, RanksThatDifferAreTold) {
+  expect_mismatch(
+      [](const Group& group) {
+        reproducible_sum<float>(group, 4, group.rank() == 0 ? ReduceOp::sum : ReduceOp::average);
+      },
+      "average of f32 x 4");
+  expect_mismatch([](const Group& group) { reproducible_sum<float>(group, group.rank() == 0 ? 4 : 5); },
+                  "sum of f32 x 5");
+  expect_mismatch(
+      [](const Group& group) {
+        group.rank() == 0 ? reproducible_sum<float>(group, 4) : reproducible_sum<std::int32_t>(group, 4);
+      },
+      "sum of i32 x 4");
+}
+
+TEST(ReproducibleSum, MayOverwriteItsInputs) {
+  on_ranks(3, [](Group& group) {
+    std::vector<float> values{1, 2, 3, 4, 5};
+    const std::vector<std::span<const float>> inputs{std::span(values).first(4), std::span(values).last(4)};
+    reproducible_all_reduce<float>(group, inputs, std::span(values).subspan(1));
+    EXPECT_EQ(values, (std::vector<float>{1, 9, 15, 21, 27}));
+  });
+}
+
+TEST(SpareBuffers, AreNoMoreThanWereUsedAtOnce) {
+  SpareMemory spare;
+  for (std::size_t bytes = 1000; bytes < 100'000; bytes += 1000) {
+    auto one = spare.take(bytes), other = spare.take(bytes / 2);
+    spare.give(std::move(one));
+    spare.give(std::move(other));
+  }
+  EXPECT_EQ(spare.buffers(), 2U);
+  const auto large = spare.take(99'000);
+  EXPECT_EQ(large.size(), 99'000U);
+  EXPECT_TRUE(spare.take(0).empty());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // takes longer than to use it once.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -18,7 +19,13 @@ class SpareMemory {
       const bool fits = buffer->capacity() >= bytes;
       if (fits && (best == buffers_.end() || buffer->capacity() < best->capacity())) best = buffer;
     }
-    if (best == buffers_.end()) return std::vector<std::byte>(bytes);
+    if (best == buffers_.end()) {
+      // Instead of the largest, so that sizes that grow do not leave a buffer each.
+      const auto smaller = [](const auto& a, const auto& b) { return a.capacity() < b.capacity(); };
+      if (const auto largest = std::ranges::max_element(buffers_, smaller); largest != buffers_.end())
+        buffers_.erase(largest);
+      return std::vector<std::byte>(bytes);
+    }
     std::vector<std::byte> taken = std::move(*best);
     buffers_.erase(best);
     taken.resize(bytes);
@@ -27,6 +34,8 @@ class SpareMemory {
   void give(std::vector<std::byte> buffer) {
     if (buffer.capacity() > 0) buffers_.push_back(std::move(buffer));
   }
+  /// How many there are.
+  std::size_t buffers() const { return buffers_.size(); }
 
  private:
   std::vector<std::vector<std::byte>> buffers_;

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
+#include <latch>
 
 #include "lockstep/group/grouped.h"
 #include "lockstep/group/reproducible.h"
@@ -54,6 +56,23 @@ TEST(UseAfterAnError, OfEveryCollectiveThrowsTheFirstCause) {
     EXPECT_THAT(failure_of(reproducible, ErrorCode::mismatch), first_cause);
     EXPECT_THAT(failure_of([&] { (void)group.split(0); }, ErrorCode::mismatch), first_cause);
   });
+}
+
+TEST(UseAfterAnError, OnAnotherRankThrowsAtOnce) {
+  std::latch failed(1);
+  on_ranks(2,
+           [&](Group& group) {
+             std::vector<float> value(1);
+             if (group.rank() == 1) {
+               failure_of([&] { recv(group, value, 0).wait(); }, ErrorCode::timeout);
+               failed.count_down();
+               return;
+             }
+             failed.wait();
+             EXPECT_THAT(failure_of([&] { static_cast<void>(send(group, value, 1)); }, ErrorCode::timeout),
+                         HasSubstr("rank 0 did not arrive within 200 ms; the group is closed"));
+           },
+           {.timeout = std::chrono::milliseconds(200)});
 }
 
 TEST(UseAfterAnError, OfOtherGroupsGoesOn) {

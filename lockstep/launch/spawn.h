@@ -28,9 +28,9 @@ void spawn(const SpawnOptions& options, const std::function<void(int rank)>& fun
 
 /// Calls `function(rank, arguments...)` in `ranks` copies of this process, made by fork(2), and waits until
 /// all have ended. A rank has what this process has, memory and open files, and a place in the environment,
-/// so that init() in it joins the others. It ends when the function returns: destructors of static objects do
-/// not run in it. An exception is written to its stderr, and ends it with 1. If a rank fails, the others are
-/// ended as by `lockstep run`; if this process dies, all are.
+/// so that init() in it joins the others. It ends when the function returns, whatever it returns: destructors
+/// of static objects do not run in it. An exception is written to its stderr, and ends it with 1. If a rank
+/// fails, the others are ended as by `lockstep run`; if this process dies, all are.
 ///
 /// Throws Error, with nothing left behind: invalid_argument where ranks cannot be made of this process,
 /// because it is a rank itself, has called init() before, or has several threads, of which a copy would have

@@ -86,7 +86,8 @@ Text mismatch(const Situation& situation) {
 std::string who_waited(const Situation& situation, int rank, bool seconds) {
   const auto waiting = situation.waiting_for(rank);
   if (waiting.empty()) return "; no rank waited for it";
-  const OpenCall& call = *waiting.front().second;
+  const auto begin = [](const auto& one) { return one.second->begin_ns; };
+  const OpenCall& call = *std::ranges::min_element(waiting, {}, begin)->second;
   std::vector<int> ranks;
   std::uint64_t begin_ns = call.begin_ns;
   for (const auto& [standing, theirs] : waiting) {
@@ -147,6 +148,12 @@ Text failed_ending(const Situation& situation) {
 
 // ---- ranks that wait for one another
 
+/// Two that talk to each other all the time are hardly ever seen when neither waits: while a job goes on,
+/// only long waits count.
+bool is_over_due(const Situation& situation, const Wait& wait) {
+  return !situation.record().goes_on || situation.since(wait.call->begin_ns) >= long_wait_ns;
+}
+
 /// Those that can never go on: in some call of each, somebody is awaited who cannot either. What is left
 /// after all others have been taken away.
 std::set<int> deadlocked(const Situation& situation) {
@@ -156,6 +163,7 @@ std::set<int> deadlocked(const Situation& situation) {
   }
   const auto is_stuck = [&](int rank) { return stuck.contains(rank); };
   const auto can_end = [&](const Wait& wait) {
+    if (!is_over_due(situation, wait)) return true;
     return wait.any_will_do ? !std::all_of(wait.ranks.begin(), wait.ranks.end(), is_stuck)
                             : std::none_of(wait.ranks.begin(), wait.ranks.end(), is_stuck);
   };
@@ -221,12 +229,14 @@ bool is_stopped(const Situation& situation, int rank) {
 
 /// Ranks that others waited for and that waited for nobody themselves; where some are stopped, those.
 std::vector<int> late_ranks(const Situation& situation) {
+  const auto over_due = [&](const Wait& wait) { return is_over_due(situation, wait); };
   std::set<int> late;
   for (const Standing& standing : situation.standings()) {
     for (const Wait& wait : standing.waits) {
+      if (!is_over_due(situation, wait)) continue;
       for (const int rank : wait.ranks) {
         const Standing* const awaited = situation.find(rank);
-        if (awaited == nullptr || awaited->waits.empty()) late.insert(rank);
+        if (awaited == nullptr || std::ranges::none_of(awaited->waits, over_due)) late.insert(rank);
       }
     }
   }

@@ -7,6 +7,7 @@ namespace lockstep::view {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::StartsWith;
 
 class ExplainWaits : public MadeUpRecord {};
@@ -202,6 +203,20 @@ TEST_F(ExplainWaits, AJobThatGoesOn) {
   rank(1).state = ProcessState::gone;
   EXPECT_THAT(first_line(), StartsWith("dead rank: rank 1 (pid 101) is gone outside of any collective"));
   EXPECT_THAT(explain(record), HasSubstr("; its process is gone\n"));
+}
+
+TEST_F(ExplainWaits, RanksThatTalkToEachOtherWhileOthersWait) {
+  make(4);
+  add_group("world/0,1", {0, 1});
+  record.goes_on = true;
+  record.at_ns = failure;
+  in(0, open(471, barrier(), 3, {1}, "world/0,1"));
+  in(1, open(472, barrier(), 2, {0}, "world/0,1"));
+  for (const std::size_t each : {2U, 3U}) in(each, open(1, barrier(), 90'000, {0, 1}));
+  EXPECT_THAT(
+      first_line(),
+      MatchesRegex("slow ranks: ranks 0-1; of these rank 0 .* is in barrier #471 .* for 3.0 ms; ranks "
+                   "2-3 have waited 1 min 30 s for it in barrier #1 in group \"world\""));
 }
 
 TEST_F(ExplainWaits, ARecordOfNothing) {

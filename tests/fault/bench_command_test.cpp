@@ -85,6 +85,7 @@ TEST_F(BenchCommand, SaysWhatIsWrongWithItsOptions) {
       {{"--operations", "all_reduce,all_increase"},
        "there is no collective \"all_increase\"; there are all_reduce"},
       {{"--max-bytes", "1K"}, "--max-bytes is 1K; it must be from 4K to 1G"},
+      {{"--out", "table.json"}, "--out requires --calibrate"},
       {{"--passes", "none"}, "--passes=\"none\" is not a whole number from 1 to 1000"},
       {{"--fast"}, "--fast"},
   };

@@ -70,9 +70,10 @@ void describe(CLI::App& app, Flags& flags) {
   app.footer(after_help);
   app.add_option("-n,--np", flags.ranks, "Number of ranks on this host (also -np) [one a core]");
   app.add_flag("--calibrate", flags.calibrate, "Measure all algorithms, and write the table");
-  app.add_option("--out", flags.out, "Where the table is written [lockstep-tuning.json]");
+  app.add_option("--out", flags.out, "Where the table is written [lockstep-tuning.json]")
+      ->needs("--calibrate");
   app.add_option("--operations", flags.operations, "Only these, such as all_reduce,broadcast [all]");
-  app.add_option("--max-bytes", flags.max_bytes, "The largest buffer of a rank [4M]");
+  app.add_option("--max-bytes", flags.max_bytes, "The largest buffer of a rank, 4K to 1G [4M]");
   app.add_option("--passes", flags.passes, "Each figure is the median of so many [5]");
 }
 

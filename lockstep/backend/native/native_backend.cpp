@@ -88,6 +88,7 @@ std::unique_ptr<PendingWork> NativeBackend::submit(const Request& request) {
   }
   const auto lock = options_.progress->lock();
   if (is_message(request.signature.operation)) {
+    notice_failure_elsewhere();
     if (pass_small_message(request)) return nullptr;
   } else if (auto small = submit_small(request)) {
     return std::move(*small);
@@ -145,6 +146,13 @@ std::optional<std::unique_ptr<PendingWork>> NativeBackend::submit_small(const Re
   complete(number);
   record_quick(request, number, small_call_->begin_ns(), small_call_->arrived_ns(), number_in_record(*plan));
   return std::unique_ptr<PendingWork>();
+}
+
+// A collective waits for the others, and looks for this then; a send may have nothing to wait for.
+void NativeBackend::notice_failure_elsewhere() {
+  const FirstCause& elsewhere = options_.region->first_cause();
+  if (failure_ || !elsewhere.is_set()) return;
+  if (auto cause = elsewhere.get()) fail(std::move(*cause));
 }
 
 bool NativeBackend::may_be_quick() const {

@@ -87,6 +87,7 @@ class NativeBackend final : public Backend,
   std::optional<std::unique_ptr<PendingWork>> submit_small(const Request& request);
   /// Whether a small message could be passed at once. If not, nothing is lost: submit() goes on with it.
   bool pass_small_message(const Request& request);
+  void notice_failure_elsewhere();
   bool may_be_quick() const;
   void record_quick(const Request& request, std::uint64_t number, std::uint64_t begin_ns,
                     std::uint64_t end_ns, std::uint64_t algorithm);
@@ -103,6 +104,7 @@ class NativeBackend final : public Backend,
   void look_at_calls();
   FirstCause::Cause cause_of(const Error& error) const;
   void look_at_clock(NativeTask& task);
+  std::string unclaimed(const NativeTask& task) const;
   FirstCause::Cause loss(const PeerNews& news) const;
   struct Culprits {
     std::vector<int> ranks;

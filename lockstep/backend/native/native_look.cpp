@@ -1,6 +1,7 @@
 // The slow part of a backend's waits: who is missing, dead or silent, and whose fault that is.
 #include <algorithm>
 #include <set>
+#include <span>
 
 #include "lockstep/backend/native/native_backend.h"
 #include "lockstep/base/log.h"
@@ -108,6 +109,22 @@ NativeBackend::Culprits NativeBackend::culprits(const std::vector<int>& missing)
   return {{named.begin(), named.end()}, is_circle};
 }
 
+/// What a receive may have meant.
+std::string NativeBackend::unclaimed(const NativeTask& task) const {
+  constexpr std::size_t most_listed = 3;
+  if (task.signature.operation != Operation::receive) return "";
+  const std::vector<int> from = task.missing();
+  auto messages = mailbox_.unclaimed();
+  std::erase_if(messages, [&](const auto& one) { return std::ranges::find(from, one.source) == from.end(); });
+  std::string list;
+  for (const auto& [source, tag, bytes] : std::span(messages).first(std::min(messages.size(), most_listed))) {
+    list += (list.empty() ? "" : ", ") + std::string("tag ") + std::to_string(tag) + " from " +
+            names({source}) + " (" + std::to_string(bytes) + " bytes)";
+  }
+  if (list.empty()) return "";
+  return "; messages that nobody receives: " + list + (messages.size() > most_listed ? ", ..." : "");
+}
+
 void NativeBackend::look_at_clock(NativeTask& task) {
   const std::vector<int> missing = task.missing();
   const std::uint64_t now = trace::now_ns();
@@ -119,11 +136,12 @@ void NativeBackend::look_at_clock(NativeTask& task) {
     if (is_circle) {
       return fail({ErrorCode::timeout, -1, world_rank(rank()),
                    names(guilty) + " waited for each other, " + seconds(options_.timeout) +
-                       " long: their calls do not fit together (all receive first, or all send much)"});
+                       " long: their calls do not fit together (all receive first, or all send much)" +
+                       unclaimed(task)});
     }
     const int one = guilty.size() == 1 ? world_rank(guilty.front()) : -1;
     return fail({ErrorCode::timeout, one, world_rank(rank()),
-                 names(guilty) + " did not arrive within " + seconds(options_.timeout)});
+                 names(guilty) + " did not arrive within " + seconds(options_.timeout) + unclaimed(task)});
   }
   if (!task.warned && waited >= options_.warn_after) {
     task.warned = true;
