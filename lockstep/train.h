@@ -6,4 +6,5 @@
 #include <lockstep/train/dataset.h>
 #include <lockstep/train/metrics.h>
 #include <lockstep/train/sampler.h>
+#include <lockstep/train/shared_heap.h>
 #include <lockstep/train/tensor_collectives.h>

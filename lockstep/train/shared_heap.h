@@ -1,0 +1,42 @@
+// libtorch's tensors in shared memory: while a SharedHeap lives, what this process allocates for tensors on
+// the CPU lies in the group's arena. Gradients are born there, so that other ranks read them where they are,
+// without a copy; and memory is used again instead of being given back to the system, whose pages would have
+// to be cleared at every step.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "lockstep/group/group.h"
+
+namespace lockstep {
+
+struct SharedHeapOptions {
+  /// The most that it keeps for later allocations, beyond what tensors use. More goes back to the arena.
+  std::size_t most_spare_bytes = std::size_t{4} << 30;
+};
+
+struct SharedHeapStatistics {
+  std::uint64_t used_bytes = 0;   ///< by tensors, rounded up to what the heap hands out
+  std::uint64_t spare_bytes = 0;  ///< kept for later ones
+  std::uint64_t peak_bytes = 0;   ///< the most that both were together
+  std::uint64_t allocations = 0;
+  std::uint64_t reused = 0;  ///< of these, from what was spare
+};
+
+/// One at a time in a process. Tensors that outlive it, or the group, stay valid. Thread safe.
+/// Cost: an allocation is a lookup under a mutex; blocks are at most a quarter larger than what was asked
+/// for, and 64 bytes.
+class SharedHeap {
+ public:
+  /// Throws Error{invalid_argument} if there is one already.
+  explicit SharedHeap(const Group& group, const SharedHeapOptions& options = {});
+  /// What is allocated from now on comes from where it came from before. Spare memory goes back.
+  ~SharedHeap();
+  SharedHeap(const SharedHeap&) = delete;
+  SharedHeap& operator=(const SharedHeap&) = delete;
+
+  SharedHeapStatistics statistics() const;
+};
+
+}  // namespace lockstep
