@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "lockstep/execute/short_look.h"
 #include "lockstep/kernel/own_line.h"
-#include "lockstep/trace/clock.h"
 
 namespace lockstep {
 namespace {
@@ -64,13 +64,7 @@ void Arrivals::fetch_cells(std::uint64_t work) const {
 
 bool Arrivals::spin_until_all_arrived(std::uint64_t work, std::uint32_t stage, int looks,
                                       std::uint64_t& last_look_ns) const {
-  for (int look = 0; look < looks; ++look) {
-    if (have_all_arrived(work, stage)) return true;
-    last_look_ns = trace::record_now_ns();
-    // A pause takes longer than another core's line; the first looks do without.
-    if (look >= looks / 2) spin_pause();
-  }
-  return false;
+  return look_shortly(looks, last_look_ns, [&] { return have_all_arrived(work, stage); });
 }
 
 void Arrivals::complete_through(std::uint64_t work) {

@@ -5,8 +5,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/wait.h"
-#include "lockstep/trace/clock.h"
+#include "lockstep/execute/short_look.h"
 
 namespace lockstep {
 namespace {
@@ -80,15 +79,11 @@ bool Mailbox::receive_now(Incoming& receive, int looks, std::uint64_t& last_look
   Peer& from = peer(receive.source);
   if (!from.aside.empty() || from.received_bytes != 0) return false;
   const auto header = std::as_writable_bytes(std::span(&from.arriving, 1));
-  for (int look = 0; from.received_bytes == 0; ++look) {
+  const auto has_begun = [&] {
     from.received_bytes = from.channel->try_read(header);
-    if (from.received_bytes != 0) break;
-    if (look == looks) return false;
-    last_look_ns = trace::record_now_ns();
-    // A pause takes longer than another core's line; the first looks do without.
-    if (look >= looks / 2) spin_pause();
-  }
-  if (from.received_bytes < header.size()) return false;
+    return from.received_bytes != 0;
+  };
+  if (!look_shortly(looks, last_look_ns, has_begun) || from.received_bytes < header.size()) return false;
   require_data(from.arriving);
   if (!matches(receive, receive.source, from.arriving) || from.arriving.bytes != receive.bytes.size())
     return false;

@@ -162,16 +162,7 @@ bool NativeBackend::may_be_quick() const {
 
 void NativeBackend::record_quick(const Request& request, std::uint64_t number, std::uint64_t begin_ns,
                                  std::uint64_t end_ns, std::uint64_t algorithm) {
-  options_.recorder->record({.sequence = number,
-                             .elements = request.signature.elements,
-                             .begin_ns = begin_ns,
-                             .arrived_ns = end_ns,
-                             .end_ns = end_ns,
-                             .group = group_number_,
-                             .operation = request.signature.operation,
-                             .dtype = request.signature.dtype,
-                             .reduce_op = request.signature.reduce_op,
-                             .failed = 0},
+  options_.recorder->record(completed(request.signature, number, group_number_, begin_ns, end_ns, end_ns),
                             algorithm);
 }
 

@@ -19,6 +19,21 @@ std::string hidden_difference(const Signature& one, const Signature& other) {
 
 }  // namespace
 
+trace::CompletedCollective completed(const Signature& called, std::uint64_t number,
+                                     std::uint32_t group_number, std::uint64_t begin_ns,
+                                     std::uint64_t arrived_ns, std::uint64_t end_ns) {
+  return {.sequence = number,
+          .elements = called.elements,
+          .begin_ns = begin_ns,
+          .arrived_ns = arrived_ns,
+          .end_ns = end_ns,
+          .group = group_number,
+          .operation = called.operation,
+          .dtype = called.dtype,
+          .reduce_op = called.reduce_op,
+          .failed = 0};
+}
+
 Error mismatch(int rank, const Signature& called, std::uint64_t number, int other_rank,
                const Signature& other_called, std::uint64_t other_number) {
   const auto call = [](int who, const Signature& what, std::uint64_t count) {
@@ -210,16 +225,10 @@ void NativeTask::prescale() {
 trace::CompletedCollective NativeTask::make_event(std::uint32_t group_number) const {
   const bool short_path = arrived_ns != 0 && plan && plan->choice->requirement == Requirement::slots;
   const std::uint64_t end_ns = short_path ? arrived_ns : trace::record_now_ns();
-  return {.sequence = number,
-          .elements = signature.elements,
-          .begin_ns = begin_ns,
-          .arrived_ns = arrived_ns != 0 ? arrived_ns : end_ns,
-          .end_ns = end_ns,
-          .group = group_number,
-          .operation = signature.operation,
-          .dtype = signature.dtype,
-          .reduce_op = signature.reduce_op,
-          .failed = static_cast<std::uint8_t>(state == State::failed ? 1 : 0)};
+  auto event =
+      completed(signature, number, group_number, begin_ns, arrived_ns != 0 ? arrived_ns : end_ns, end_ns);
+  event.failed = state == State::failed ? 1 : 0;
+  return event;
 }
 
 trace::OpenCall NativeTask::describe(std::uint32_t group_number) const {

@@ -100,6 +100,11 @@ class NativeTask final : public Surroundings {
   bool compared_ = false;
 };
 
+/// The event of a call that is over and did not fail.
+trace::CompletedCollective completed(const Signature& called, std::uint64_t number,
+                                     std::uint32_t group_number, std::uint64_t begin_ns,
+                                     std::uint64_t arrived_ns, std::uint64_t end_ns);
+
 /// Mismatch between two ranks' calls, naming both by their world ranks.
 Error mismatch(int rank, const Signature& called, std::uint64_t number, int other_rank,
                const Signature& other_called, std::uint64_t other_number);
