@@ -60,6 +60,8 @@ constexpr std::size_t size_of(Dtype dtype) {
   return 0;  // a number that came from elsewhere and is no Dtype
 }
 
+constexpr bool is_half(Dtype dtype) { return dtype == Dtype::f16 || dtype == Dtype::bf16; }
+
 /// What the address of an element is a multiple of: its size, but for a complex number that of its parts.
 constexpr std::size_t alignment_of(Dtype dtype) {
   const bool has_parts = dtype == Dtype::complex64 || dtype == Dtype::complex128;

@@ -1,6 +1,7 @@
 // The operations of a group, as a value that travels: in schedules, on the wire and in the record.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -20,6 +21,8 @@ enum class Operation : std::uint8_t {
   reduce_scatter = 9,
   all_to_all = 10,
 };
+
+inline constexpr std::size_t operation_count = 11;
 
 /// As in messages and in the record; the v forms have "_v" added.
 constexpr std::string_view to_string(Operation operation) {
@@ -43,6 +46,10 @@ constexpr std::string_view to_string(Operation operation) {
 constexpr bool has_root(Operation operation) {
   return operation == Operation::broadcast || operation == Operation::reduce ||
          operation == Operation::scatter || operation == Operation::gather;
+}
+
+constexpr bool is_message(Operation operation) {
+  return operation == Operation::send || operation == Operation::receive;
 }
 
 constexpr bool reduces(Operation operation) {

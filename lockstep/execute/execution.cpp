@@ -1,5 +1,6 @@
 #include "lockstep/execute/execution.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "lockstep/kernel/reduce.h"
@@ -32,7 +33,6 @@ void Execution::begin(const Schedule& schedule, Surroundings& surroundings, int 
   sequence_ = sequence;
   signature_ = signature;
   next_ = first_step;
-  did_two_ = false;
   if (schedule.uses_channels()) tickets_.resize(schedule.steps().size());
   const std::size_t scratch_bytes = schedule.scratch_elements() * bindings_.element_bytes;
   if (scratch_.size() < scratch_bytes) scratch_.resize(scratch_bytes);
@@ -40,77 +40,78 @@ void Execution::begin(const Schedule& schedule, Surroundings& surroundings, int 
 
 bool Execution::advance(std::uint64_t& own_work_ns) {
   moved_ = false;
-  const auto& steps = schedule_->steps();
+  const std::span<const Step> steps = schedule_->steps();
   while (next_ < steps.size()) {
-    if (!take(steps[next_], own_work_ns)) return false;
-    if (observer != nullptr) (*observer)(*schedule_, steps[next_]);
+    const std::size_t taken = take(steps[next_], own_work_ns);
+    if (taken == 0) return false;
+    if (observer != nullptr) {
+      for (const Step& step : steps.subspan(next_, taken)) (*observer)(*schedule_, step);
+    }
     moved_ = true;
-    ++next_;
-    if (!did_two_) continue;
-    did_two_ = false;
-    if (observer != nullptr) (*observer)(*schedule_, steps[next_]);
-    ++next_;
+    next_ += taken;
   }
   return true;
 }
 
-bool Execution::take(const Step& step, std::uint64_t& own_work_ns) {
+std::size_t Execution::take(const Step& step, std::uint64_t& own_work_ns) {
   switch (step.kind) {
     case StepKind::send:
       tickets_[next_] =
           surroundings_->link(static_cast<int>(step.target))
               .post_send(sequence_, signature_, {address(schedule_->sources(step)[0]), bytes_of(step)});
-      return true;
+      return 1;
     case StepKind::receive:
       tickets_[next_] = surroundings_->link(static_cast<int>(step.target))
                             .post_receive(sequence_, signature_,
                                           {address(schedule_->destinations(step)[0]), bytes_of(step)});
-      return true;
+      return 1;
     case StepKind::wait: {
       const Step& started = schedule_->steps()[step.target];
       Link& link = surroundings_->link(static_cast<int>(started.target));
       const auto is_over = [&] {
         return (started.kind == StepKind::send ? link.sent() : link.received()) >= tickets_[step.target];
       };
-      if (is_over()) return true;
+      if (is_over()) return 1;
       moved_ = link.advance() || moved_;
-      return is_over();
+      return is_over() ? 1 : 0;
     }
     case StepKind::copy:
     case StepKind::reduce: {
       const bool timed = bytes_of(step) >= timed_bytes;
       const std::uint64_t begin = timed ? trace::now_ns() : 0;
-      compute(step);
+      const std::size_t taken = compute(step);
       if (timed) own_work_ns += trace::now_ns() - begin;
-      return true;
+      return taken;
     }
-    case StepKind::arrive: surroundings_->arrive(step.target); return true;
-    case StepKind::await: return surroundings_->await(step.target);
+    case StepKind::arrive: surroundings_->arrive(step.target); return 1;
+    case StepKind::await: return surroundings_->await(step.target) ? 1 : 0;
   }
-  return false;
+  return 0;
 }
 
-void Execution::compute(const Step& step) {
+std::size_t Execution::compute(const Step& step) {
   const auto sources = schedule_->sources(step);
   const auto destinations = schedule_->destinations(step);
   if (step.kind == StepKind::copy) {
     std::byte* const destination = address(destinations[0]);
     const std::byte* const source = address(sources[0]);
     const std::size_t bytes = bytes_of(step);
-    did_two_ = bytes >= paired_bytes && copy_with_next({destination, source, bytes});
-    if (!did_two_ && destination != source) std::memcpy(destination, source, bytes);
-    return;
+    if (bytes >= paired_bytes && copy_with_next({destination, source, bytes})) return 2;
+    if (destination != source) std::memcpy(destination, source, bytes);
+    return 1;
   }
-  sources_.clear();
-  destinations_.clear();
-  for (const Place& place : sources) sources_.push_back(address(place));
-  for (const Place& place : destinations) destinations_.push_back(address(place));
+  sources_.resize(sources.size());
+  destinations_.resize(destinations.size());
+  std::ranges::transform(sources, sources_.begin(), [this](const Place& place) { return address(place); });
+  std::ranges::transform(destinations, destinations_.begin(),
+                         [this](const Place& place) { return address(place); });
   if (bindings_.custom != nullptr) {
     bindings_.custom->reduce(step.elements, sources_, destinations_);
-    return;
+    return 1;
   }
   reduce(bindings_.dtype, bindings_.reduce_op, step.elements, sources_, destinations_,
          step.last_reduction ? bindings_.scale : 1.0);
+  return 1;
 }
 
 /// Does the next step, too, if that is a copy that can be done at the same time.

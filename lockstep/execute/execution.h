@@ -67,8 +67,9 @@ class Execution {
   const Step& awaited() const { return schedule_->steps()[current().target]; }
 
  private:
-  bool take(const Step& step, std::uint64_t& own_work_ns);
-  void compute(const Step& step);
+  // How many steps these took: none, where this one has to wait; two, where the next came along.
+  std::size_t take(const Step& step, std::uint64_t& own_work_ns);
+  std::size_t compute(const Step& step);
   bool copy_with_next(const CopyTask& task) const;
   std::byte* address(const Place& place) const;
   std::size_t bytes_of(const Step& step) const { return step.elements * bindings_.element_bytes; }
@@ -80,7 +81,6 @@ class Execution {
   std::uint64_t sequence_ = 0;
   Signature signature_;
   std::size_t next_ = 0;
-  bool did_two_ = false;  // the step after this one, too
   bool moved_ = false;
   std::vector<std::uint64_t> tickets_;  // of sends and receives, by step
   std::vector<std::byte> scratch_;

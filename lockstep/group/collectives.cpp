@@ -68,7 +68,6 @@ class Checked {
       request_.signature.dtype = reduction.dtype;
       elements_of(size_of(reduction.dtype));
       alignment_ = alignment_of(reduction.dtype);
-      type_ = to_string(reduction.dtype);
     }
     // What has an average can be scaled.
     const bool scales = reduction.op == ReduceOp::sum || reduction.op == ReduceOp::average;
@@ -76,7 +75,7 @@ class Checked {
       throw_invalid_argument(name() +
                              ": prescale is for sum and average of floating-point and complex types, "
                              "not for " +
-                             std::string(to_string(reduction.op)) + " of " + std::string(type_));
+                             std::string(to_string(reduction.op)) + " of " + type());
     }
     return *this;
   }
@@ -147,9 +146,14 @@ class Checked {
   /// As in messages. Only made for them: small calls are short.
   std::string name() const { return std::string(to_string(call_.operation)) + (has_counts_ ? "_v" : ""); }
 
+  std::string type() const {
+    const bool is_known = reduces(call_.operation) && request_.signature.reduce_op != ReduceOp::custom;
+    return std::string(is_known ? to_string(request_.signature.dtype) : "elements");
+  }
+
   [[noreturn]] void throw_no_array(std::span<const std::byte> buffer, const char* what) const {
     throw_invalid_argument(name() + ": " + what + " of " + number(buffer.size()) +
-                           " bytes at this address is not an array of " + std::string(type_) +
+                           " bytes at this address is not an array of " + type() +
                            "; its size must be a multiple of " + number(request_.element_bytes) +
                            ", its address of " + number(alignment_));
   }
@@ -179,7 +183,8 @@ class Checked {
   std::span<const std::byte> require(std::span<const std::byte> buffer, std::size_t wanted,
                                      const char* what) const {
     if (buffer.data() == nullptr && !buffer.empty()) require_memory(buffer, name() + ": " + what);
-    if (reinterpret_cast<std::uintptr_t>(buffer.data()) % alignment_ != 0) throw_no_array(buffer, what);
+    if ((reinterpret_cast<std::uintptr_t>(buffer.data()) & (alignment_ - 1)) != 0)
+      throw_no_array(buffer, what);
     if (buffer.size() == wanted * request_.element_bytes) return buffer;
     throw_invalid_argument(name() + ": " + what + " has " + number(buffer.size()) + " bytes, but rank " +
                            std::to_string(call_.rank) + " of " + std::to_string(call_.ranks) + " needs " +
@@ -236,8 +241,7 @@ class Checked {
   bool has_counts_;
   Call call_;
   Request request_;
-  std::size_t alignment_ = 1;
-  std::string_view type_ = "elements";
+  std::size_t alignment_ = 1;  // a power of two
 };
 
 Work submit_message(const Group& group, Request request, std::span<const std::byte> buffer, int peer,

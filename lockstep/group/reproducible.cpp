@@ -13,7 +13,6 @@
 namespace lockstep {
 namespace {
 
-bool is_half(Dtype dtype) { return dtype == Dtype::f16 || dtype == Dtype::bf16; }
 /// In what sums grow.
 Dtype wide(Dtype dtype) { return is_half(dtype) ? Dtype::f32 : dtype; }
 

@@ -43,15 +43,13 @@ struct DtypeName {
 };
 
 template <class T>
-constexpr bool is_half = std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>;
-template <class T>
 constexpr bool is_complex = std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>;
 template <class T>
 constexpr bool is_whole = std::is_integral_v<T> || std::is_same_v<T, Truth>;
 
 template <class T>
 auto widened(T value) {
-  if constexpr (is_half<T>) {
+  if constexpr (is_half(dtype_of_test<T>)) {
     return to_float(value);
   } else {
     return value;

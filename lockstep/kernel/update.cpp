@@ -175,12 +175,11 @@ HWY_EXPORT(sgd_on_target);
 HWY_EXPORT(adam_on_target);
 
 void require_possible(const UpdateSlice& slice, const std::string& what) {
-  const bool is_half = slice.dtype == Dtype::f16 || slice.dtype == Dtype::bf16;
-  if (!is_half && slice.dtype != Dtype::f32 && slice.dtype != Dtype::f64)
+  if (!is_half(slice.dtype) && slice.dtype != Dtype::f32 && slice.dtype != Dtype::f64)
     throw_invalid_argument(what + ": parameters of type " + std::string(to_string(slice.dtype)) +
                            " have no gradient");
   if (slice.gradients.empty()) throw_invalid_argument(what + ": needs a gradient");
-  if (is_half && slice.master == nullptr)
+  if (is_half(slice.dtype) && slice.master == nullptr)
     throw_invalid_argument(what + ": parameters of type " + std::string(to_string(slice.dtype)) +
                            " need a master copy in f32");
 }

@@ -50,7 +50,7 @@ struct Model {
                      .gradients = sources,
                      .gradient_scale = scale,
                      .parameters = reinterpret_cast<std::byte*>(&parameters[begin])};
-    if constexpr (is_half<T>) made.master = &master[begin];
+    if constexpr (is_half(dtype_of_test<T>)) made.master = &master[begin];
     return made;
   }
 
@@ -108,7 +108,7 @@ struct Model {
 template <class T>
 void expect_same(const Model<T>& actual, const Model<T>& expected) {
   ASSERT_TRUE(same(actual.parameters, expected.parameters));
-  if constexpr (is_half<T>) {
+  if constexpr (is_half(dtype_of_test<T>)) {
     ASSERT_TRUE(same(actual.master, expected.master));
   }
   ASSERT_TRUE(same(actual.first, expected.first));

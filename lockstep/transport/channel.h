@@ -39,8 +39,8 @@ struct PeerNews {
   FirstCause::Cause cause;  ///< failed: what the peer says was the first cause
 };
 
-/// How old what a rank says of its waiting may be.
-inline constexpr std::chrono::milliseconds stale_wait{1000};
+/// A rank that waits long says so again at least so often.
+inline constexpr std::chrono::milliseconds waiting_told_again{100};
 
 /// How one rank of a group reaches all others. Ranks are the group's. One thread at a time (the progress
 /// lock).
@@ -56,9 +56,9 @@ class Transport {
   virtual void tell_failure(const FirstCause::Cause& cause) = 0;
   /// Tells the peers that this rank waits for `rank` (none: -1); a slow wait calls it every few milliseconds.
   virtual void tell_waiting(int rank) = 0;
-  /// The rank for which `rank` itself waits, as far as it said so within `stale_wait`: one that is stopped in
-  /// the middle of a wait is silent.
-  virtual std::optional<int> awaited_by(int rank) = 0;
+  /// The rank for which `rank` itself waits, as far as it said so in this last time: one that is stopped in
+  /// the middle of a wait is silent. REQUIRES: `within` is some times waiting_told_again.
+  virtual std::optional<int> awaited_by(int rank, std::chrono::nanoseconds within) = 0;
   /// Says that this rank leaves in an orderly way.
   virtual void say_goodbye() = 0;
   /// Descriptors that become readable or writable when progress is possible; empty where a doorbell is rung.

@@ -71,12 +71,12 @@ void RingTransport::tell_waiting(int rank) {
   status(options_.rank).awaits.store(world + 1, std::memory_order_release);
 }
 
-std::optional<int> RingTransport::awaited_by(int rank) {
+std::optional<int> RingTransport::awaited_by(int rank, std::chrono::nanoseconds within) {
   if (!is_local(rank)) return std::nullopt;
   const int world = status(rank).awaits.load(std::memory_order_acquire) - 1;
   if (world < 0) return std::nullopt;
   const auto said = std::chrono::nanoseconds(status(rank).awaits_at_ns.load(std::memory_order_acquire));
-  if (std::chrono::nanoseconds(trace::now_ns()) - said > stale_wait) return std::nullopt;
+  if (std::chrono::nanoseconds(trace::now_ns()) - said > within) return std::nullopt;
   for (std::size_t other = 0; other < options_.world_of.size(); ++other) {
     if (options_.world_of[other] == world) return static_cast<int>(other);
   }

@@ -31,7 +31,7 @@ class RingTransport final : public Transport {
   std::vector<PeerNews> look() override;
   void tell_failure(const FirstCause::Cause& cause) override;
   void tell_waiting(int rank) override;
-  std::optional<int> awaited_by(int rank) override;
+  std::optional<int> awaited_by(int rank, std::chrono::nanoseconds within) override;
   void say_goodbye() override;
   std::vector<pollfd> wait_descriptors() override { return {}; }
 

@@ -10,6 +10,8 @@
 namespace lockstep {
 namespace {
 
+using namespace std::chrono_literals;
+
 using Kind = PeerNews::Kind;
 
 // Group ranks 0, 1 and 3 are on this host as numbers 2, 0 and 1 of the region; rank 2 is elsewhere. In the
@@ -114,17 +116,18 @@ TEST_F(OneHost, AFailureIsToldToAllAndItsFirstCauseStays) {
 }
 
 TEST_F(OneHost, WaitsAreToldInWorldRanksAndReadInTheGroups) {
-  EXPECT_EQ(at(0).awaited_by(1), std::nullopt);
+  EXPECT_EQ(at(0).awaited_by(1, 1s), std::nullopt);
   at(1).tell_waiting(3);
   EXPECT_EQ(page_->status(4).awaits.load(), 8 + 1) << "other groups share the page";
-  EXPECT_EQ(at(0).awaited_by(1), 3);
+  EXPECT_EQ(at(0).awaited_by(1, 1s), 3);
   at(1).tell_waiting(2);
-  EXPECT_EQ(at(0).awaited_by(1), 2);
+  EXPECT_EQ(at(0).awaited_by(1, 1s), 2);
+  EXPECT_EQ(at(0).awaited_by(1, 0s), std::nullopt) << "too long ago";
   at(1).tell_waiting(-1);
-  EXPECT_EQ(at(0).awaited_by(1), std::nullopt);
+  EXPECT_EQ(at(0).awaited_by(1, 1s), std::nullopt);
   page_->status(4).awaits.store(77 + 1);
-  EXPECT_EQ(at(0).awaited_by(1), std::nullopt) << "for a rank that is not in this group";
-  EXPECT_EQ(at(0).awaited_by(2), std::nullopt) << "on another host";
+  EXPECT_EQ(at(0).awaited_by(1, 1s), std::nullopt) << "for a rank that is not in this group";
+  EXPECT_EQ(at(0).awaited_by(2, 1s), std::nullopt) << "on another host";
 }
 
 TEST_F(OneHost, WhoSleepsOnTheDoorbellIsWoken) {

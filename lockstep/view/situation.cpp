@@ -15,10 +15,6 @@ using trace::ProcessState;
 // A wait looks around every few milliseconds; after this long without a look nobody waits in the call.
 constexpr std::uint64_t stale_ns = 1'000'000'000;
 
-bool is_message(Operation operation) {
-  return operation == Operation::send || operation == Operation::receive;
-}
-
 Situation::Key key_of(const OpenCall& call) { return {call.group, call.sequence}; }
 Situation::Key key_of(const CollectiveEvent& event) { return {event.group, event.sequence}; }
 

@@ -18,9 +18,6 @@ void bind_buffers(Bindings& bindings, const Request& request, int rank);
 void bind_slots(Bindings& bindings, const Arrivals& arrivals, std::uint64_t number, const Plan& plan,
                 int ranks);
 
-constexpr bool is_message(Operation operation) {
-  return operation == Operation::send || operation == Operation::receive;
-}
 /// `number`: of this rank's messages of that direction with that peer.
 Outgoing outgoing(const Request& request, std::uint64_t number);
 Incoming incoming(const Request& request, std::uint64_t number);

@@ -14,6 +14,8 @@ namespace {
 
 // Before a small call becomes a work of its own: a microsecond or two.
 constexpr int short_looks = 128;
+// Collectives of so few bytes are over before a work of their own were made.
+constexpr std::size_t short_bytes = 256 * 1024;
 // Larger messages take so long that what a work of their own costs does not matter.
 constexpr std::size_t small_message_bytes = 4096;
 
@@ -107,12 +109,19 @@ std::unique_ptr<PendingWork> NativeBackend::submit(const Request& request) {
   }
   std::uint64_t& counter = counter_of(request);
   if (failure_) throw make_error(signature, counter);
+  const bool is_short =
+      may_be_quick() && std::max(request.input.size(), request.output.size()) <= short_bytes;
   auto task = take_task();
   task->begin(request, signature, offsets, counter++);
   if (!arrivals_ && !task->is_message()) calls_.note(task->number, signature);
   active_.push_back(task.get());
   advance();
+  if (is_short) look_shortly_at(*task);
   return pending(std::move(task));
+}
+
+void NativeBackend::look_shortly_at(const NativeTask& task) {
+  for (int look = 0; look < short_looks && !task.is_over();) look = advance() ? 0 : look + 1;
 }
 
 std::unique_ptr<PendingWork> NativeBackend::pending(std::unique_ptr<NativeTask> task) {
@@ -129,22 +138,24 @@ std::optional<std::unique_ptr<PendingWork>> NativeBackend::submit_small(const Re
   if (!may_be_quick()) return std::nullopt;
   const std::uint64_t number = next_collective_;
   if (!arrivals_->lane_is_free(number)) return std::nullopt;
-  const auto& plan = small_call_->repeats_last(request)
-                         ? small_call_->plan()
-                         : plans_.find_one_shot(request.signature, request.element_bytes, request.counts);
-  if (!plan) return std::nullopt;
+  if (!small_call_->recall(request)) {
+    const auto& plan = plans_.find_one_shot(request.signature, request.element_bytes, request.counts);
+    if (!plan) return std::nullopt;
+    small_call_->learn(request, plan);
+  }
   ++next_collective_;
-  small_call_->begin(request, plan, number);
+  small_call_->begin(request, number);
   if (!small_call_->is_met(short_looks)) {
     auto task = take_task();
-    task->go_on(request, plan, number, small_call_->next_step(), small_call_->begin_ns());
+    task->go_on(request, small_call_->plan(), number, small_call_->next_step(), small_call_->begin_ns());
     active_.push_back(task.get());
     advance();
     return pending(std::move(task));
   }
   small_call_->finish();
   complete(number);
-  record_quick(request, number, small_call_->begin_ns(), small_call_->arrived_ns(), number_in_record(*plan));
+  record_quick(request, number, small_call_->begin_ns(), small_call_->arrived_ns(),
+               number_in_record(*small_call_->plan()));
   return std::unique_ptr<PendingWork>();
 }
 

@@ -93,6 +93,7 @@ class NativeBackend final : public Backend,
                     std::uint64_t end_ns, std::uint64_t algorithm);
   /// The number that a call gets.
   std::uint64_t& counter_of(const Request& request);
+  void look_shortly_at(const NativeTask& task);
   std::unique_ptr<PendingWork> pending(std::unique_ptr<NativeTask> task);
   bool advance_links();
   void finish(NativeTask& task);

@@ -9,6 +9,8 @@
 namespace lockstep {
 namespace {
 
+using namespace std::chrono_literals;
+
 // A peer that is gone is only to blame when it is still missing after this: what it had sent may be on its
 // way.
 constexpr std::uint64_t settle_ns = 20'000'000;
@@ -85,15 +87,17 @@ FirstCause::Cause NativeBackend::loss(const PeerNews& news) const {
 }
 
 NativeBackend::Culprits NativeBackend::culprits(const std::vector<int>& missing) {
+  // A rank that was stopped in its wait had said whom it awaits; by the timeout that has to be too old.
+  const auto fresh = std::clamp<std::chrono::nanoseconds>(options_.timeout / 2, 2 * waiting_told_again, 1s);
   std::set<int> guilty;
   std::set<int> circle;
   for (const int first : missing) {
     // Those that wait for another are not to blame: follow them to one who does not, or back into the chain.
     std::vector<int> chain = {first};
-    auto next = options_.transport->awaited_by(first);
+    auto next = options_.transport->awaited_by(first, fresh);
     while (next && *next != rank() && std::find(chain.begin(), chain.end(), *next) == chain.end()) {
       chain.push_back(*next);
-      next = options_.transport->awaited_by(*next);
+      next = options_.transport->awaited_by(*next, fresh);
     }
     if (!next) {
       guilty.insert(chain.back());

@@ -3,6 +3,8 @@
 // while the others' words are on their way is done then.
 #pragma once
 
+#include <array>
+
 #include "lockstep/backend/native/bind.h"
 
 namespace lockstep {
@@ -11,21 +13,23 @@ class SmallCall final : public Surroundings {
  public:
   SmallCall(Arrivals& arrivals, int rank, int ranks) : arrivals_(arrivals), rank_(rank), ranks_(ranks) {}
 
-  /// Whether `request` is the last one again but for its buffers, as it is most of the time.
-  bool repeats_last(const Request& request) const;
-  /// Of the last request; null if there was none.
-  const std::shared_ptr<const Plan>& plan() const { return plan_; }
+  /// Whether `request` is the last one of its operation again but for its buffers, as it is most of the time.
+  /// If not, learn() has to come before begin().
+  bool recall(const Request& request);
+  /// REQUIRES: `plan` uses slots.
+  void learn(const Request& request, std::shared_ptr<const Plan> plan);
+  /// Of the request that was recalled or learnt last.
+  const std::shared_ptr<const Plan>& plan() const { return call_->plan; }
   /// Tells the others, and leaves our part where they see it. REQUIRES: the lane of work `number` is free;
-  /// `plan` uses slots and is the last one if repeats_last(). The request's buffers are borrowed until
-  /// finish().
-  void begin(const Request& request, const std::shared_ptr<const Plan>& plan, std::uint64_t number);
+  /// `request` was recalled or learnt. Its buffers are borrowed until finish().
+  void begin(const Request& request, std::uint64_t number);
   /// Looks so often; whether all are there and call the same. If not, a task has to go on from next_step().
   bool is_met(int looks);
   /// By record_now_ns(): when our part was done, and the last moment at which others were not known to have
   /// come.
   std::uint64_t begin_ns() const { return begin_ns_; }
   std::uint64_t arrived_ns() const { return arrived_ns_; }
-  std::size_t next_step() const { return execution_.next_step(); }
+  std::size_t next_step() const { return call_->execution.next_step(); }
   /// Takes the steps that are left. REQUIRES: is_met().
   void finish();
 
@@ -34,14 +38,20 @@ class SmallCall final : public Surroundings {
   void arrive(std::uint32_t stage) override;
   bool await(std::uint32_t) override { return is_met_; }
 
+  /// One that was made, ready to be made again.
+  struct KnownCall {
+    Signature signature;
+    std::size_t element_bytes = 0;  ///< 0: not to be recalled
+    std::shared_ptr<const Plan> plan;
+    Execution execution;
+  };
+
   Arrivals& arrivals_;
   int rank_;
   int ranks_;
-  Execution execution_;
+  std::array<KnownCall, operation_count> calls_;  // by operation
+  KnownCall* call_ = nullptr;                     // the current one
   std::uint64_t number_ = 0;
-  std::shared_ptr<const Plan> plan_;
-  Signature signature_;
-  std::size_t element_bytes_ = 0;
   std::uint64_t begin_ns_ = 0, arrived_ns_ = 0;
   bool is_met_ = false;
 };

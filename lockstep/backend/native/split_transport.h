@@ -29,7 +29,9 @@ class SplitTransport final : public Transport {
     near_->tell_waiting(rank);
     far_->tell_waiting(rank);
   }
-  std::optional<int> awaited_by(int rank) override { return to(rank).awaited_by(rank); }
+  std::optional<int> awaited_by(int rank, std::chrono::nanoseconds within) override {
+    return to(rank).awaited_by(rank, within);
+  }
   void say_goodbye() override {
     near_->say_goodbye();
     far_->say_goodbye();

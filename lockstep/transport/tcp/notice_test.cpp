@@ -10,6 +10,8 @@
 namespace lockstep::tcp {
 namespace {
 
+using namespace std::chrono_literals;
+
 using Kind = PeerNews::Kind;
 
 // Rank 1 is the test itself.
@@ -41,7 +43,7 @@ class ByHand : public testing::Test {
   bool hears(std::optional<int> awaited) {
     return eventually([&] {
       EXPECT_TRUE(one_->look().empty());
-      return one_->awaited_by(1) == awaited;
+      return one_->awaited_by(1, 1s) == awaited;
     });
   }
   PeerNews next_news() {
@@ -103,8 +105,8 @@ TEST_F(ByHand, WhoSaysThatItWaitsForNoRankOfTheGroupIsNotBelieved) {
     send(notices, waiting(nobody));
     EXPECT_TRUE(eventually([&] {
       EXPECT_TRUE(one_->look().empty());
-      EXPECT_NE(one_->awaited_by(1), nobody);
-      return one_->awaited_by(1) == std::nullopt;
+      EXPECT_NE(one_->awaited_by(1, 1s), nobody);
+      return one_->awaited_by(1, 1s) == std::nullopt;
     }));
   }
 }

@@ -102,8 +102,8 @@ void Peer::listen() {
   }
 }
 
-std::optional<int> Peer::awaited() const {
-  const bool is_stale = std::chrono::steady_clock::now() - awaited_heard_ > stale_wait;
+std::optional<int> Peer::awaited(std::chrono::nanoseconds within) const {
+  const bool is_stale = std::chrono::steady_clock::now() - awaited_heard_ > within;
   return awaited_ < 0 || is_stale ? std::nullopt : std::optional(awaited_);
 }
 

@@ -38,7 +38,7 @@ class Peer {
   /// it made may still be on their way. REQUIRES: listen() before.
   std::optional<PeerNews> news(bool may_arrive);
   /// For whom it waits, if it said so not too long ago.
-  std::optional<int> awaited() const;
+  std::optional<int> awaited(std::chrono::nanoseconds within) const;
 
   /// No more data will be written.
   void end_writing();

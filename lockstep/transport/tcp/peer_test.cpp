@@ -6,6 +6,8 @@
 namespace lockstep::tcp {
 namespace {
 
+using namespace std::chrono_literals;
+
 using Kind = PeerNews::Kind;
 
 std::size_t poke(Channel& channel) {
@@ -182,13 +184,13 @@ TEST(Peer, ThatIsToldOfAFailureIsNamedBeforeTheDead) {
 
 TEST(Peer, SaysForWhomItWaitsAndWhenNoMore) {
   Ranks ranks(3);
-  EXPECT_EQ(ranks[0].awaited_by(1), std::nullopt);
+  EXPECT_EQ(ranks[0].awaited_by(1, 1s), std::nullopt);
   wait_connected(ranks, 0, 1);
   const auto is_told = [&](int told, std::optional<int> expected) {
     return eventually([&] {
       ranks[1].tell_waiting(told);
       (void)ranks[0].look();
-      return ranks[0].awaited_by(1) == expected;
+      return ranks[0].awaited_by(1, 1s) == expected;
     });
   };
   EXPECT_TRUE(is_told(2, 2));
@@ -196,9 +198,9 @@ TEST(Peer, SaysForWhomItWaitsAndWhenNoMore) {
   ranks[1].tell_waiting(-1);  // most often its last call for a long time
   EXPECT_TRUE(eventually([&] {
     (void)ranks[0].look();
-    return ranks[0].awaited_by(1) == std::nullopt;
+    return ranks[0].awaited_by(1, 1s) == std::nullopt;
   }));
-  EXPECT_EQ(ranks[0].awaited_by(2), std::nullopt);
+  EXPECT_EQ(ranks[0].awaited_by(2, 1s), std::nullopt);
 }
 
 TEST(Peer, ThatConnectsDuringALongWaitLearnsOfIt) {
@@ -208,7 +210,7 @@ TEST(Peer, ThatConnectsDuringALongWaitLearnsOfIt) {
     (void)poke(ranks.from_to(0, 1));
     (void)ranks[0].look();
     (void)ranks[1].look();
-    return ranks[0].awaited_by(1) == 2;
+    return ranks[0].awaited_by(1, 1s) == 2;
   }));
 }
 

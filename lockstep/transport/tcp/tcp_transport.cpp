@@ -13,8 +13,6 @@ using Clock = std::chrono::steady_clock;
 // Who waits for less than this does not tell: most waits are over by then, and a notice costs each peer a
 // look.
 constexpr auto quiet_wait = std::chrono::milliseconds(20);
-// A long wait is told again so often, lest it be taken for stale.
-constexpr auto told_again = stale_wait / 4;
 // How long a leaving rank stays for the others' hosts to acknowledge its goodbye; most often that is no time
 // at all.
 constexpr auto longest_goodbye = std::chrono::milliseconds(20);
@@ -121,16 +119,16 @@ void TcpTransport::tell_waiting(int rank) {
   if (rank != awaited_) awaited_since_ = Clock::now();
   awaited_ = rank;
   const bool is_due = rank < 0 || Clock::now() - awaited_since_ >= quiet_wait;
-  const bool is_old = rank >= 0 && Clock::now() - awaited_told_at_ >= told_again;
+  const bool is_old = rank >= 0 && Clock::now() - awaited_told_at_ >= waiting_told_again;
   if (!is_due || (rank == awaited_told_ && !is_old)) return;
   awaited_told_ = rank;
   awaited_told_at_ = Clock::now();
   tell_peers();
 }
 
-std::optional<int> TcpTransport::awaited_by(int rank) {
+std::optional<int> TcpTransport::awaited_by(int rank, std::chrono::nanoseconds within) {
   const auto found = peers_.find(rank);
-  const auto awaited = found == peers_.end() ? std::nullopt : found->second->awaited();
+  const auto awaited = found == peers_.end() ? std::nullopt : found->second->awaited(within);
   const bool is_in_group = awaited && static_cast<std::size_t>(*awaited) < options_.world_of.size();
   return is_in_group ? awaited : std::nullopt;  // whoever asks will look it up
 }
