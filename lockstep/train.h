@@ -4,7 +4,10 @@
 #include <lockstep/train/checkpoint.h>
 #include <lockstep/train/data_parallel.h>
 #include <lockstep/train/dataset.h>
+#include <lockstep/train/fused_optimizer.h>
 #include <lockstep/train/metrics.h>
 #include <lockstep/train/sampler.h>
+#include <lockstep/train/sharded_optimizer.h>
 #include <lockstep/train/shared_heap.h>
+#include <lockstep/train/sync_batch_norm.h>
 #include <lockstep/train/tensor_collectives.h>

@@ -1,99 +1,60 @@
-// The time of a training step on each rank, for one way of averaging gradients, one of driving the works that
-// do it, and one of waiting. benchmarks/training/run starts it under `lockstep run`.
+// The time of training steps on each rank, in one of the ways to train; benchmarks/training/run starts it
+// under `lockstep run`.
+#include <sys/resource.h>
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
-#include "lockstep/group/impl.h"
 #include "lockstep/lockstep.h"
 #include "lockstep/train.h"
+#include "training/models.h"
 
 namespace {
 
 struct Options {
   std::string model = "mlp";
-  std::string gradients = "copied";
-  std::string progress = "inline";
-  std::string wait = "spin";
-  int steps = 60;
+  std::string mode = "ddp";
+  std::string optimizer = "sgd";
+  int steps = 40;
   int warm_up = 10;
 };
 
-struct Task {
-  torch::nn::Sequential net;
-  torch::Tensor input;
-  torch::Tensor target;
-};
+using Optimizer = std::unique_ptr<torch::optim::Optimizer>;
 
-/// 40 MB of gradients; most of the time is in them.
-Task mlp() {
-  using torch::nn::Linear;
-  torch::nn::Sequential net(Linear(1024, 2048), torch::nn::ReLU(), Linear(2048, 2048), torch::nn::ReLU(),
-                            Linear(2048, 1720), torch::nn::ReLU(), Linear(1720, 10));
-  return {net, torch::randn({64, 1024}), torch::randint(10, {64})};
+torch::optim::SGDOptions sgd_options() { return torch::optim::SGDOptions(0.001).momentum(0.9); }
+torch::optim::AdamWOptions adamw_options() { return torch::optim::AdamWOptions(0.0001); }
+
+template <template <class> class Form>
+Optimizer make(const Options& options, const torch::nn::Sequential& net) {
+  if (options.optimizer == "adamw")
+    return std::make_unique<Form<torch::optim::AdamW>>(net->parameters(), adamw_options());
+  return std::make_unique<Form<torch::optim::SGD>>(net->parameters(), sgd_options());
 }
 
-/// Little to average, much to compute.
-Task convnet() {
-  using torch::nn::Conv2d;
-  using torch::nn::Conv2dOptions;
-  torch::nn::Sequential net(Conv2d(Conv2dOptions(3, 32, 3).padding(1)), torch::nn::ReLU(),
-                            torch::nn::MaxPool2d(2), Conv2d(Conv2dOptions(32, 64, 3).padding(1)),
-                            torch::nn::ReLU(), torch::nn::MaxPool2d(2), torch::nn::Flatten(),
-                            torch::nn::Linear(64 * 8 * 8, 128), torch::nn::ReLU(),
-                            torch::nn::Linear(128, 10));
-  return {net, torch::randn({32, 3, 32, 32}), torch::randint(10, {32})};
+template <class Plain>
+using Itself = Plain;
+
+Optimizer make_sharded(const Options& options, const torch::nn::Sequential& net,
+                       const lockstep::Group& world) {
+  using lockstep::ShardedOptimizer;
+  if (options.optimizer == "adamw")
+    return std::make_unique<ShardedOptimizer<torch::optim::AdamW>>(*net, world, adamw_options());
+  return std::make_unique<ShardedOptimizer<torch::optim::SGD>>(*net, world, sgd_options());
 }
 
-/// What follows backward where nothing overlaps: all gradients into one arena buffer, averaged, and back.
-class AverageAfterwards {
- public:
-  AverageAfterwards(std::vector<torch::Tensor> parameters, const lockstep::Group& world)
-      : parameters_(std::move(parameters)), world_(world) {
-    std::size_t elements = 0;
-    for (const auto& p : parameters_) elements += static_cast<std::size_t>(p.numel());
-    all_ = world.allocate<float>(elements);
-  }
-  void operator()() {
-    const auto span = std::span<float>(all_.data(), all_.size());
-    std::size_t at = 0;
-    for (const auto& p : parameters_) {
-      const auto n = static_cast<std::size_t>(p.numel());
-      std::memcpy(&span[at], p.grad().data_ptr<float>(), n * sizeof(float));
-      at += n;
-    }
-    lockstep::all_reduce(world_, span, lockstep::ReduceOp::average).wait();
-    at = 0;
-    for (const auto& p : parameters_) {
-      const auto n = static_cast<std::size_t>(p.numel());
-      std::memcpy(p.grad().data_ptr<float>(), &span[at], n * sizeof(float));
-      at += n;
-    }
-  }
-
- private:
-  std::vector<torch::Tensor> parameters_;
-  lockstep::Group world_;
-  lockstep::ArenaBuffer<float> all_;
-};
-
-void drive_as_told(const lockstep::Group& world, const Options& options) {
-  if (world.size() == 1) return;
-  auto& progress = *world.impl().context->progress;
-  lockstep::WaitPolicy policy;
-  if (options.wait != "spin") policy.spins = 0;
-  if (options.wait == "futex") policy.yields = 0;
-  progress.set_policy(policy);
-  if (options.progress == "thread") progress.start_thread();
+long faults() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
 }
 
 double median(std::vector<double> values) {
@@ -102,62 +63,71 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+/// Of the group's record, microseconds of the last steps that backward did not cover; of the others 0.
+double exposed_us(const lockstep::Group& world, std::size_t steps) {
+  const auto events = world.recorder().steps_since(0);
+  std::vector<double> exposed = {0};
+  for (std::size_t i = events.size() - std::min(events.size(), steps); i < events.size(); ++i)
+    exposed.push_back(static_cast<double>(events[i].exposed_wait_ns + events[i].exposed_work_ns) / 1000);
+  return median(std::move(exposed));
+}
+
 void run(const Options& options) {
   torch::set_num_threads(1);
   torch::manual_seed(1);
   const auto world = lockstep::init();
-  drive_as_told(world, options);
-  Task task = options.model == "mlp" ? mlp() : convnet();
-  torch::optim::SGD sgd(task.net->parameters(), 0.001);
-
-  std::function<torch::Tensor()> forward = [&] { return task.net->forward(task.input); };
-  std::function<void()> after = [] {};
-  if (options.gradients == "afterwards") {
-    const auto average = std::make_shared<AverageAfterwards>(task.net->parameters(), world);
-    after = [average] { (*average)(); };
-  }
+  std::optional<lockstep::SharedHeap> heap;
+  if (options.mode == "unconnected_tuned" || options.mode == "sharded") heap.emplace(world);
+  bench::Task task = bench::task_named(options.model);
   std::optional<lockstep::DistributedDataParallel<torch::nn::SequentialImpl>> ddp;
-  if (options.gradients == "copied" || options.gradients == "accumulated") {
-    ddp.emplace(task.net, world);
-    forward = [&] { return (*ddp)(task.input); };
+  Optimizer optimizer;
+  if (options.mode == "ddp") ddp.emplace(task.net, world);
+  if (options.mode == "sharded") {
+    optimizer = make_sharded(options, task.net, world);
+  } else if (options.mode == "unconnected_tuned") {
+    optimizer = make<lockstep::FusedOptimizer>(options, task.net);
+  } else {
+    optimizer = make<Itself>(options, task.net);
   }
-
-  std::vector<double> milliseconds;
+  std::vector<double> seconds;
+  long faults_before = 0;
   for (int step = -options.warm_up; step < options.steps; ++step) {
+    if (step == 0) faults_before = faults();
     const auto begin = std::chrono::steady_clock::now();
-    sgd.zero_grad(/*set_to_none=*/options.gradients != "accumulated");
-    torch::nn::functional::cross_entropy(forward(), task.target).backward();
-    after();
-    sgd.step();
-    if (step >= 0)
-      milliseconds.push_back(
-          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
+    optimizer->zero_grad();
+    const auto output = ddp ? (*ddp)(task.input) : task.net->forward(task.input);
+    torch::nn::functional::cross_entropy(output, task.target).backward();
+    optimizer->step();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    if (step >= 0) seconds.push_back(took.count());
   }
-  const double mine = median(milliseconds);
-  const double all = lockstep::metric_average(world, mine, 1);
-  if (world.rank() == 0) std::printf("{\"step_ms\": %.4f}\n", all);
+  const double images = static_cast<double>(task.input.size(0)) * world.size();
+  const double faults_per_step = static_cast<double>(faults() - faults_before) / options.steps;
+  const double step_s = lockstep::metric_average(world, median(seconds), 1);
+  const double all_faults = lockstep::metric_average(world, faults_per_step, 1);
+  const double exposed = exposed_us(world, seconds.size());
+  if (world.rank() == 0)
+    std::printf("{\"images_per_s\": %.1f, \"exposed_us\": %.1f, \"faults_per_step\": %.1f}\n",
+                images / step_s, exposed, all_faults);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Measures a training step.");
-  app.add_option("--model", options.model)->check(CLI::IsMember({"mlp", "convnet"}));
-  app.add_option(
-         "--gradients", options.gradients,
-         "none: not averaged; copied, accumulated: DistributedDataParallel after zero_grad(true, false); "
-         "afterwards: all at once when backward is over")
-      ->check(CLI::IsMember({"none", "copied", "accumulated", "afterwards"}));
-  app.add_option("--progress", options.progress)->check(CLI::IsMember({"inline", "thread"}));
-  app.add_option("--wait", options.wait)->check(CLI::IsMember({"spin", "yield", "futex"}));
-  app.add_option("--steps", options.steps)->check(CLI::PositiveNumber);
+  CLI::App app("Measures training steps.");
+  app.add_option("--model", options.model)->check(CLI::IsMember({"convnet", "mlp", "resnet18"}));
+  app.add_option("--mode", options.mode)
+      ->check(CLI::IsMember({"unconnected", "unconnected_tuned", "ddp", "sharded"}));
+  app.add_option("--optimizer", options.optimizer)->check(CLI::IsMember({"sgd", "adamw"}));
+  app.add_option("--steps", options.steps);
+  app.add_option("--warm-up", options.warm_up);
   CLI11_PARSE(app, argc, argv);
   try {
     run(options);
-    return 0;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "training_step: %s\n", error.what());
+    (void)std::fprintf(stderr, "training_step: %s\n", error.what());
     return 1;
   }
+  return 0;
 }

@@ -35,6 +35,9 @@ class Backend {
   virtual void poll() = 0;
   virtual std::uint64_t own_work_ns() const = 0;
   virtual Arena::Block allocate(std::size_t bytes) = 0;
+  /// The memory that all ranks of the group reach, in which each has the number that it has in the group;
+  /// null where there is none.
+  virtual std::shared_ptr<HostRegion> shared_region() const = 0;
   /// Says goodbye to the world's other ranks; for the world's group, before it goes.
   virtual void leave() = 0;
 };

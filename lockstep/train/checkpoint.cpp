@@ -11,6 +11,7 @@
 #include "lockstep/train/checkpoint_format.h"
 #include "lockstep/train/optimizer_state.h"
 #include "lockstep/train/replicas.h"
+#include "lockstep/train/sharded_step.h"
 #include "lockstep/train/tensor_bytes.h"
 
 namespace lockstep {
@@ -225,6 +226,7 @@ CheckpointInfo unpack(const std::string& text) {
 
 void save_checkpoint(const std::filesystem::path& path, const Group& group, const torch::nn::Module& module,
                      const torch::optim::Optimizer* optimizer, const CheckpointInfo& info) {
+  if (const auto* sharded = dynamic_cast<const ShardedState*>(optimizer)) sharded->gather_state();
   on_rank_0(group, [&] { write_file(path, module, optimizer, info); });
 }
 

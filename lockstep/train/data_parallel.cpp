@@ -1,35 +1,8 @@
 #include "lockstep/train/data_parallel.h"
 
-#include <set>
-
-#include "lockstep/base/error.h"
 #include "lockstep/train/replicas.h"
-#include "lockstep/train/tensor_bytes.h"
 
 namespace lockstep {
-namespace {
-
-void require_averageable(const NamedTensor& item) {
-  require_host_array(item.tensor, item.label());
-  if (!item.is_parameter || !item.tensor.requires_grad()) return;
-  if (item.tensor.is_floating_point() && reducible_dtype(item.tensor.scalar_type())) return;
-  throw Error(ErrorCode::unsupported,
-              item.label() + " is " + describe(item.tensor) +
-                  "; only gradients of type f16, bf16, f32 and f64 have an average here");
-}
-
-/// Each parameter once: one that is registered under two names has one gradient.
-std::vector<NamedTensor> distinct_parameters(const std::vector<NamedTensor>& tensors, bool trainable) {
-  std::set<const void*> seen;
-  std::vector<NamedTensor> distinct;
-  for (const auto& item : tensors) {
-    if (!item.is_parameter || item.tensor.requires_grad() != trainable) continue;
-    if (seen.insert(item.tensor.unsafeGetTensorImpl()).second) distinct.push_back(item);
-  }
-  return distinct;
-}
-
-}  // namespace
 
 std::shared_ptr<GradientHooks> synchronise(const torch::nn::Module& module, const Group& group,
                                            const DataParallelOptions& options,

@@ -48,6 +48,9 @@ std::string list(const std::vector<std::size_t>& sizes) {
 }  // namespace
 
 std::string optimizer_kind(const torch::optim::Optimizer& optimizer) {
+  if (dynamic_cast<const torch::optim::SGD*>(&optimizer) != nullptr) return "SGD";
+  if (dynamic_cast<const torch::optim::Adam*>(&optimizer) != nullptr) return "Adam";
+  if (dynamic_cast<const torch::optim::AdamW*>(&optimizer) != nullptr) return "AdamW";
   const char* const mangled = typeid(optimizer).name();
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> name(

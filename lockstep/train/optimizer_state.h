@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// "SGD", "Adam", ...: the class without namespaces.
+/// "SGD", "Adam", ...: libtorch's class whose state it has, or its own, without namespaces.
 std::string optimizer_kind(const torch::optim::Optimizer& optimizer);
 
 /// Options and state of each parameter.

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "lockstep/base/error.h"
@@ -100,6 +101,25 @@ std::vector<Fact> facts_of(std::span<const NamedTensor> tensors) {
     facts.push_back({item.label(), describe(item.tensor) + (frozen ? " (frozen)" : "")});
   }
   return facts;
+}
+
+void require_averageable(const NamedTensor& item) {
+  require_host_array(item.tensor, item.label());
+  if (!item.is_parameter || !item.tensor.requires_grad()) return;
+  if (item.tensor.is_floating_point() && reducible_dtype(item.tensor.scalar_type())) return;
+  throw Error(ErrorCode::unsupported,
+              item.label() + " is " + describe(item.tensor) +
+                  "; only gradients of type f16, bf16, f32 and f64 have an average here");
+}
+
+std::vector<NamedTensor> distinct_parameters(std::span<const NamedTensor> tensors, bool trainable) {
+  std::set<const void*> seen;
+  std::vector<NamedTensor> distinct;
+  for (const auto& item : tensors) {
+    if (!item.is_parameter || item.tensor.requires_grad() != trainable) continue;
+    if (seen.insert(item.tensor.unsafeGetTensorImpl()).second) distinct.push_back(item);
+  }
+  return distinct;
 }
 
 void require_same_facts(const Group& group, std::span<const Fact> facts, const std::string& remedy) {

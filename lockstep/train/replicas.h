@@ -26,6 +26,14 @@ struct NamedTensor {
 /// Parameters, then buffers, in the module's order. One registered under two names appears twice.
 std::vector<NamedTensor> tensors_of(const torch::nn::Module& module);
 
+/// Throws Error{unsupported} if it is not in main memory, or a trainable parameter of a type that has no
+/// average.
+void require_averageable(const NamedTensor& item);
+
+/// The parameters for which a gradient is wanted, or the others; each once: one that is registered under two
+/// names has one gradient.
+std::vector<NamedTensor> distinct_parameters(std::span<const NamedTensor> tensors, bool trainable);
+
 /// Something that all ranks must agree on: {"parameter fc.weight", "f32 [10, 64]"}.
 struct Fact {
   std::string name;

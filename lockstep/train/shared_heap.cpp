@@ -43,18 +43,21 @@ class Allocator final : public c10::Allocator {
     return *immortal;
   }
 
-  void open(const Group& group, const SharedHeapOptions& options) {
+  /// False if one is open.
+  bool open(const Group& group, const SharedHeapOptions& options) {
     const std::lock_guard lock(mutex_);
-    if (group_) {
-      throw_invalid_argument("this process has a shared heap already, in group \"" + group_->name() +
-                             "\"; libtorch has one allocator: destroy that heap first, or go on with it");
-    }
+    if (group_) return false;
     group_ = group;
     options_ = options;
     statistics_ = {};
     ++heap_;
     before_ = c10::GetCPUAllocator();
     c10::SetCPUAllocator(this);
+    return true;
+  }
+  std::string name_of_group() const {
+    const std::lock_guard lock(mutex_);
+    return group_ ? group_->name() : "";
   }
 
   void close() {
@@ -155,7 +158,16 @@ class Allocator final : public c10::Allocator {
 }  // namespace
 
 SharedHeap::SharedHeap(const Group& group, const SharedHeapOptions& options) {
-  Allocator::instance().open(group, options);
+  if (Allocator::instance().open(group, options)) return;
+  throw_invalid_argument("this process has a shared heap already, in group \"" +
+                         Allocator::instance().name_of_group() +
+                         "\"; libtorch has one allocator: destroy that heap first, or go on with it");
+}
+
+std::unique_ptr<SharedHeap> SharedHeap::unless_there_is_one(const Group& group,
+                                                            const SharedHeapOptions& options) {
+  if (!Allocator::instance().open(group, options)) return nullptr;
+  return std::unique_ptr<SharedHeap>(new SharedHeap);
 }
 
 SharedHeap::~SharedHeap() { Allocator::instance().close(); }

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "lockstep/group/group.h"
 
@@ -31,12 +32,18 @@ class SharedHeap {
  public:
   /// Throws Error{invalid_argument} if there is one already.
   explicit SharedHeap(const Group& group, const SharedHeapOptions& options = {});
+  /// Null if there is one already.
+  static std::unique_ptr<SharedHeap> unless_there_is_one(const Group& group,
+                                                         const SharedHeapOptions& options = {});
   /// What is allocated from now on comes from where it came from before. Spare memory goes back.
   ~SharedHeap();
   SharedHeap(const SharedHeap&) = delete;
   SharedHeap& operator=(const SharedHeap&) = delete;
 
   SharedHeapStatistics statistics() const;
+
+ private:
+  SharedHeap() = default;
 };
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 
 #include "lockstep/group/collectives.h"
 #include "lockstep/train/data_parallel.h"
+#include "lockstep/train/sharded_optimizer.h"
 #include "lockstep/train/tensor_collectives.h"
 
 namespace lockstep::test {
@@ -39,19 +40,28 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(const Trial& trial, torc
   return std::make_unique<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
 }
 
+std::unique_ptr<torch::optim::Optimizer> make_sharded(const Trial& trial, torch::nn::Sequential& net,
+                                                      const Group& group) {
+  if (trial.adam) {
+    return std::make_unique<ShardedOptimizer<torch::optim::Adam>>(*net, group,
+                                                                  torch::optim::AdamOptions(0.003));
+  }
+  return std::make_unique<ShardedOptimizer<torch::optim::SGD>>(*net, group,
+                                                               torch::optim::SGDOptions(0.05).momentum(0.9));
+}
+
 /// 100 steps on part `part` of `parts` of each batch.
 template <class Forward>
-void train(torch::nn::Sequential& net, Forward&& forward, const Trial& trial, std::int64_t part,
+void train(torch::optim::Optimizer& optimizer, Forward&& forward, const Trial& trial, std::int64_t part,
            std::int64_t parts) {
   const Data data(trial);
-  const auto optimizer = make_optimizer(trial, net);
   const std::int64_t size = batch / parts;
   for (std::int64_t step = 0; step < steps; ++step) {
     const auto x = data.inputs[step % batches].narrow(0, part * size, size);
     const auto y = data.targets[step % batches].narrow(0, part * size, size);
-    optimizer->zero_grad(trial.set_to_none);
+    optimizer.zero_grad(trial.set_to_none);
     torch::mse_loss(forward(x), y).backward();
-    optimizer->step();
+    optimizer.step();
   }
 }
 
@@ -109,14 +119,18 @@ Outcome compare_with_one_process(const Group& group, const Trial& trial) {
   auto alone = make_net(trial, 0);
   Outcome outcome;
   const double loss_before = loss_of(alone, trial);
-  {
+  const auto plain_forward = [](torch::nn::Sequential& model) {
+    return [&model](const torch::Tensor& x) { return model->forward(x); };
+  };
+  if (trial.sharded) {
+    train(*make_sharded(trial, net, group), plain_forward(net), trial, group.rank(), group.size());
+  } else {
     const DataParallelOptions several_buckets{.first_bucket_bytes = 256, .bucket_cap_bytes = 2048};
     DistributedDataParallel ddp(net, group, several_buckets, seams_for(trial.sabotage));
     const std::int64_t shard = trial.sabotage == Sabotage::same_shard && group.rank() == 1 ? 0 : group.rank();
-    train(net, ddp, trial, shard, group.size());
+    train(*make_optimizer(trial, net), ddp, trial, shard, group.size());
   }
-  train(
-      alone, [&](const torch::Tensor& x) { return alone->forward(x); }, trial, 0, 1);
+  train(*make_optimizer(trial, alone), plain_forward(alone), trial, 0, 1);
   outcome.loss_ratio = loss_of(net, trial) / loss_before;
   const auto expected = flat(alone).to(torch::kFloat64), found = flat(net).to(torch::kFloat64);
   outcome.relative_error = ((found - expected).norm() / expected.norm()).item<double>();

@@ -13,7 +13,8 @@ namespace lockstep::test {
 enum class Sabotage { none, sum, no_broadcast, same_shard, one_bucket_left_out, doubled_gradients };
 
 struct Trial {
-  bool adam = false;  ///< or else SGD with momentum
+  bool adam = false;     ///< or else SGD with momentum
+  bool sharded = false;  ///< by ShardedOptimizer, or else by DistributedDataParallel
   torch::ScalarType type = torch::kFloat64;
   bool set_to_none = true;  ///< the form of zero_grad
   Sabotage sabotage = Sabotage::none;

@@ -25,6 +25,21 @@ class Missed(Exception):
     """Something that a soak requires did not happen."""
 
 
+def threads_of(pid):
+    """Each thread's state, processor time and where it waits in the system: "S 12+3 ticks in futex_do_wait"."""
+    found = []
+    folder = f"/proc/{pid}/task"
+    try:
+        for thread in os.listdir(folder):
+            with open(f"{folder}/{thread}/stat") as file:
+                fields = file.read().rsplit(")", 1)[1].split()
+            with open(f"{folder}/{thread}/wchan") as file:
+                found.append(f"{fields[0]} {fields[11]}+{fields[12]} ticks in {file.read()}")
+    except OSError:
+        return "gone"
+    return ", ".join(found)
+
+
 class Job:
     """Ranks as processes of this one; leaving the `with` block kills what is left."""
 
@@ -132,11 +147,16 @@ class Job:
                 self._ended = True
                 if condition():
                     return
-                raise Missed(f"{complaint}{'' if ready else f' within {PATIENCE} s'}")
+                raise Missed(complaint if ready else f"{complaint} within {PATIENCE} s: {self._standing()}")
             self._text += data
             *lines, self._text = self._text.split(b"\n")
             for line in lines:
                 self._take(line.decode(errors="replace"))
+
+    def _standing(self):
+        """What is known of each rank: what it said last, and what the system says of its threads."""
+        return "; ".join(f"rank {rank}: {self.reports.get(rank, {}).get('text', 'no report')}, {threads_of(pid)}"
+                         for rank, pid in sorted(self.pids.items()))
 
     def _take(self, line):
         if not line.startswith("soak rank="):

@@ -50,6 +50,9 @@ class NativeBackend final : public Backend,
   void poll() override;
   std::uint64_t own_work_ns() const override;
   Arena::Block allocate(std::size_t bytes) override;
+  std::shared_ptr<HostRegion> shared_region() const override {
+    return options_.one_host ? options_.region : nullptr;
+  }
   void leave() override;
 
   // Engine, under the progress lock.

@@ -30,12 +30,15 @@ int equivalence(const Group& world) {
   for (const bool adam : {false, true}) {
     for (const auto type : {torch::kFloat64, torch::kFloat32}) {
       for (const bool set_to_none : {true, false}) {
-        const Trial trial{.adam = adam, .type = type, .set_to_none = set_to_none};
-        const auto outcome = compare_with_one_process(world, trial);
-        if (outcome.passes(trial))
-          ++passed;
-        else
-          std::cerr << (adam ? "Adam " : "SGD ") << type << ": " << outcome.text() << std::endl;
+        for (const bool sharded : {false, true}) {
+          const Trial trial{.adam = adam, .sharded = sharded, .type = type, .set_to_none = set_to_none};
+          const auto outcome = compare_with_one_process(world, trial);
+          if (outcome.passes(trial))
+            ++passed;
+          else
+            std::cerr << (sharded ? "sharded " : "") << (adam ? "Adam " : "SGD ") << type << ": "
+                      << outcome.text() << std::endl;
+        }
       }
     }
   }

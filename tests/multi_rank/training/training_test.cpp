@@ -35,14 +35,14 @@ TEST_P(TrainingOn, OneHostIsWhatOneProcessDoes) {
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_THAT(lines_with(ending.out, "["), ::testing::SizeIs(GetParam())) << ending.out << ending.err;
   for (const auto& line : lines_with(ending.out, "["))
-    EXPECT_THAT(line, HasSubstr("passed 8 trials")) << ending.err;
+    EXPECT_THAT(line, HasSubstr("passed 16 trials")) << ending.err;
 }
 
 TEST_P(TrainingOn, TwoHostsIsWhatOneProcessDoes) {
   REQUIRE_TWO_HOSTS();
   for (const auto& ending : on_two_hosts(GetParam(), {program("training_rank"), "equivalence"})) {
     EXPECT_EQ(ending.exit_code, 0) << ending.err;
-    EXPECT_THAT(ending.out, HasSubstr("passed 8 trials")) << ending.err;
+    EXPECT_THAT(ending.out, HasSubstr("passed 16 trials")) << ending.err;
   }
 }
 

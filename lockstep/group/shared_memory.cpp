@@ -1,0 +1,82 @@
+#include "lockstep/group/shared_memory.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/group/collectives.h"
+#include "lockstep/group/impl.h"
+
+namespace lockstep {
+namespace {
+
+std::shared_ptr<HostRegion> region_of(const Group& group) {
+  const auto& backend = group.impl().backend;
+  return backend ? backend->shared_region() : nullptr;
+}
+
+std::optional<std::size_t> offset_in(const HostRegion& region, int rank, std::span<const std::byte> bytes) {
+  const auto arena = reinterpret_cast<std::uintptr_t>(region.arena(rank));
+  const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
+  if (begin < arena || begin - arena > region.arena_bytes()) return std::nullopt;
+  const std::size_t offset = begin - arena;
+  return bytes.size() <= region.arena_bytes() - offset ? std::optional(offset) : std::nullopt;
+}
+
+}  // namespace
+
+bool shares_memory(const Group& group) { return region_of(group) != nullptr; }
+
+std::optional<ArenaPlace> place_of(const Group& group, std::span<const std::byte> bytes) {
+  const auto region = region_of(group);
+  if (!region) return std::nullopt;
+  // Its own first: that is where it lies but for ranks that are threads of one process.
+  for (int step = 0; step < group.size(); ++step) {
+    const int rank = (group.rank() + step) % group.size();
+    if (const auto offset = offset_in(*region, rank, bytes)) return ArenaPlace{rank, *offset};
+  }
+  return std::nullopt;
+}
+
+std::span<std::byte> memory_at(const Group& group, const ArenaPlace& place, std::size_t bytes) {
+  const auto region = region_of(group);
+  const bool is_inside = region && place.rank >= 0 && place.rank < group.size() &&
+                         bytes <= region->arena_bytes() && place.offset <= region->arena_bytes() - bytes;
+  if (!is_inside) {
+    throw_invalid_argument(std::to_string(bytes) + " bytes at " + std::to_string(place.offset) + " of rank " +
+                           std::to_string(place.rank) + "'s arena are not inside of it");
+  }
+  return {region->arena(place.rank) + place.offset, bytes};
+}
+
+std::shared_ptr<const void> memory_of(const Group& group) { return region_of(group); }
+
+SharedBlock::SharedBlock(const Group& group, std::size_t bytes) : mapping_(memory_of(group)) {
+  struct Allocated {
+    std::uint64_t is_there = 0, offset = 0;
+  };
+  const bool is_shared = mapping_ != nullptr;
+  Allocated mine;
+  std::optional<Error> failure;
+  try {
+    if (!is_shared || group.rank() == 0) block_ = group.allocate_bytes(bytes);
+    const auto place = place_of(group, block_.bytes());
+    mine = {1, place ? place->offset : 0};
+  } catch (const Error& error) {
+    failure = error;
+  }
+  std::vector<Allocated> all(static_cast<std::size_t>(group.size()));
+  all_gather(group, std::span(&mine, 1), all).wait();
+  if (failure) throw Error(*failure);
+  const auto failed = std::ranges::find(all, 0U, &Allocated::is_there);
+  if (failed != all.end()) {
+    const int rank = group.world_rank(static_cast<int>(failed - all.begin()));
+    throw Error(ErrorCode::system,
+                "rank " + std::to_string(rank) + " has no room for " + std::to_string(bytes) +
+                    " bytes in its arena; see there",
+                rank);
+  }
+  bytes_ = is_shared ? memory_at(group, {0, all[0].offset}, bytes) : block_.bytes();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,65 @@
+#include "lockstep/train/fused_optimizer.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/gradient_layout.h"
+#include "lockstep/train/tensor_bytes.h"
+
+namespace lockstep {
+namespace {
+
+void require_fusible(const torch::Tensor& parameter) {
+  require_host_array(parameter, "a parameter of a fused optimizer");
+  const auto type = parameter.scalar_type();
+  if ((type != torch::kFloat32 && type != torch::kFloat64) || !parameter.is_non_overlapping_and_dense()) {
+    throw Error(ErrorCode::unsupported, "a parameter of a fused optimizer is " + describe(parameter) +
+                                            "; parameters are dense, of type f32 or f64");
+  }
+}
+
+using States = ska::flat_hash_map<void*, std::unique_ptr<ParameterState>>;
+
+/// Makes what is missing; steps that the parameter has had.
+std::uint64_t prepare_state(States& states, const torch::Tensor& parameter, const ParameterOptions& options) {
+  auto& state = states[parameter.unsafeGetTensorImpl()];
+  if (state && arrays_of(*state, options)[0].defined()) return steps_of(*state, options);
+  StateArrays arrays;
+  for (std::size_t i = 0; i < state_arrays(options); ++i) arrays[i] = torch::zeros_like(parameter);
+  state = make_state(options, arrays, 0);
+  return 0;
+}
+
+}  // namespace
+
+void fused_step(std::span<torch::optim::OptimizerParamGroup> groups,
+                ska::flat_hash_map<void*, std::unique_ptr<ParameterState>>& states) {
+  const torch::NoGradGuard no_grad;
+  for (auto& group : groups) {
+    const ParameterOptions& options = group.options();
+    require_known(options);
+    for (torch::Tensor& parameter : group.params()) {
+      if (!parameter.grad().defined()) continue;
+      require_fusible(parameter);
+      const torch::Tensor gradient = like_parameter(parameter.grad(), parameter);
+      const auto* const source = static_cast<const std::byte*>(gradient.const_data_ptr());
+      std::array<std::byte*, most_state_arrays> pointers{};
+      std::uint64_t steps = 0;
+      if (state_arrays(options) > 0) {
+        steps = prepare_state(states, parameter, options);
+        auto& state = *states[parameter.unsafeGetTensorImpl()];
+        const StateArrays arrays = arrays_of(state, options);
+        for (std::size_t i = 0; i < state_arrays(options); ++i)
+          pointers[i] = static_cast<std::byte*>(arrays[i].mutable_data_ptr());
+        set_steps(state, options, steps + 1);
+      }
+      update(options,
+             {.dtype = reducible_dtype(parameter.scalar_type()).value(),
+              .elements = static_cast<std::size_t>(parameter.numel()),
+              .gradients = std::span(&source, 1),
+              .parameters = static_cast<std::byte*>(parameter.mutable_data_ptr())},
+             pointers, steps);
+      parameter.unsafeGetTensorImpl()->bump_version();
+    }
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,460 @@
+#include "lockstep/train/sharded_step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/hash.h"
+#include "lockstep/group/collectives.h"
+#include "lockstep/kernel/reduce.h"
+#include "lockstep/train/gradient_layout.h"
+#include "lockstep/train/tensor_bytes.h"
+
+namespace lockstep {
+namespace {
+
+// Of a row: a hash of the options, then where each parameter's gradient lies.
+constexpr std::size_t first_place = 1;
+constexpr std::uint64_t no_gradient = 0;
+// An offset is a multiple of an element's size, so that it is never 1.
+constexpr std::uint64_t comes_by_message = 1;
+constexpr unsigned rank_shift = 48;
+
+std::uint64_t encode(const ArenaPlace& place) {
+  return static_cast<std::uint64_t>(place.rank + 1) << rank_shift | place.offset;
+}
+
+ArenaPlace decode(std::uint64_t word) {
+  return {static_cast<int>(word >> rank_shift) - 1, word & ((std::uint64_t{1} << rank_shift) - 1)};
+}
+
+Dtype dtype_of_state(Dtype parameter) { return parameter == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
+
+std::vector<NamedTensor> prepare(const torch::nn::Module& module, const Group& group,
+                                 const ShardedStep::Groups& groups) {
+  const auto tensors = tensors_of(module);
+  auto facts = facts_of(tensors);
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    require_known(groups[i].options());
+    facts.push_back({"optimizer's parameter group " + std::to_string(i),
+                     std::to_string(groups[i].params().size()) + " parameters"});
+  }
+  require_same_facts(group, facts, "Build the same model and optimizer on every rank");
+  for (const NamedTensor& item : tensors) require_averageable(item);
+  broadcast_tensors(group, tensors);
+  return distinct_parameters(tensors, true);
+}
+
+}  // namespace
+
+ShardedStep::ShardedStep(const torch::nn::Module& module, Group group, const Groups& groups,
+                         const ShardedOptions& options)
+    : group_(std::move(group)),
+      options_(options),
+      model_(group_, prepare(module, group_, groups)),
+      shares_memory_(shares_memory(group_)),
+      sees_all_state_(shares_memory_ || group_.size() == 1),
+      family_states_(model_.families().size()),
+      current_(model_.parameters().size()) {
+  for (std::size_t i = 0; i < model_.parameters().size(); ++i)
+    numbers_[model_.parameters()[i].item.tensor.unsafeGetTensorImpl()] = i;
+  find_options(groups);
+  if (options_.shared_heap && shares_memory_) heap_ = SharedHeap::unless_there_is_one(group_);
+}
+
+ShardedStep::~ShardedStep() = default;
+
+std::size_t ShardedStep::number_of(const torch::Tensor& parameter) const {
+  const auto found = numbers_.find(parameter.unsafeGetTensorImpl());
+  if (found != numbers_.end()) return found->second;
+  throw_invalid_argument("the optimizer has a parameter, " + describe(parameter) +
+                         ", that is not a trainable one of its module");
+}
+
+const FlatModel::Family& ShardedStep::family_of(std::size_t parameter) const {
+  return model_.families()[model_.parameters()[parameter].family];
+}
+
+void ShardedStep::find_options(const Groups& groups) {
+  for (Current& current : current_) current.options = nullptr;
+  for (const auto& group : groups) {
+    for (const torch::Tensor& parameter : group.params())
+      current_[number_of(parameter)].options = &group.options();
+  }
+}
+
+void ShardedStep::take(Groups& groups, States& states) {
+  const torch::NoGradGuard no_grad;
+  require_whole();
+  model_.require_in_place();
+  find_options(groups);
+  std::string text;
+  for (const auto& group : groups) {
+    require_known(group.options());
+    text += to_text(group.options()) + "\n";
+  }
+  Row row = make_row();
+  row[0] = fnv1a_32(text);
+  exchange(row);
+  require_same_options(text);
+  if (!sees_all_state_) add_gradients();
+  make_state(states);
+  double scale = 1.0 / group_.size();
+  if (options_.max_gradient_norm > 0 || options_.non_finite != NonFinite::ignore) {
+    std::array<double, 1> sum = {squared_norm()};
+    all_reduce(group_, sum).wait();
+    const double norm = std::sqrt(sum[0]);
+    if (!may_go_on(norm)) return;
+    if (options_.max_gradient_norm > 0 && norm > options_.max_gradient_norm)
+      scale *= options_.max_gradient_norm / norm;
+  }
+  is_torn_ = true;
+  update_slices(scale);
+  spread_parameters();
+  is_torn_ = false;
+  ++taken_;
+  model_.note_changes();
+  hand_out(states);
+}
+
+ShardedStep::Row ShardedStep::make_row() {
+  Row row(first_place + current_.size());
+  for (std::size_t i = 0; i < current_.size(); ++i) row[first_place + i] = place_gradient(i);
+  return row;
+}
+
+std::uint64_t ShardedStep::place_gradient(std::size_t parameter) {
+  Current& current = current_[parameter];
+  const torch::Tensor& tensor = model_.parameters()[parameter].item.tensor;
+  current.gradient = torch::Tensor();
+  if (current.options == nullptr || !tensor.grad().defined()) return no_gradient;
+  current.gradient = like_parameter(tensor.grad(), tensor);
+  if (!shares_memory_) return comes_by_message;
+  const auto bytes_of = [](const torch::Tensor& gradient) {
+    return std::span(static_cast<const std::byte*>(gradient.const_data_ptr()), gradient.nbytes());
+  };
+  if (const auto place = place_of(group_, bytes_of(current.gradient))) return encode(*place);
+  if (!current.reachable.defined()) {
+    const auto block = std::make_shared<Arena::Block>(group_.allocate_bytes(current.gradient.nbytes()));
+    current.reachable = torch::from_blob(
+        block->bytes().data(), tensor.sizes(), tensor.strides(), [block](void*) {},
+        torch::TensorOptions().dtype(tensor.scalar_type()));
+  }
+  current.gradient = current.reachable.copy_(current.gradient);
+  return encode(place_of(group_, bytes_of(current.gradient)).value());
+}
+
+/// After this every rank's gradients are there to be read.
+void ShardedStep::exchange(const Row& row) {
+  Row all(row.size() * static_cast<std::size_t>(group_.size()));
+  all_gather(group_, row, all).wait();
+  rows_.clear();
+  for (std::size_t begin = 0; begin < all.size(); begin += row.size())
+    rows_.emplace_back(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                       all.begin() + static_cast<std::ptrdiff_t>(begin + row.size()));
+  for (std::size_t i = 0; i < current_.size(); ++i) {
+    current_[i].is_updated =
+        std::ranges::any_of(rows_, [&](const Row& one) { return one[first_place + i] != no_gradient; });
+  }
+}
+
+void ShardedStep::require_same_options(const std::string& mine) const {
+  if (std::ranges::all_of(rows_, [&](const Row& row) { return row[0] == rows_[0][0]; })) return;
+  std::vector<Fact> facts;
+  for (std::size_t begin = 0; begin < mine.size();) {
+    const std::size_t end = mine.find('\n', begin);
+    facts.push_back({"parameter group " + std::to_string(facts.size()), mine.substr(begin, end - begin)});
+    begin = end + 1;
+  }
+  require_same_facts(group_, facts, "Set the optimizer's options alike on every rank");
+}
+
+/// Without shared memory: all gradients into one array, and its sum over all ranks, of which each gets its
+/// slice.
+void ShardedStep::add_gradients() {
+  for (std::size_t number = 0; number < family_states_.size(); ++number) {
+    const FlatModel::Family& family = model_.families()[number];
+    FamilyState& state = family_states_[number];
+    const std::size_t size = size_of(family.dtype);
+    if (state.gradients.size() == 0) {
+      state.gradients = group_.allocate<std::byte>(family.layout.elements * size);
+      state.sum = group_.allocate<std::byte>(family.slice.count * size);
+    }
+    std::ranges::fill(state.gradients, std::byte{0});
+    for (const auto& [parameter, place] : family.layout.entries) {
+      const torch::Tensor& gradient = current_[parameter].gradient;
+      if (gradient.defined() && place.count > 0)
+        std::memcpy(&state.gradients[place.begin * size], gradient.const_data_ptr(), place.count * size);
+    }
+    std::vector<std::size_t> counts;
+    for (int rank = 0; rank < group_.size(); ++rank)
+      counts.push_back(slice_of(family.layout, rank, group_.size()).count);
+    reduce_scatter_bytes(group_, state.gradients.span(), state.sum.span(), {.dtype = family.dtype}, counts)
+        .wait();
+  }
+}
+
+void ShardedStep::make_state(const States& states) {
+  for (std::size_t number = 0; number < family_states_.size(); ++number) {
+    std::size_t arrays = 0;
+    for (const auto& entry : model_.families()[number].layout.entries) {
+      const ParameterOptions* options = current_[entry.parameter].options;
+      if (options != nullptr) arrays = std::max(arrays, state_arrays(*options));
+    }
+    make_family_state(number, arrays);
+  }
+  for (std::size_t i = 0; i < current_.size(); ++i) take_over(i, states);
+}
+
+std::span<std::byte> ShardedStep::own_part(std::size_t number, const SharedBlock& array) const {
+  const FlatModel::Family& family = model_.families()[number];
+  const std::size_t size = size_of(dtype_of_state(family.dtype));
+  return array.bytes().subspan((family.slice.begin - family_states_[number].begin) * size,
+                               family.slice.count * size);
+}
+
+void ShardedStep::make_family_state(std::size_t number, std::size_t arrays) {
+  const FlatModel::Family& family = model_.families()[number];
+  FamilyState& state = family_states_[number];
+  state.begin = sees_all_state_ ? 0 : family.slice.begin;
+  const std::size_t elements = sees_all_state_ ? family.layout.elements : family.slice.count;
+  for (std::size_t array = 0; array < arrays; ++array) {
+    if (state.arrays[array]) continue;
+    state.arrays[array] =
+        std::make_shared<SharedBlock>(group_, elements * size_of(dtype_of_state(family.dtype)));
+    std::ranges::fill(own_part(number, *state.arrays[array]), std::byte{0});
+  }
+  if (!is_half(family.dtype)) return;
+  if (!state.masters) state.masters = std::make_shared<SharedBlock>(group_, elements * sizeof(float));
+  bring_masters_up_to_date(number);
+}
+
+/// A parameter may have been changed by others, as by loading it.
+void ShardedStep::bring_masters_up_to_date(std::size_t number) {
+  const FlatModel::Family& family = model_.families()[number];
+  const FamilyState& state = family_states_[number];
+  for (const Segment& segment : family.segments) {
+    const torch::Tensor& tensor = model_.parameters()[segment.parameter].item.tensor;
+    if (current_[segment.parameter].version == tensor._version()) continue;
+    const auto count = static_cast<std::int64_t>(segment.elements);
+    const auto halves = torch::from_blob(family.at(segment.position), {count}, tensor.scalar_type());
+    float* const master =
+        reinterpret_cast<float*>(state.masters->bytes().data()) + segment.position - state.begin;
+    torch::from_blob(master, {count}, torch::kFloat32).copy_(halves);
+  }
+}
+
+/// State that was loaded, or that libtorch's optimizer had made: this rank's part of it.
+void ShardedStep::take_over(std::size_t parameter, const States& states) {
+  Current& current = current_[parameter];
+  const auto& [item, number, position, data] = model_.parameters()[parameter];
+  const auto found = states.find(item.tensor.unsafeGetTensorImpl());
+  if (current.options == nullptr || found == states.end() || state_arrays(*current.options) == 0) return;
+  const StateArrays arrays = arrays_of(*found->second, *current.options);
+  if (!arrays[0].defined() || arrays[0].is_same(current.views[0])) return;
+  const FlatModel::Family& family = model_.families()[number];
+  const FamilyState& state = family_states_[number];
+  const auto type = state_type(item.tensor.scalar_type());
+  const std::size_t size = torch::elementSize(type);
+  for (std::size_t array = 0; array < state_arrays(*current.options); ++array) {
+    const torch::Tensor whole = like_parameter(
+        arrays[array].to(type), item.tensor.detach().to(type, false, false, at::MemoryFormat::Preserve));
+    for (const Segment& segment : family.segments) {
+      if (segment.parameter != parameter) continue;
+      std::memcpy(state.arrays[array]->bytes().data() + (segment.position - state.begin) * size,
+                  static_cast<const std::byte*>(whole.const_data_ptr()) + segment.begin * size,
+                  segment.elements * size);
+    }
+  }
+  current.steps = steps_of(*found->second, *current.options);
+}
+
+/// Where ranks share memory all of the state is there to be seen; elsewhere what this rank had been given is
+/// old now.
+void ShardedStep::hand_out(States& states) {
+  for (std::size_t i = 0; i < current_.size(); ++i) {
+    Current& current = current_[i];
+    current.version = model_.parameters()[i].item.tensor._version();
+    if (current.options == nullptr || state_arrays(*current.options) == 0) continue;
+    const FlatModel::Parameter& parameter = model_.parameters()[i];
+    void* const key = parameter.item.tensor.unsafeGetTensorImpl();
+    if (current.is_updated) ++current.steps;
+    if (!sees_all_state_) {
+      states.erase(key);
+      current.views = {};
+      continue;
+    }
+    if (current.steps == 0) continue;
+    auto& state = states[key];
+    const bool is_ours = state && arrays_of(*state, *current.options)[0].is_same(current.views[0]);
+    if (!is_ours) {
+      const auto type = state_type(parameter.item.tensor.scalar_type());
+      for (std::size_t array = 0; array < state_arrays(*current.options); ++array)
+        current.views[array] = model_.view(parameter, family_states_[parameter.family].arrays[array], type);
+      state = lockstep::make_state(*current.options, current.views, current.steps);
+    }
+    set_steps(*state, *current.options, current.steps);
+  }
+}
+
+std::vector<const std::byte*> ShardedStep::sources(const FlatModel::Family& family,
+                                                   const Segment& segment) const {
+  const std::size_t size = size_of(family.dtype);
+  if (group_.size() == 1) {
+    const torch::Tensor& gradient = current_[segment.parameter].gradient;
+    return {static_cast<const std::byte*>(gradient.const_data_ptr()) + segment.begin * size};
+  }
+  if (!shares_memory_) {
+    const auto number = static_cast<std::size_t>(&family - model_.families().data());
+    return {&family_states_[number].sum[(segment.position - family.slice.begin) * size]};
+  }
+  std::vector<const std::byte*> found;
+  for (const Row& row : rows_) {
+    const std::uint64_t word = row[first_place + segment.parameter];
+    if (word == no_gradient) continue;
+    ArenaPlace place = decode(word);
+    place.offset += segment.begin * size;
+    found.push_back(memory_at(group_, place, segment.elements * size).data());
+  }
+  return found;
+}
+
+/// Of the average gradient, in this rank's slice.
+double ShardedStep::squared_norm() const {
+  constexpr std::size_t piece = 4096;
+  std::vector<std::byte> memory(piece * sizeof(double));
+  double sum = 0;
+  for (const FlatModel::Family& family : model_.families()) {
+    const std::size_t size = size_of(family.dtype);
+    for (const Segment& segment : family.segments) {
+      if (!current_[segment.parameter].is_updated) continue;
+      auto gradients = sources(family, segment);
+      for (std::size_t begin = 0; begin < segment.elements; begin += piece) {
+        const std::size_t count = std::min(piece, segment.elements - begin);
+        std::byte* const average = memory.data();
+        reduce(family.dtype, ReduceOp::sum, count, gradients, std::span(&average, 1), 1.0 / group_.size());
+        for (const std::byte*& source : gradients) source += count * size;
+        const auto values =
+            torch::from_blob(average, {static_cast<std::int64_t>(count)},
+                             model_.parameters()[segment.parameter].item.tensor.scalar_type());
+        sum += values.to(torch::kFloat64).square().sum().item<double>();
+      }
+    }
+  }
+  return sum;
+}
+
+bool ShardedStep::may_go_on(double norm) {
+  if (std::isfinite(norm) || options_.non_finite == NonFinite::ignore) return true;
+  // Others may read this rank's gradients no more once it says so.
+  const std::string where = first_non_finite();
+  if (options_.non_finite == NonFinite::stop) {
+    throw_invalid_argument("step " + std::to_string(taken_ + skipped_) + ": " + where +
+                           "; no rank took this step. Lower the learning rate, clip gradients "
+                           "(max_gradient_norm), or skip such steps (NonFinite::skip)");
+  }
+  ++skipped_;
+  return false;
+}
+
+/// Collective.
+std::string ShardedStep::first_non_finite() const {
+  std::uint64_t mine = current_.size();
+  for (std::size_t i = current_.size(); i-- > 0;) {
+    if (current_[i].gradient.defined() && !current_[i].gradient.isfinite().all().item<bool>()) mine = i;
+  }
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(group_.size()));
+  all_gather(group_, std::span(&mine, 1), all).wait();
+  const auto first = std::ranges::min_element(all);
+  if (*first == current_.size()) return "the ranks' gradients are finite, but not their sum";
+  return "the gradient of parameter " + model_.parameters()[*first].item.name + " on rank " +
+         std::to_string(group_.world_rank(static_cast<int>(first - all.begin()))) + " is not finite";
+}
+
+void ShardedStep::update_slices(double scale) {
+  for (std::size_t number = 0; number < family_states_.size(); ++number) {
+    const FlatModel::Family& family = model_.families()[number];
+    const FamilyState& state = family_states_[number];
+    const std::size_t size = size_of(dtype_of_state(family.dtype));
+    for (const Segment& segment : family.segments) {
+      const Current& current = current_[segment.parameter];
+      if (!current.is_updated) continue;
+      const auto gradients = sources(family, segment);
+      const std::size_t position = segment.position - state.begin;
+      std::array<std::byte*, most_state_arrays> arrays{};
+      for (std::size_t array = 0; array < arrays.size(); ++array) {
+        if (state.arrays[array]) arrays[array] = state.arrays[array]->bytes().data() + position * size;
+      }
+      float* const masters =
+          state.masters ? reinterpret_cast<float*>(state.masters->bytes().data()) + position : nullptr;
+      update(*current.options,
+             {.dtype = family.dtype,
+              .elements = segment.elements,
+              .gradients = gradients,
+              .gradient_scale = scale,
+              .parameters = family.at(segment.position),
+              .master = masters},
+             arrays, current.steps);
+    }
+  }
+}
+
+/// After this every rank has all parameters, and may free its gradients.
+void ShardedStep::spread_parameters() {
+  if (sees_all_state_) {
+    barrier(group_).wait();
+    return;
+  }
+  for (const FlatModel::Family& family : model_.families()) {
+    const std::size_t size = size_of(family.dtype);
+    std::vector<std::size_t> counts;
+    for (int rank = 0; rank < group_.size(); ++rank)
+      counts.push_back(slice_of(family.layout, rank, group_.size()).count);
+    const auto own = family.memory->bytes().subspan(family.slice.begin * size, family.slice.count * size);
+    all_gather_bytes(group_, own, family.memory->bytes(), size, counts).wait();
+  }
+}
+
+void ShardedStep::require_whole() const {
+  if (!is_torn_) return;
+  throw Error(ErrorCode::aborted,
+              "step " + std::to_string(taken_ + skipped_) +
+                  " was cut off while parameters were being changed, so that some are of the step before and "
+                  "some are not; load the last checkpoint");
+}
+
+void ShardedStep::gather_state(const Groups& groups, States& states) {
+  require_whole();
+  if (sees_all_state_) return;
+  const torch::NoGradGuard no_grad;
+  find_options(groups);
+  make_state(states);
+  for (std::size_t number = 0; number < family_states_.size(); ++number) {
+    const FlatModel::Family& family = model_.families()[number];
+    const FamilyState& state = family_states_[number];
+    const std::size_t size = size_of(dtype_of_state(family.dtype));
+    std::vector<std::size_t> counts;
+    for (int rank = 0; rank < group_.size(); ++rank)
+      counts.push_back(slice_of(family.layout, rank, group_.size()).count);
+    std::array<std::shared_ptr<SharedBlock>, most_state_arrays> whole;
+    for (std::size_t array = 0; array < most_state_arrays; ++array) {
+      if (!state.arrays[array]) continue;
+      whole[array] = std::make_shared<SharedBlock>(group_, family.layout.elements * size);
+      all_gather_bytes(group_, state.arrays[array]->bytes(), whole[array]->bytes(), size, counts).wait();
+    }
+    for (const auto& [parameter, place] : family.layout.entries) {
+      Current& current = current_[parameter];
+      if (current.options == nullptr || current.steps == 0) continue;
+      StateArrays arrays;
+      const FlatModel::Parameter& placed = model_.parameters()[parameter];
+      for (std::size_t array = 0; array < state_arrays(*current.options); ++array)
+        arrays[array] = model_.view(placed, whole[array], state_type(placed.item.tensor.scalar_type()));
+      current.views = arrays;
+      states[placed.item.tensor.unsafeGetTensorImpl()] =
+          lockstep::make_state(*current.options, arrays, current.steps);
+    }
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+// libtorch's optimizers, as kernel/update.h does them: what their options say, and what they keep for each
+// parameter. State has libtorch's form, so that it is saved, loaded and exchanged with theirs.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "lockstep/kernel/update.h"
+
+namespace lockstep {
+
+using ParameterOptions = torch::optim::OptimizerOptions;
+using ParameterState = torch::optim::OptimizerParamState;
+
+/// The most arrays that any optimizer keeps for a parameter, each as long as the parameter.
+inline constexpr std::size_t most_state_arrays = 2;
+using StateArrays = std::array<torch::Tensor, most_state_arrays>;
+
+/// Throws Error{unsupported} unless `options` are SGDOptions, AdamOptions or AdamWOptions, without amsgrad.
+void require_known(const ParameterOptions& options);
+
+/// How many arrays the optimizer keeps.
+std::size_t state_arrays(const ParameterOptions& options);
+
+/// The arrays in `state`; undefined where there are none yet.
+StateArrays arrays_of(const ParameterState& state, const ParameterOptions& options);
+/// Steps that the parameter has had: of Adam and AdamW as they count, of SGD 0 or 1.
+std::uint64_t steps_of(const ParameterState& state, const ParameterOptions& options);
+/// State of that form.
+std::unique_ptr<ParameterState> make_state(const ParameterOptions& options, const StateArrays& arrays,
+                                           std::uint64_t steps);
+void set_steps(ParameterState& state, const ParameterOptions& options, std::uint64_t steps);
+
+/// One step of a slice of a parameter; `steps`: that it has had before. `state`: the slice's part of each
+/// array.
+void update(const ParameterOptions& options, const UpdateSlice& slice,
+            std::span<std::byte* const, most_state_arrays> state, std::uint64_t steps);
+
+/// In which ranks have to agree: all numbers of the options.
+std::string to_text(const ParameterOptions& options);
+
+/// The type of state and sums: f64 for f64, f32 otherwise.
+inline torch::ScalarType state_type(torch::ScalarType parameter) {
+  return parameter == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+}
+
+}  // namespace lockstep
