@@ -141,7 +141,14 @@ class Job:
     def _read_until(self, condition, complaint):
         deadline = time.monotonic() + PATIENCE
         while not condition():
-            ready, _, _ = select.select([self._out], [], [], max(0, deadline - time.monotonic()))
+            before = time.monotonic()
+            ready, _, _ = select.select([self._out], [], [], min(1, max(0, deadline - before)))
+            slept = time.monotonic() - before
+            if slept > 3:  # the whole machine stood still (a virtual one, while it was moved), the job, too
+                print(f"note: nothing ran for {slept:.1f} s", flush=True)
+                deadline += slept
+            if not ready and time.monotonic() < deadline:
+                continue
             data = os.read(self._out, 65536) if ready else b""
             if not data:
                 self._ended = True
