@@ -98,39 +98,40 @@ std::unique_ptr<Transport> make_transport(const Group::Impl& impl, const std::sh
   return std::make_unique<SplitTransport>(impl.local_of, std::move(rings), std::move(sockets));
 }
 
-/// Nobody may ask whether another is alive before that one has marked itself as present.
-void await_all(const Group::Impl& impl, Store& store, Deadline deadline) {
-  std::vector<std::string> ready;
-  for (const int world : impl.world_of) ready.push_back("ready/" + std::to_string(world));
-  store.set(ready[static_cast<std::size_t>(impl.rank)], "1");
+/// Until each of `worlds` has set its key; throws Error{timeout} for the first that has not by the deadline.
+void wait_for_each(const Group::Impl& impl, Store& store, const std::string& word,
+                   const std::vector<int>& worlds, Deadline deadline) {
+  std::vector<std::string> keys;
+  for (const int world : worlds) keys.push_back(word + std::to_string(world));
   try {
-    store.wait(ready, deadline.later_by(2 * others_speak_first));
+    store.wait(keys, deadline);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::timeout) throw;
-    for (const int world : impl.world_of) {
-      if (!store.try_get("ready/" + std::to_string(world))) throw_unconnected(impl, world);
+    for (std::size_t index = 0; index < keys.size(); ++index) {
+      if (!store.try_get(keys[index])) throw_unconnected(impl, worlds[index]);
     }
-    throw;
   }
 }
 
+/// Nobody may ask whether another is alive before that one has marked itself as present.
+void await_all(const Group::Impl& impl, Store& store, Deadline deadline) {
+  store.set("ready/" + std::to_string(impl.world_of[static_cast<std::size_t>(impl.rank)]), "1");
+  wait_for_each(impl, store, "ready/", impl.world_of, deadline.later_by(2 * others_speak_first));
+}
+
 /// The rank that serves the store may leave the job right after this, and must not before the others have
-/// read in it for the last time.
+/// read in it for the last time. Throws only if that takes as long as coming together may.
 void close_store(const Group::Impl& impl, Store& store, Deadline deadline) {
   const int me = impl.world_of[static_cast<std::size_t>(impl.rank)];
   const int host = impl.context->store_host;
-  if (std::find(impl.world_of.begin(), impl.world_of.end(), host) == impl.world_of.end()) return;
-  std::vector<std::string> through;
-  for (const int world : impl.world_of) {
-    if (world != host) through.push_back("through/" + std::to_string(world));
-  }
+  std::vector<int> others = impl.world_of;
+  if (std::erase(others, host) == 0) return;
   try {
-    if (me == host) {
-      store.wait(through, deadline.earlier_of(Deadline::after(std::chrono::seconds(10))));
-    } else {
-      store.set("through/" + std::to_string(me), "1");
-    }
+    if (me != host) return store.set("through/" + std::to_string(me), "1");
+    wait_for_each(impl, store, "through/", others,
+                  deadline.earlier_of(Deadline::after(std::chrono::seconds(10))));
   } catch (const Error& error) {  // one that died meanwhile shows soon enough, and so does the host's end
+    if (error.code() == ErrorCode::timeout && deadline.expired()) throw;
     log::debug(error.what());
   }
 }
@@ -161,13 +162,13 @@ void connect(Group::Impl& impl) {
 
   try {
     await_all(impl, store, deadline);
+    close_store(impl, store, deadline);
   } catch (const Error& error) {  // others may be through already, and in their first calls
     region->first_cause().set({error.code(), error.peer().value_or(-1),
                                impl.world_of[static_cast<std::size_t>(impl.rank)], error.what()});
     context.page->doorbell().ring();
     throw;
   }
-  close_store(impl, store, deadline);
 }
 
 }  // namespace lockstep

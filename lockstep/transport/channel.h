@@ -57,7 +57,8 @@ class Transport {
   /// Tells the peers that this rank waits for `rank` (none: -1); a slow wait calls it every few milliseconds.
   virtual void tell_waiting(int rank) = 0;
   /// The rank for which `rank` itself waits, as far as it said so in this last time: one that is stopped in
-  /// the middle of a wait is silent. REQUIRES: `within` is some times waiting_told_again.
+  /// the middle of a wait is silent. One that could not be heard so far is connected to, for later questions.
+  /// REQUIRES: `within` is some times waiting_told_again.
   virtual std::optional<int> awaited_by(int rank, std::chrono::nanoseconds within) = 0;
   /// Says that this rank leaves in an orderly way.
   virtual void say_goodbye() = 0;

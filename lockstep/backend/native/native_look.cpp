@@ -147,6 +147,8 @@ void NativeBackend::look_at_clock(NativeTask& task) {
     return fail({ErrorCode::timeout, one, world_rank(rank()),
                  names(guilty) + " did not arrive within " + seconds(options_.timeout) + unclaimed(task)});
   }
+  // Whom the others await may be told by ranks that this one is not connected to yet.
+  if (waited >= options_.timeout / 2) (void)culprits(missing);
   if (!task.warned && waited >= options_.warn_after) {
     task.warned = true;
     log::warning(to_string(task.signature) + " #" + std::to_string(task.number) + " in group \"" +

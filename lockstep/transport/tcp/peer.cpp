@@ -68,11 +68,15 @@ void Peer::continue_dial(Path& data, Purpose purpose) {
 }
 
 bool Peer::has_notices() {
-  if (!notices_.empty()) return true;
+  hear();
+  if (notices_.empty() && error_) throw Error(*error_);
+  return !notices_.empty();
+}
+
+void Peer::hear() {
+  if (!notices_.empty()) return;
   if (!notices_dial_ && !refused_ && !error_) notices_dial_ = make_dial_(Line::notices);
   continue_notices_dial();
-  if (error_) throw Error(*error_);
-  return !notices_.empty();
 }
 
 void Peer::continue_notices_dial() {

@@ -30,6 +30,8 @@ class Peer {
   std::size_t write(Purpose purpose, std::span<const std::byte> bytes);
   std::size_t read(Purpose purpose, std::span<std::byte> bytes);
 
+  /// Connects to it for its notices, unless something does already.
+  void hear();
   /// Takes in what it told.
   void listen();
   /// Brings it up to date: see NoticeStream.

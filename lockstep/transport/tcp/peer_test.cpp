@@ -214,5 +214,15 @@ TEST(Peer, ThatConnectsDuringALongWaitLearnsOfIt) {
   }));
 }
 
+TEST(Peer, ThatIsNotConnectedIsHeardOnceAsked) {
+  Ranks ranks(3);
+  EXPECT_TRUE(eventually([&] {
+    ranks[2].tell_waiting(1);
+    (void)ranks[0].look();
+    (void)ranks[2].look();
+    return ranks[0].awaited_by(2, 1s) == 1;
+  }));
+}
+
 }  // namespace
 }  // namespace lockstep::tcp

@@ -127,8 +127,11 @@ void TcpTransport::tell_waiting(int rank) {
 }
 
 std::optional<int> TcpTransport::awaited_by(int rank, std::chrono::nanoseconds within) {
-  const auto found = peers_.find(rank);
-  const auto awaited = found == peers_.end() ? std::nullopt : found->second->awaited(within);
+  const auto index = static_cast<std::size_t>(rank);
+  if (index >= addresses_.size() || addresses_[index].empty()) return std::nullopt;
+  tcp::Peer& asked = peer(rank);
+  asked.hear();
+  const auto awaited = asked.awaited(within);
   const bool is_in_group = awaited && static_cast<std::size_t>(*awaited) < options_.world_of.size();
   return is_in_group ? awaited : std::nullopt;  // whoever asks will look it up
 }
