@@ -6,6 +6,8 @@
 #include <lockstep/train/dataset.h>
 #include <lockstep/train/fused_optimizer.h>
 #include <lockstep/train/metrics.h>
+#include <lockstep/train/mixed_precision.h>
+#include <lockstep/train/power_sgd.h>
 #include <lockstep/train/sampler.h>
 #include <lockstep/train/sharded_optimizer.h>
 #include <lockstep/train/shared_heap.h>

@@ -1,6 +1,9 @@
 #include "lockstep/group/shared_memory.h"
 
 #include <algorithm>
+#include <mutex>
+#include <new>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -22,6 +25,36 @@ std::optional<std::size_t> offset_in(const HostRegion& region, int rank, std::sp
   const std::size_t offset = begin - arena;
   return bytes.size() <= region.arena_bytes() - offset ? std::optional(offset) : std::nullopt;
 }
+
+using Users = std::atomic<std::uint32_t>;
+static_assert(Users::is_always_lock_free);
+constexpr std::size_t header_bytes = 64;  // so that the bytes after it are aligned as the block is
+
+/// Blocks that this process has let go of while other ranks still use them.
+class Waiting {
+ public:
+  static Waiting& all() {
+    static auto* const one = new Waiting;  // what is left in it at the process's end, the system takes back
+    return *one;
+  }
+  void add(std::shared_ptr<const void> mapping, Arena::Block block, const Users* users) {
+    const std::lock_guard lock(mutex_);
+    blocks_.push_back({std::move(mapping), std::move(block), users});
+  }
+  void free_unused() {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(blocks_, [](const One& one) { return one.users->load(std::memory_order_acquire) == 0; });
+  }
+
+ private:
+  struct One {
+    std::shared_ptr<const void> mapping;
+    Arena::Block block;
+    const Users* users;
+  };
+  std::mutex mutex_;
+  std::vector<One> blocks_;
+};
 
 }  // namespace
 
@@ -58,8 +91,12 @@ SharedBlock::SharedBlock(const Group& group, std::size_t bytes) : mapping_(memor
   const bool is_shared = mapping_ != nullptr;
   Allocated mine;
   std::optional<Error> failure;
+  Waiting::all().free_unused();
   try {
-    if (!is_shared || group.rank() == 0) block_ = group.allocate_bytes(bytes);
+    if (!is_shared || group.rank() == 0) {
+      block_ = group.allocate_bytes(header_bytes + bytes);
+      new (block_.bytes().data()) Users(static_cast<std::uint32_t>(is_shared ? group.size() : 1));
+    }
     const auto place = place_of(group, block_.bytes());
     mine = {1, place ? place->offset : 0};
   } catch (const Error& error) {
@@ -76,7 +113,14 @@ SharedBlock::SharedBlock(const Group& group, std::size_t bytes) : mapping_(memor
                     " bytes in its arena; see there",
                 rank);
   }
-  bytes_ = is_shared ? memory_at(group, {0, all[0].offset}, bytes) : block_.bytes();
+  const auto memory = is_shared ? memory_at(group, {0, all[0].offset}, header_bytes + bytes) : block_.bytes();
+  users_ = std::launder(reinterpret_cast<Users*>(memory.data()));
+  bytes_ = memory.subspan(header_bytes, bytes);
+}
+
+SharedBlock::~SharedBlock() {
+  const bool is_last = users_->fetch_sub(1, std::memory_order_acq_rel) == 1;
+  if (!is_last && !block_.bytes().empty()) Waiting::all().add(mapping_, std::move(block_), users_);
 }
 
 }  // namespace lockstep

@@ -1,7 +1,9 @@
 // The arenas of a host as memory that all its ranks see: for what is built on them beside the collectives.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -29,17 +31,20 @@ std::span<std::byte> memory_at(const Group& group, const ArenaPlace& place, std:
 std::shared_ptr<const void> memory_of(const Group& group);
 
 /// One piece of memory for all ranks, in the arena of rank 0; where ranks do not share memory, each has its
-/// own.
+/// own. Ranks let go of it when they like: rank 0 uses the memory again only when the last of them has.
 class SharedBlock {
  public:
-  SharedBlock() = default;
   /// Collective. Throws on all ranks if one of them has no room: Error{invalid_argument, system}.
   SharedBlock(const Group& group, std::size_t bytes);
+  SharedBlock(const SharedBlock&) = delete;
+  SharedBlock& operator=(const SharedBlock&) = delete;
+  ~SharedBlock();
   std::span<std::byte> bytes() const { return bytes_; }
 
  private:
   std::shared_ptr<const void> mapping_;
-  Arena::Block block_;  // empty on all ranks but its owner
+  Arena::Block block_;                           // empty on all ranks but its owner
+  std::atomic<std::uint32_t>* users_ = nullptr;  // before the bytes
   std::span<std::byte> bytes_;
 };
 

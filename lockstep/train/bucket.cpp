@@ -20,27 +20,38 @@ void append(BucketPlan& bucket, std::size_t parameter, std::size_t elements) {
 
 }  // namespace
 
-std::vector<BucketPlan> plan_buckets(std::span<const GradientSize> parameters, const BucketLimits& limits) {
-  std::vector<BucketPlan> full;
-  std::map<Dtype, BucketPlan> open;
+std::vector<std::size_t> backward_order(std::size_t parameters) {
+  std::vector<std::size_t> order(parameters);
+  for (std::size_t i = 0; i < parameters; ++i) order[i] = parameters - 1 - i;
+  return order;
+}
+
+std::vector<BucketPlan> plan_buckets(std::span<const GradientSize> parameters,
+                                     std::span<const std::size_t> order, const BucketLimits& limits) {
+  struct Full {
+    std::size_t last = 0;  // place of its last parameter in the order: a bucket can go when that is ready
+    BucketPlan plan;
+  };
+  std::vector<Full> full;
+  std::map<Dtype, Full> open;
   std::map<Dtype, bool> has_first;
-  for (std::size_t i = parameters.size(); i-- > 0;) {
-    const auto [elements, dtype] = parameters[i];
-    BucketPlan& bucket = open[dtype];
-    bucket.dtype = dtype;
-    append(bucket, i, elements);
+  for (std::size_t place = 0; place < order.size(); ++place) {
+    const auto [elements, dtype] = parameters[order[place]];
+    Full& bucket = open[dtype];
+    bucket.plan.dtype = dtype;
+    bucket.last = place;
+    append(bucket.plan, order[place], elements);
     const std::size_t cap = has_first[dtype] ? limits.cap_bytes : limits.first_bytes;
-    if (bucket.elements * size_of(dtype) < cap) continue;
+    if (bucket.plan.elements * size_of(dtype) < cap) continue;
     has_first[dtype] = true;
     full.push_back(std::move(bucket));
     open.erase(dtype);
   }
   for (auto& [dtype, bucket] : open) full.push_back(std::move(bucket));
-  // A bucket can go when its last parameter is ready: the one with the smallest number.
-  std::ranges::stable_sort(full, std::greater<>(),
-                           [](const BucketPlan& b) { return b.slots.back().parameter; });
-  for (auto& bucket : full) ++bucket.elements;  // the flag
-  return full;
+  std::ranges::stable_sort(full, std::less<>(), &Full::last);
+  std::vector<BucketPlan> plans;
+  for (auto& bucket : full) plans.push_back(std::move(bucket.plan));
+  return plans;
 }
 
 Bucket::Bucket(const Group& group, BucketPlan plan)
@@ -48,23 +59,6 @@ Bucket::Bucket(const Group& group, BucketPlan plan)
       block_(std::make_shared<Arena::Block>(group.allocate_bytes(plan_.elements * size_of(plan_.dtype)))),
       bytes_(block_->bytes().first(plan_.elements * size_of(plan_.dtype))) {
   std::memset(bytes_.data(), 0, bytes_.size());
-}
-
-void Bucket::set_flag(bool value) {
-  const auto write = [this](auto number) { std::memcpy(element(plan_.flag()), &number, sizeof number); };
-  const float number = value ? 1 : 0;
-  switch (plan_.dtype) {
-    case Dtype::f64: write(double{number}); break;
-    case Dtype::f32: write(number); break;
-    case Dtype::f16: write(to_float16(number)); break;
-    case Dtype::bf16: write(to_bfloat16(number)); break;
-    default: break;  // no gradient is of another type
-  }
-}
-
-bool Bucket::flag_is_set() const {
-  const std::byte* const flag = element(plan_.flag());
-  return std::any_of(flag, flag + size_of(plan_.dtype), [](std::byte b) { return b != std::byte{0}; });
 }
 
 }  // namespace lockstep

@@ -34,14 +34,16 @@ struct BucketPlan {
   };
   Dtype dtype = Dtype::f32;
   std::vector<Slot> slots;
-  std::size_t elements = 0;  ///< with the gaps between slots and one element more: the flag
-  /// The last element is no gradient: a rank that has something to tell the others sets it (see reducer.h).
-  std::size_t flag() const { return elements - 1; }
+  std::size_t elements = 0;  ///< with the gaps between slots
 };
 
-/// Buckets in the order in which they are sent: parameters from the last to the first, one type in each
-/// bucket. Pure: the same on all ranks that pass the same.
-std::vector<BucketPlan> plan_buckets(std::span<const GradientSize> parameters, const BucketLimits& limits);
+/// From the last parameter to the first: about the order in which backward comes to them.
+std::vector<std::size_t> backward_order(std::size_t parameters);
+
+/// Buckets in the order in which they are sent, one type in each. `order`: parameters as their gradients
+/// become ready; those that are not in it are in no bucket. Pure: the same on all ranks that pass the same.
+std::vector<BucketPlan> plan_buckets(std::span<const GradientSize> parameters,
+                                     std::span<const std::size_t> order, const BucketLimits& limits);
 
 /// A plan with memory in the arena, zeroed. The memory lives as long as any copy of `keep_alive()`.
 class Bucket {
@@ -50,14 +52,12 @@ class Bucket {
 
   const BucketPlan& plan() const { return plan_; }
   std::span<std::byte> bytes() const { return bytes_; }
-  std::byte* slot_data(const BucketPlan::Slot& slot) const { return element(slot.begin); }
-  void set_flag(bool value);
-  bool flag_is_set() const;
+  std::byte* slot_data(const BucketPlan::Slot& slot) const {
+    return bytes_.data() + slot.begin * size_of(plan_.dtype);
+  }
   std::shared_ptr<const void> keep_alive() const { return block_; }
 
  private:
-  std::byte* element(std::size_t index) const { return bytes_.data() + index * size_of(plan_.dtype); }
-
   BucketPlan plan_;
   std::shared_ptr<Arena::Block> block_;
   std::span<std::byte> bytes_;

@@ -5,35 +5,17 @@
 
 #include <torch/torch.h>
 
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "lockstep/group/group.h"
 #include "lockstep/trace/recorder.h"
-#include "lockstep/train/gradient_hooks.h"
+#include "lockstep/train/data_parallel_engine.h"
 #include "lockstep/train/output_tensors.h"
 
 namespace lockstep {
-
-struct DataParallelOptions {
-  /// Gradients are averaged in buckets; one is full when it holds at least so many bytes. Small buckets begin
-  /// early, large ones cost fewer waits. The same on all ranks.
-  std::size_t first_bucket_bytes = std::size_t{1} << 20;
-  std::size_t bucket_cap_bytes = std::size_t{25} << 20;
-};
-
-/// For tests alone, which replace a right part of the machine by a wrong one to see that it is noticed.
-struct DataParallelSeams {
-  ReduceBucket reduce = average_bucket;
-  bool broadcast = true;
-  bool copy_over_gradients = false;
-};
-
-/// Collective. What the class below does with its model: compares, broadcasts, sets hooks (null if alone).
-std::shared_ptr<GradientHooks> synchronise(const torch::nn::Module& module, const Group& group,
-                                           const DataParallelOptions& options,
-                                           const DataParallelSeams& seams);
 
 /// Making one is collective: rank 0's parameters and buffers are everybody's afterwards. Then use it in place
 /// of the model for the forward: after `ddp(input)` in training mode with gradients on, the backward pass
@@ -41,15 +23,19 @@ std::shared_ptr<GradientHooks> synchronise(const torch::nn::Module& module, cons
 /// over the rank's samples, and all ranks have as many, that is what one process with all samples would get.
 ///
 /// - Forwards in eval mode or under NoGradGuard, and their backwards, do not communicate: one rank alone may
-///   evaluate. All others every rank runs equally often.
+///   evaluate. All others every rank runs equally often; join() is for inputs that do not divide evenly.
 /// - Every trainable parameter takes part in each such backward, or every rank throws, naming those that did
-///   not. Frozen ones are left alone.
+///   not; find_unused_parameters and static_graph allow it. Frozen ones are left alone.
 /// - A gradient lies in a bucket that the next backward writes again: clone it to keep it. Both forms of
 ///   zero_grad() work. Without zero_grad() gradients add up, and grad() is the average of the ranks' sums.
-/// - Buffers (batch norm's running statistics) are each rank's own after construction: with statistics of
-///   different samples they drift apart, and a checkpoint holds rank 0's. Load one, or broadcast() them,
-///   before an evaluation that is split over ranks.
-/// - Convert (.to()), freeze and resize before wrapping.
+/// - Buffers (batch norm's running statistics) are rank 0's at the beginning of each training forward. After
+///   the last one they differ: load a checkpoint, or broadcast() them, before an evaluation that is split
+///   over ranks.
+/// - Clip with torch::nn::utils::clip_grad_norm_(ddp.parameters(), ...): the gradients are the average by
+/// then.
+/// - Embeddings with sparse(true): all rows of all ranks go to every rank, after the other gradients.
+/// - A model that is converted (.to()), frozen or thawed later, on all ranks, is wrapped anew by the next
+///   training forward: it becomes rank 0's again, and is compared.
 /// - An exception that ends a backward early closes the group: the others wait for this rank's gradients.
 /// - torch::autograd::grad() of the parameters gives this rank's own gradients, not the average.
 /// - In a group of one it is the model, and nothing else.
@@ -65,7 +51,8 @@ class DistributedDataParallel {
   /// no average; invalid_argument if the model is wrapped already.
   DistributedDataParallel(std::shared_ptr<Module> module, const Group& group,
                           const DataParallelOptions& options = {}, const DataParallelSeams& seams = {})
-      : module_(std::move(module)), hooks_(synchronise(*module_, group, options, seams)) {}
+      : module_(std::move(module)),
+        engine_(std::make_shared<DataParallelEngine>(module_, group, options, seams)) {}
   DistributedDataParallel(const torch::nn::ModuleHolder<Module>& module, const Group& group,
                           const DataParallelOptions& options = {}, const DataParallelSeams& seams = {})
       : DistributedDataParallel(module.ptr(), group, options, seams) {}
@@ -80,20 +67,40 @@ class DistributedDataParallel {
   /// The model's forward.
   template <class... Inputs>
   auto operator()(Inputs&&... inputs) {
-    if (!hooks_ || !module_->is_training() || !torch::GradMode::is_enabled()) {
-      return module_->forward(std::forward<Inputs>(inputs)...);
-    }
     const std::uint64_t begin = trace::now_ns();
-    hooks_->check_parameters();
+    GradientHooks* const hooks = engine_->prepare_forward();
+    if (hooks == nullptr) return module_->forward(std::forward<Inputs>(inputs)...);
     auto output = module_->forward(std::forward<Inputs>(inputs)...);
     bool watched = false;
-    for_each_tensor(output, [&](const torch::Tensor& tensor) { watched |= hooks_->watch(tensor, begin); });
-    if (!watched) hooks_->expect_backward(begin);
+    for_each_tensor(output, [&](const torch::Tensor& tensor) { watched |= hooks->watch(tensor, begin); });
+    if (!watched) hooks->expect_backward(begin);
     return output;
+  }
+
+  /// While the result lives, forwards and their backwards do not communicate: gradients add up in grad(). The
+  /// next backward of a forward outside averages the sums. For batches that do not fit in memory at once.
+  [[nodiscard]] std::shared_ptr<void> no_sync() {
+    engine_->begin_no_sync();
+    return {nullptr, [engine = engine_](void*) { engine->end_no_sync(); }};
+  }
+
+  /// Runs `body`, which trains on this rank's inputs, however many there are: collective. Ranks without
+  /// inputs take part in the others' steps with nothing, and gradients are divided by the number of those
+  /// that have some; in the end all have the model of those that trained last. An optimizer's state of a rank
+  /// that ended earlier is of its own last step. Each averaged forward has one backward.
+  /// Cost: one more meeting of all ranks before each forward.
+  void join(const std::function<void()>& body, const JoinOptions& options = {}) {
+    engine_->join(body, options);
   }
 
   const std::shared_ptr<Module>& module() const { return module_; }
   std::vector<torch::Tensor> parameters() const { return module_->parameters(); }
+  auto named_parameters() const { return module_->named_parameters(); }
+  std::vector<torch::Tensor> buffers() const { return module_->buffers(); }
+  auto named_buffers() const { return module_->named_buffers(); }
+  /// The module's, under its own names: files are the same as without the wrapper.
+  void save(torch::serialize::OutputArchive& archive) const { module_->save(archive); }
+  void load(torch::serialize::InputArchive& archive) { module_->load(archive); }
   void train(bool on = true) { module_->train(on); }
   void eval() { module_->eval(); }
   bool is_training() const { return module_->is_training(); }
@@ -101,7 +108,7 @@ class DistributedDataParallel {
 
  private:
   std::shared_ptr<Module> module_;
-  std::shared_ptr<GradientHooks> hooks_;
+  std::shared_ptr<DataParallelEngine> engine_;
 };
 
 }  // namespace lockstep

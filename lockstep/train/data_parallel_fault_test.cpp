@@ -43,29 +43,28 @@ TEST(DataParallelFault, GoesOnAfterAnErrorThatAllRanksHaveSeen) {
   });
 }
 
-TEST(DataParallelFault, NoticesThatAParameterIsNoLongerWhatItWas) {
-  const auto refused = [](const std::function<void(Unused&)>& change) {
-    std::string text;
-    on_ranks(2, [&](const Group& group) {
-      const auto net = std::make_shared<Unused>();
-      net->spare->bias.set_requires_grad(false);
-      DistributedDataParallel ddp(net, group);
-      change(*net);
-      try {
-        ddp(row(1), true);
-        ADD_FAILURE() << "no error";
-      } catch (const Error& error) {
-        if (group.rank() == 0) text = error.what();
-      }
-    });
-    return text;
-  };
-  EXPECT_THAT(refused([](Unused& net) { net.to(torch::kFloat64); }),
-              HasSubstr("used.weight is now f64 [2, 3]"));
-  EXPECT_THAT(refused([](Unused& net) { net.used->bias.set_requires_grad(false); }),
-              HasSubstr("used.bias is now f32 [2] (frozen)"));
-  EXPECT_THAT(refused([](Unused& net) { net.spare->bias.set_requires_grad(true); }),
-              HasSubstr("spare.bias is now f32 [2];"));
+TEST(DataParallelFault, NoticesThatOneRankAloneHasChangedItsModel) {
+  const auto endings = run_ranks(2, [](const Group& group) {
+    Linear net(3, 2);
+    DistributedDataParallel ddp(net, group);
+    if (group.rank() == 1) net->bias.set_requires_grad(false);
+    ddp(row(1)).sum().backward();
+  });
+  for (const auto& ending : endings) EXPECT_EQ(ending.code, ErrorCode::mismatch) << ending.text;
+  EXPECT_THAT(endings[0].text, HasSubstr("rank 1"));
+}
+
+TEST(DataParallelFault, NamesWhatDiffersAfterAllRanksHaveChangedTheirModels) {
+  const auto endings = run_ranks(2, [](const Group& group) {
+    Linear net(3, 2);
+    DistributedDataParallel ddp(net, group);
+    (group.rank() == 1 ? net->bias : net->weight).set_requires_grad(false);
+    ddp(row(1)).sum().backward();
+  });
+  for (const auto& ending : endings) {
+    EXPECT_THAT(ending.text,
+                HasSubstr("rank 1's parameter weight is f32 [2, 3], rank 0's is f32 [2, 3] (frozen)"));
+  }
 }
 
 TEST(DataParallelFault, RefusesModelsThatDiffer) {
@@ -104,14 +103,19 @@ TEST(DataParallelFault, RefusesWhatIsNotInMainMemory) {
   }
 }
 
-TEST(DataParallelFault, RefusesSparseGradientsByName) {
+TEST(DataParallelFault, RefusesSparseGradientsThatNoEmbeddingHasAnnounced) {
+  struct Lookup : torch::nn::Module {
+    Lookup() { register_parameter("weight", weight); }
+    torch::Tensor forward(const torch::Tensor& x) { return torch::embedding(weight, x, -1, false, true); }
+    torch::Tensor weight = torch::ones({10, 4}).requires_grad_();
+  };
   const auto endings = run_ranks(2, [](const Group& group) {
-    torch::nn::Embedding net(torch::nn::EmbeddingOptions(10, 4).sparse(true));
-    DistributedDataParallel ddp(net, group);
+    DistributedDataParallel ddp(std::make_shared<Lookup>(), group);
     ddp(torch::tensor({1, 2})).sum().backward();
   });
-  EXPECT_THAT(endings[0].text + endings[1].text,
-              HasSubstr("the gradient of parameter weight is f32 [10, 4] (Sparse)"));
+  EXPECT_THAT(
+      endings[0].text + endings[1].text,
+      HasSubstr("the gradient of parameter weight is f32 [10, 4] (Sparse); only Embedding and EmbeddingBag"));
 }
 
 TEST(DataParallelFault, RefusesToWrapAModelTwice) {

@@ -8,7 +8,7 @@
 
 namespace lockstep::test {
 
-inline constexpr DataParallelOptions small_buckets{.first_bucket_bytes = 1, .bucket_cap_bytes = 1};
+inline const DataParallelOptions small_buckets{.first_bucket_bytes = 1, .bucket_cap_bytes = 1};
 
 /// Weights of 1, so that the gradient of sum(output) is the input.
 inline torch::nn::Linear ones(std::int64_t inputs, std::int64_t outputs) {

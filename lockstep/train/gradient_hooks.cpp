@@ -4,10 +4,12 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <algorithm>
+#include <cstring>
+#include <typeinfo>
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/train/tensor_bytes.h"
 
 namespace lockstep {
 
@@ -42,16 +44,13 @@ struct GradientHooks::Pass {
 };
 
 GradientHooks::GradientHooks(std::unique_ptr<Reducer> reducer, Options options)
-    : reducer_(std::move(reducer)), options_(std::move(options)), early_(reducer_->parameters().size(), -1) {}
+    : reducer_(std::move(reducer)),
+      options_(std::move(options)),
+      claim_(reducer_->parameters(), "DistributedDataParallel"),
+      early_(reducer_->parameters().size(), -1),
+      contributors_(reducer_->group().size()) {}
 
 std::shared_ptr<GradientHooks> GradientHooks::attach(std::unique_ptr<Reducer> reducer, Options options) {
-  for (const auto& item : reducer->parameters()) {
-    if (dynamic_cast<Accumulated*>(autograd::impl::post_acc_grad_hooks(item.tensor).get()) != nullptr) {
-      throw_invalid_argument("parameter " + item.name +
-                             " is in a DistributedDataParallel already; let that one end "
-                             "before its model is wrapped again");
-    }
-  }
   std::shared_ptr<GradientHooks> hooks(new GradientHooks(std::move(reducer), std::move(options)));
   for (std::size_t i = 0; i < hooks->reducer_->parameters().size(); ++i) hooks->attach_to(i);
   return hooks;
@@ -85,20 +84,12 @@ void GradientHooks::detach_from(std::size_t parameter) {
   if (ours != nullptr) hook = std::move(ours->before);
 }
 
-void GradientHooks::check_parameters() const {
-  const auto refuse = [](const NamedTensor& item) {
-    throw_invalid_argument(
-        "parameter " + item.name + " is now " + describe(item.tensor) +
-        (item.tensor.requires_grad() ? "" : " (frozen)") +
-        "; that is not what DistributedDataParallel was made with: convert, resize, freeze and thaw "
-        "first, then wrap the model");
-  };
+bool GradientHooks::fit() const {
   for (std::size_t i = 0; i < reducer_->parameters().size(); ++i) {
-    if (!reducer_->fits(i)) refuse(reducer_->parameters()[i]);
+    if (!reducer_->fits(i)) return false;
   }
-  for (const auto& item : options_.frozen) {
-    if (item.tensor.requires_grad()) refuse(item);
-  }
+  return std::ranges::none_of(options_.frozen,
+                              [](const NamedTensor& item) { return item.tensor.requires_grad(); });
 }
 
 bool GradientHooks::watch(const torch::Tensor& output, std::uint64_t forward_ns) {
@@ -117,10 +108,27 @@ void GradientHooks::begin_backward(std::uint64_t forward_ns) {
   auto pass = std::make_shared<Pass>(shared_from_this());
   autograd::Engine::get_default_engine().queue_callback(
       [pass] { std::exchange(pass->hooks, nullptr)->end_backward(); });
-  reducer_->begin(forward_ns);
+  reducer_->begin(forward_ns, contributors_);
   const int now = autograd::get_current_graph_task_id();
   for (std::size_t i = 0; i < early_.size(); ++i) {
     if (early_[i] == now) reducer_->add(i);
+  }
+  if (reducer_->finds_unused() && !partial_) leave_out_unreachable();
+}
+
+/// Those that nothing in this backward's graph leads to need not be waited for. Where a function of the
+/// user's own is in the graph, it may compute parts of it again only while it runs: then nobody knows until
+/// the end.
+void GradientHooks::leave_out_unreachable() {
+  const auto* const graph = autograd::get_current_graph_task_nodes_in_graph();
+  if (graph == nullptr) return;
+  const auto is_own_function = [](const autograd::Node* node) {
+    return std::strstr(typeid(*node).name(), "CppNode") != nullptr;
+  };
+  if (std::any_of(graph->begin(), graph->end(), is_own_function)) return;
+  for (std::size_t i = 0; i < early_.size(); ++i) {
+    const auto leaf = autograd::impl::try_get_grad_accumulator(reducer_->parameters()[i].tensor);
+    if (!leaf || !graph->contains(leaf.get())) reducer_->leave_out(i);
   }
 }
 
@@ -137,6 +145,7 @@ void GradientHooks::accumulated(std::size_t parameter) {
   if (reducer_->under_way()) {
     reducer_->add(parameter);
   } else {
+    reducer_->note_use(parameter);
     early_[parameter] = autograd::get_current_graph_task_id();
   }
 }
@@ -145,6 +154,11 @@ void GradientHooks::end_backward() {
   // autograd::grad() of other things than parameters has nothing to average: a gradient penalty, say.
   if (partial_ && reducer_->added() == 0) return reducer_->cancel();
   reducer_->finalize();
+}
+
+void GradientHooks::close() noexcept {
+  if (!reducer_->under_way()) reducer_->begin(trace::now_ns(), contributors_);
+  reducer_->abandon();
 }
 
 void GradientHooks::give_up() noexcept {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "lockstep/train/parameter_claim.h"
 #include "lockstep/train/reducer.h"
 
 namespace lockstep {
@@ -34,9 +35,14 @@ class GradientHooks : public std::enable_shared_from_this<GradientHooks> {
   /// Removes the hooks.
   ~GradientHooks();
 
-  /// Call before a forward whose backward is to be averaged. Throws invalid_argument if a parameter is no
-  /// longer what it was when the hooks were set: converted, resized, frozen or thawed.
-  void check_parameters() const;
+  /// Whether each parameter is what it was when the hooks were set: not converted, resized, frozen or thawed.
+  bool fit() const;
+  /// Of the ranks, how many have gradients from now on; the others shadow().
+  void set_contributors(int ranks) { contributors_ = ranks; }
+  /// Takes part in the backward of the others, without gradients.
+  void shadow() { reducer_->shadow(contributors_); }
+  /// Closes the group in this rank's name, so that the others do not wait for its gradients.
+  void close() noexcept;
 
   /// A backward pass that comes through `output` is one to average. False if none can come through it.
   bool watch(const torch::Tensor& output, std::uint64_t forward_ns);
@@ -51,6 +57,7 @@ class GradientHooks : public std::enable_shared_from_this<GradientHooks> {
   void attach_to(std::size_t parameter);
   void detach_from(std::size_t parameter);
   void begin_backward(std::uint64_t forward_ns);
+  void leave_out_unreachable();
   torch::Tensor new_gradient(std::size_t parameter, const torch::Tensor& gradient);
   void accumulated(std::size_t parameter);
   void end_backward();
@@ -58,9 +65,11 @@ class GradientHooks : public std::enable_shared_from_this<GradientHooks> {
 
   std::unique_ptr<Reducer> reducer_;
   Options options_;
+  ParameterClaim claim_;
   std::vector<unsigned> leaf_hooks_;  // per parameter
   std::vector<int> early_;  // per parameter: the pass that accumulated it before any output was reached
   std::uint64_t expected_forward_ns_ = 0;
+  int contributors_;
   bool partial_ = false;  // autograd::grad() or backward() of some parameters only
 };
 

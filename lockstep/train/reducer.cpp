@@ -1,7 +1,7 @@
 #include "lockstep/train/reducer.h"
 
 #include <algorithm>
-#include <array>
+#include <numeric>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -11,17 +11,10 @@
 namespace lockstep {
 namespace {
 
-std::vector<BucketPlan> plan_for(const std::vector<NamedTensor>& parameters, const BucketLimits& limits) {
-  std::vector<GradientSize> sizes;
-  for (const auto& item : parameters) {
-    sizes.push_back(
-        {static_cast<std::size_t>(item.tensor.numel()), reducible_dtype(item.tensor.scalar_type()).value()});
-  }
-  return plan_buckets(sizes, limits);
-}
+constexpr std::size_t word_bits = 64;
 
 /// Autograd takes a gradient as it is only if it is laid out like its parameter.
-torch::Tensor make_slot(const Bucket& bucket, const BucketPlan::Slot& slot, const torch::Tensor& like) {
+torch::Tensor make_place(const Bucket& bucket, const BucketPlan::Slot& slot, const torch::Tensor& like) {
   const auto keep_alive = [memory = bucket.keep_alive()](void*) {};
   void* const data = bucket.slot_data(slot);
   if (like.is_non_overlapping_and_dense()) {
@@ -29,6 +22,12 @@ torch::Tensor make_slot(const Bucket& bucket, const BucketPlan::Slot& slot, cons
                             like.options().requires_grad(false));
   }
   return torch::from_blob(data, like.sizes(), keep_alive, like.options().requires_grad(false));
+}
+
+torch::Tensor flat_view(const Bucket& bucket, torch::ScalarType type) {
+  return torch::from_blob(
+      bucket.bytes().data(), {static_cast<std::int64_t>(bucket.plan().elements)},
+      [memory = bucket.keep_alive()](void*) {}, type);
 }
 
 /// Destroys works as an exception would: without waiting, closing the group in this rank's name.
@@ -45,58 +44,117 @@ void abandon_all(std::vector<Work>& works) noexcept {
   }
 }
 
-}  // namespace
-
-Work average_bucket(const Group& group, const Bucket& bucket, std::size_t) {
-  return all_reduce_bytes(group, bucket.bytes(), bucket.bytes(),
-                          {.dtype = bucket.plan().dtype, .op = ReduceOp::average});
+/// Everybody's rows of `mine`, in rank order; `counts`: how many each rank has.
+torch::Tensor gather_rows(const Group& group, const torch::Tensor& mine,
+                          const std::vector<std::size_t>& counts) {
+  auto sizes = mine.sizes().vec();
+  sizes[0] = static_cast<std::int64_t>(std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
+  const auto all = torch::empty(sizes, mine.options());
+  const auto row_bytes = static_cast<std::size_t>(c10::multiply_integers(mine.sizes().slice(1))) *
+                         static_cast<std::size_t>(mine.element_size());
+  all_gather_bytes(group, readable_bytes(mine, "a sparse gradient"), writable_bytes(all, "a sparse gradient"),
+                   row_bytes, counts)
+      .wait();
+  return all;
 }
 
-Reducer::Reducer(Group group, std::vector<NamedTensor> parameters, const BucketLimits& limits,
-                 ReduceBucket reduce)
+}  // namespace
+
+Reducer::Reducer(Group group, std::vector<NamedTensor> parameters, std::vector<char> sparse,
+                 ReducerOptions options)
     : group_(std::move(group)),
       parameters_(std::move(parameters)),
-      reduce_(std::move(reduce)),
-      bucket_of_(parameters_.size()),
-      slots_(parameters_.size()) {
-  for (auto& plan : plan_for(parameters_, limits)) {
-    const Bucket& bucket = buckets_.emplace_back(group_, std::move(plan));
-    for (const auto& slot : bucket.plan().slots) {
-      bucket_of_[slot.parameter] = buckets_.size() - 1;
-      slots_[slot.parameter] = make_slot(bucket, slot, parameters_[slot.parameter].tensor);
-    }
-  }
+      sparse_(std::move(sparse)),
+      options_(std::move(options)),
+      used_(parameters_.size()) {
+  if (!options_.hook) options_.hook = std::make_shared<AllReduceHook>();
+  for (const auto& [name, tensor, is_parameter] : parameters_)
+    shapes_.push_back({tensor.scalar_type(), tensor.sizes().vec()});
+  make_buckets(backward_order(parameters_.size()));
 }
 
 Reducer::~Reducer() {
   if (under_way_) abandon();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     try {
-      if (lies_in_slot(i)) parameters_[i].tensor.mutable_grad() = slots_[i].clone();
+      if (lies_in_place(i)) parameters_[i].tensor.mutable_grad() = slots_[i].place.clone();
     } catch (const std::exception&) {
       continue;  // no memory: the gradient stays where it is, and keeps its bucket alive
     }
   }
 }
 
-bool Reducer::fits(std::size_t parameter) const {
-  const torch::Tensor& tensor = parameters_[parameter].tensor;
-  return tensor.requires_grad() && tensor.dtype() == slots_[parameter].dtype() && tensor.device().is_cpu() &&
-         tensor.sizes() == slots_[parameter].sizes();
+void Reducer::make_buckets(std::span<const std::size_t> order) {
+  std::vector<GradientSize> sizes;
+  for (const auto& [type, shape] : shapes_)
+    sizes.push_back({static_cast<std::size_t>(c10::multiply_integers(shape)), reducible_dtype(type).value()});
+  std::vector<std::size_t> dense;
+  for (const std::size_t parameter : order) {
+    if (sparse_[parameter] == 0) dense.push_back(parameter);
+  }
+  buckets_.clear();
+  views_.clear();
+  slots_.assign(parameters_.size(), {});
+  for (auto& plan : plan_buckets(sizes, dense, options_.limits)) {
+    const std::size_t number = buckets_.size();
+    const Bucket& bucket = buckets_.emplace_back(group_, std::move(plan));
+    GradientBucket& view = views_.emplace_back();
+    view.group = group_;
+    view.number = number;
+    view.flat = flat_view(bucket, shapes_[bucket.plan().slots.front().parameter].type);
+    for (const auto& slot : bucket.plan().slots) {
+      const auto& [name, tensor, is_parameter] = parameters_[slot.parameter];
+      slots_[slot.parameter] = {make_place(bucket, slot, tensor), number};
+      view.gradients.push_back(slots_[slot.parameter].place);
+      view.names.push_back(name);
+    }
+  }
 }
 
-void Reducer::begin(std::uint64_t forward_ns) {
+void Reducer::rebuild_buckets() {
+  std::vector<std::uint32_t> order(order_.begin(), order_.end());
+  for (const std::size_t parameter : backward_order(parameters_.size())) {
+    if (visits_[parameter] == 0) order.push_back(static_cast<std::uint32_t>(parameter));
+  }
+  broadcast(group_, order, 0).wait();
+  const std::vector<std::size_t> wanted(order.begin(), order.end());
+  if (wanted == backward_order(parameters_.size())) return;
+  std::vector<char> has_moved;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) has_moved.push_back(lies_in_place(i));
+  make_buckets(wanted);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!has_moved[i]) continue;
+    torch::Tensor& gradient = parameters_[i].tensor.mutable_grad();
+    slots_[i].place.copy_(gradient);
+    gradient = slots_[i].place.detach();
+  }
+  options_.hook->forget();
+}
+
+bool Reducer::fits(std::size_t parameter) const {
+  const torch::Tensor& tensor = parameters_[parameter].tensor;
+  const auto& [type, sizes] = shapes_[parameter];
+  return tensor.requires_grad() && tensor.scalar_type() == type && tensor.device().is_cpu() &&
+         tensor.sizes() == torch::IntArrayRef(sizes);
+}
+
+void Reducer::begin(std::uint64_t forward_ns, int contributors) {
   under_way_ = true;
+  misses_some_ = false;
+  contributors_ = contributors;
+  visits_.assign(parameters_.size(), 0);
   ready_.assign(parameters_.size(), 0);
+  status_.assign(says_who_is_used() ? parameters_.size() / word_bits + 1 : 1, 0);
+  order_.clear();
   pending_.clear();
   std::uint64_t bytes = 0;
   for (const auto& bucket : buckets_) {
     pending_.push_back(bucket.plan().slots.size());
     bytes += bucket.bytes().size();
   }
+  for (auto& view : views_) view.contributors = contributors;
   works_.clear();
   added_ = completed_ = 0;
-  if (!buckets_.empty()) buckets_.back().set_flag(false);
   step_ = {.step = steps_,
            .begin_ns = forward_ns,
            .last_gradient_ns = 0,
@@ -106,72 +164,114 @@ void Reducer::begin(std::uint64_t forward_ns) {
            .buckets = static_cast<std::uint32_t>(buckets_.size()),
            .buckets_complete_at_last_gradient = 0,
            .gradient_bytes = bytes};
+  for (std::size_t i = 0; i < expected_.size(); ++i) {
+    if (expected_[i] == 0) make_ready(i);
+  }
 }
 
-bool Reducer::lies_in_slot(std::size_t parameter) const {
+bool Reducer::lies_in_place(std::size_t parameter) const {
   const torch::Tensor& gradient = parameters_[parameter].tensor.grad();
-  const torch::Tensor& slot = slots_[parameter];
-  return gradient.defined() && gradient.layout() == torch::kStrided &&
-         gradient.data_ptr() == slot.data_ptr() && gradient.dtype() == slot.dtype() &&
-         gradient.sizes() == slot.sizes() && gradient.strides() == slot.strides();
+  const torch::Tensor& place = slots_[parameter].place;
+  return place.defined() && gradient.defined() && gradient.layout() == torch::kStrided &&
+         gradient.data_ptr() == place.data_ptr() && gradient.dtype() == place.dtype() &&
+         gradient.sizes() == place.sizes() && gradient.strides() == place.strides();
 }
 
 torch::Tensor Reducer::place(std::size_t parameter, const torch::Tensor& gradient) {
   const std::uint64_t begin = trace::now_ns();
-  const torch::Tensor& slot = slots_[parameter];
-  if (gradient.layout() != torch::kStrided || gradient.dtype() != slot.dtype() ||
-      gradient.sizes() != slot.sizes())
+  const torch::Tensor& place = slots_[parameter].place;
+  if (!place.defined() || gradient.layout() != torch::kStrided || gradient.dtype() != place.dtype() ||
+      gradient.sizes() != place.sizes())
     return {};
-  slot.copy_(gradient);
-  torch::Tensor placed = slot.detach();
+  place.copy_(gradient);
+  torch::Tensor placed = place.detach();
   step_.exposed_work_ns += trace::now_ns() - begin;
   return placed;
 }
 
+/// What is in grad() into its bucket, or zeros if this pass left it out.
 void Reducer::collect(std::size_t parameter) {
-  if (lies_in_slot(parameter)) return;
+  if (lies_in_place(parameter)) return;
   const auto& [name, tensor, is_parameter] = parameters_[parameter];
   const torch::Tensor& gradient = tensor.grad();
-  if (!gradient.defined()) {
+  const bool is_sparse = sparse_[parameter] != 0;
+  if (!gradient.defined() && visits_[parameter] > 0) {
     throw_invalid_argument("a hook has taken the gradient of parameter " + name +
                            " away before it was averaged; update parameters after backward() only");
   }
-  if (gradient.layout() != torch::kStrided) {
+  if (gradient.defined() && is_sparse != (gradient.layout() == torch::kSparse)) {
     throw Error(ErrorCode::unsupported,
                 "the gradient of parameter " + name + " is " + describe(gradient) +
-                    "; DistributedDataParallel averages dense gradients: switch sparse "
-                    "gradients off in its module (EmbeddingOptions.sparse(false))");
-  } else {
-    slots_[parameter].copy_(gradient);
+                    "; only Embedding and EmbeddingBag with sparse(true) in their options have sparse "
+                    "gradients that are averaged, and only while nothing else uses their weights: set "
+                    "sparse(false)");
   }
+  if (is_sparse) return;
+  if (gradient.defined()) {
+    slots_[parameter].place.copy_(gradient);
+  } else {
+    slots_[parameter].place.zero_();
+  }
+}
+
+void Reducer::make_ready(std::size_t parameter) {
+  collect(parameter);
+  ready_[parameter] = 1;
+  ++added_;
+  if (used_[parameter] != 0 && says_who_is_used())
+    status_[(parameter + 1) / word_bits] |= std::uint64_t{1} << ((parameter + 1) % word_bits);
+  if (sparse_[parameter] == 0) --pending_[slots_[parameter].bucket];
 }
 
 void Reducer::add(std::size_t parameter) {
   const std::uint64_t begin = trace::now_ns();
   const torch::NoGradGuard no_grad;
-  if (ready_[parameter] != 0) {
+  const std::string& name = parameters_[parameter].name;
+  used_[parameter] = 1;
+  const unsigned visits = ++visits_[parameter];
+  if (visits == 1) order_.push_back(parameter);
+  const unsigned expected = expected_.empty() ? 1 : expected_[parameter];
+  if (visits > expected && options_.static_graph && !expected_.empty()) {
     throw_invalid_argument(
-        "parameter " + parameters_[parameter].name +
-        " got its gradient twice in one backward pass; a module whose parts are checkpointed may "
-        "use each parameter in one part only");
+        "parameter " + name + " got more gradients in this backward pass than in the first (" +
+        std::to_string(expected) +
+        "); with static_graph all passes are alike: switch it off, or build the same graph "
+        "each time");
   }
-  collect(parameter);
-  ready_[parameter] = 1;
-  if (++added_ == parameters_.size()) {
-    step_.last_gradient_ns = begin;
-    step_.buckets_complete_at_last_gradient = static_cast<std::uint32_t>(completed_);
+  if (visits > expected && !options_.static_graph) {
+    throw_invalid_argument(
+        "parameter " + name +
+        " got its gradient twice in one backward pass; where checkpointed parts of a module "
+        "share parameters, and each pass is like the first, set static_graph");
   }
-  --pending_[bucket_of_[parameter]];
-  send_ready();
+  if (visits == expected && !is_first_of_static_graph()) {
+    if (ready_[parameter] != 0) {
+      throw_invalid_argument(
+          "parameter " + name +
+          " got a gradient although nothing in this backward's graph leads to it; where it is "
+          "recomputed, and each pass is like the first, set static_graph");
+    }
+    make_ready(parameter);
+    if (added_ == parameters_.size()) {
+      step_.last_gradient_ns = begin;
+      step_.buckets_complete_at_last_gradient = static_cast<std::uint32_t>(completed_);
+    }
+    send_ready();
+  }
   progress();
   step_.exposed_work_ns += trace::now_ns() - begin;
 }
 
+void Reducer::leave_out(std::size_t parameter) {
+  const torch::NoGradGuard no_grad;
+  if (ready_[parameter] == 0) make_ready(parameter);
+}
+
 void Reducer::send_ready() {
-  while (works_.size() < buckets_.size() && pending_[works_.size()] == 0) {
-    const std::size_t next = works_.size();
-    works_.push_back(reduce_(group_, buckets_[next], next));
-  }
+  while (works_.size() < buckets_.size() && pending_[works_.size()] == 0)
+    works_.push_back(options_.hook->begin(views_[works_.size()]));
+  if (works_.size() != buckets_.size() || (added_ < parameters_.size() && !misses_some_)) return;
+  works_.push_back(all_reduce(group_, status_, ReduceOp::bor));
 }
 
 void Reducer::progress() {
@@ -179,48 +279,121 @@ void Reducer::progress() {
   while (completed_ < works_.size() && works_[completed_].test()) ++completed_;
 }
 
+/// Whatever has no gradient by now gets none.
+void Reducer::bring_to_an_end() {
+  const bool is_first = is_first_of_static_graph();
+  if (is_first) expected_ = visits_;
+  if (is_first || options_.find_unused) {
+    for (std::size_t i = 0; i < ready_.size(); ++i) leave_out(i);
+  }
+  if (added_ == parameters_.size()) return;
+  misses_some_ = true;
+  status_[0] |= 1;
+  pending_.assign(pending_.size(), 0);  // the others wait for all buckets, whatever is in them
+}
+
 void Reducer::finalize() {
   const std::uint64_t begin = trace::now_ns();
   const torch::NoGradGuard no_grad;
   const std::uint64_t waited_before = step_.exposed_wait_ns;
-  if (added_ < parameters_.size()) {  // the others wait for all buckets, whatever is in them
-    pending_.assign(pending_.size(), 0);
-    buckets_.back().set_flag(true);
+  try {
+    bring_to_an_end();
+    wait_for_all();
+  } catch (...) {
+    abandon();
+    throw;
   }
+  take_over_averages(true);
+  step_.end_ns = trace::now_ns();
+  step_.exposed_work_ns += step_.end_ns - begin - (step_.exposed_wait_ns - waited_before);
+  group_.recorder().record(step_);
+}
+
+void Reducer::shadow(int contributors) {
+  const torch::NoGradGuard no_grad;
+  used_.assign(used_.size(), 0);
+  begin(trace::now_ns(), contributors);
+  for (const auto& view : views_) view.flat.zero_();
+  ready_.assign(ready_.size(), 1);
+  added_ = parameters_.size();
+  pending_.assign(pending_.size(), 0);
   try {
     wait_for_all();
   } catch (...) {
     abandon();
     throw;
   }
+  take_over_averages(false);
+}
+
+void Reducer::take_over_averages(bool has_gradients) {
   under_way_ = false;
-  if (!buckets_.empty() && buckets_.back().flag_is_set()) throw_missing();
-  copy_back();
-  step_.end_ns = trace::now_ns();
-  step_.exposed_work_ns += step_.end_ns - begin - (step_.exposed_wait_ns - waited_before);
-  group_.recorder().record(step_);
-  ++steps_;
+  if ((status_[0] & 1) != 0) throw_missing();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (sparse_[i] != 0 && is_used_anywhere(i)) average_sparse(i);
+  }
+  if (has_gradients) copy_back();
+  used_.assign(used_.size(), 0);
+  if (++steps_ == 1) rebuild_buckets();
 }
 
 void Reducer::wait_for_all() {
   send_ready();
   const std::uint64_t begin = trace::now_ns();
   const auto own_work = group_.progress_times().own_work;
-  for (auto& work : works_) work.wait();
+  std::vector<std::size_t> open(buckets_.size());
+  std::iota(open.begin(), open.end(), std::size_t{0});
+  const auto is_over = [this](std::size_t bucket) {
+    works_[bucket].wait();
+    auto next = options_.hook->proceed(views_[bucket]);
+    if (next) works_[bucket] = std::move(*next);
+    return !next;
+  };
+  while (!open.empty()) {
+    std::vector<std::size_t> still_open;
+    for (const std::size_t bucket : open) {
+      if (!is_over(bucket)) still_open.push_back(bucket);
+    }
+    open = std::move(still_open);
+  }
+  works_.back().wait();
   const auto waited = std::chrono::nanoseconds(trace::now_ns() - begin);
   const auto worked = std::min(waited, group_.progress_times().own_work - own_work);
   step_.exposed_wait_ns += static_cast<std::uint64_t>((waited - worked).count());
   works_.clear();
 }
 
+bool Reducer::is_used_anywhere(std::size_t parameter) const {
+  return !says_who_is_used() ||
+         (status_[(parameter + 1) / word_bits] >> ((parameter + 1) % word_bits) & 1) != 0;
+}
+
+void Reducer::average_sparse(std::size_t parameter) {
+  const torch::Tensor& tensor = parameters_[parameter].tensor;
+  const torch::Tensor mine = tensor.grad().defined() ? tensor.grad().coalesce() : torch::Tensor();
+  const torch::Tensor rows =
+      mine.defined() ? mine.indices().t().contiguous() : torch::empty({0, 1}, torch::dtype(torch::kInt64));
+  auto sizes = tensor.sizes().vec();
+  sizes[0] = 0;
+  const torch::Tensor values = mine.defined() ? mine.values().contiguous()
+                                              : torch::empty(sizes, tensor.options().requires_grad(false));
+  const std::array<std::size_t, 1> count = {static_cast<std::size_t>(rows.size(0))};
+  std::vector<std::size_t> counts(static_cast<std::size_t>(group_.size()));
+  all_gather(group_, count, counts).wait();
+  const auto all_rows = gather_rows(group_, rows, counts);
+  const auto all_values = gather_rows(group_, values, counts).div_(contributors_);
+  parameters_[parameter].tensor.mutable_grad() =
+      torch::sparse_coo_tensor(all_rows.t(), all_values, tensor.sizes()).coalesce();
+}
+
 void Reducer::copy_back() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (lies_in_slot(i)) continue;
+    if (sparse_[i] != 0 || lies_in_place(i) || !is_used_anywhere(i)) continue;
     torch::Tensor& gradient = parameters_[i].tensor.mutable_grad();
     if (gradient.defined()) {
-      gradient.copy_(slots_[i]);
+      gradient.copy_(slots_[i].place);
     } else {
-      gradient = slots_[i].detach();
+      gradient = slots_[i].place.detach();
     }
   }
 }
@@ -246,16 +419,20 @@ void Reducer::throw_missing() const {
     texts += (texts.empty() ? "" : "; ") + std::string("on rank ") + std::to_string(rank) + " parameter " +
              parameters_[first].name + (missing > 1 ? " and " + std::to_string(missing - 1) + " more" : "");
   }
+  const std::string remedy = options_.static_graph
+                                 ? ". With static_graph each pass is like the first: switch it off, or build "
+                                   "the same graph each time"
+                                 : ". Every trainable parameter must take part in every forward, on every "
+                                   "rank; freeze those that do "
+                                   "not (requires_grad_(false)), or set find_unused_parameters";
   throw Error(
       same ? ErrorCode::invalid_argument : ErrorCode::mismatch,
-      "backward #" + std::to_string(steps_) + " left parameters without a gradient: " + texts +
-          ". Every trainable parameter must take part in every forward, on every rank; freeze those that do "
-          "not (requires_grad_(false)) before the model is wrapped",
+      "backward #" + std::to_string(steps_) + " left parameters without a gradient: " + texts + remedy,
       culprits == 1 ? culprit : std::nullopt);
 }
 
 void Reducer::abandon() noexcept {
-  if (!std::exchange(under_way_, false) || buckets_.empty()) return;
+  if (!std::exchange(under_way_, false)) return;
   try {
     // The buckets sent so far may be complete, and their works no longer close anything. This one is not:
     // nobody sends to it.

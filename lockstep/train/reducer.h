@@ -1,6 +1,11 @@
 // Every rank has gradients of its own; the optimizer needs their average. The Reducer is told which gradients
 // are ready, averages them bucket by bucket while backward still produces others, and in the end has the
-// average in every parameter's grad(). It knows nothing of hooks: see gradient_hooks.h for who calls it.
+// average in every parameter's grad(). It knows nothing of autograd's hooks: see gradient_hooks.h for who
+// calls it.
+//
+//   begin   add add add ... finalize          the buckets, then one word of status from each rank
+//
+// After its first pass the buckets are made anew, in the order in which rank 0's gradients became ready.
 //
 // Thread safety: none; all calls come from the thread that runs backward.
 #pragma once
@@ -8,26 +13,35 @@
 #include <torch/torch.h>
 
 #include <array>
-#include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "lockstep/group/group.h"
 #include "lockstep/trace/event.h"
 #include "lockstep/train/bucket.h"
+#include "lockstep/train/communication_hook.h"
 #include "lockstep/train/replicas.h"
 
 namespace lockstep {
 
-/// How one bucket becomes everybody's: average_bucket, but in tests.
-using ReduceBucket = std::function<Work(const Group& group, const Bucket& bucket, std::size_t number)>;
-Work average_bucket(const Group& group, const Bucket& bucket, std::size_t number);
+struct ReducerOptions {
+  BucketLimits limits;
+  /// A pass may leave parameters without a gradient, other ones on each rank.
+  bool find_unused = false;
+  /// Every pass is like the first: the same parameters, each as often. Then some may have none, and others
+  /// several gradients.
+  bool static_graph = false;
+  /// How a bucket becomes everybody's; null: its average.
+  std::shared_ptr<CommunicationHook> hook;
+};
 
 class Reducer {
  public:
   /// `parameters` are trainable, in main memory, averageable, alike on all ranks, and none is there twice.
-  Reducer(Group group, std::vector<NamedTensor> parameters, const BucketLimits& limits,
-          ReduceBucket reduce = average_bucket);
+  /// `sparse`: for each of them, whether its gradients are sparse.
+  Reducer(Group group, std::vector<NamedTensor> parameters, std::vector<char> sparse, ReducerOptions options);
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
   /// Gradients that lie in buckets are copied out, so that they stay valid and are nobody else's.
@@ -35,13 +49,14 @@ class Reducer {
 
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
   const Group& group() const { return group_; }
+  bool finds_unused() const { return options_.find_unused; }
 
   /// Whether the parameter is still what it was: type, shape, trainable.
   bool fits(std::size_t parameter) const;
 
   /// A backward pass begins, of a forward that began at `forward_ns`. Every begin() is followed by finalize()
-  /// or abandon().
-  void begin(std::uint64_t forward_ns);
+  /// or abandon(). `contributors`: of the ranks; the others shadow().
+  void begin(std::uint64_t forward_ns, int contributors);
   bool under_way() const { return under_way_; }
   /// Gradients added since begin().
   std::size_t added() const { return added_; }
@@ -51,16 +66,23 @@ class Reducer {
   /// (a sparse one). Only while grad() is undefined: else the place may hold what it is to be added to.
   torch::Tensor place(std::size_t parameter, const torch::Tensor& gradient);
 
-  /// The parameter's grad() will not change any more in this pass. Sends every bucket whose turn it is, and
-  /// moves on what is under way. Throws Error: unsupported (a sparse gradient), invalid_argument (added
-  /// before in this pass), and whatever a collective fails with.
+  /// The parameter's grad() has changed, and will not again in this pass unless static_graph says so. Sends
+  /// every bucket whose turn it is, and moves on what is under way. Throws Error: unsupported (a sparse
+  /// gradient), invalid_argument (added before in this pass), and whatever a collective fails with.
   void add(std::size_t parameter);
+  /// The parameter gets no gradient in this pass. REQUIRES: finds_unused().
+  void leave_out(std::size_t parameter);
+  /// It got a gradient in a pass that is not averaged: it is not unused in the next that is.
+  void note_use(std::size_t parameter) { used_[parameter] = 1; }
 
   /// Waits for all buckets; every grad() holds the average then, and the step is in the record.
-  /// If some rank has not added all its gradients, every rank throws the same error naming ranks and
-  /// parameters: invalid_argument if it is the same on all of them, otherwise mismatch. The group stays
+  /// If some rank has not added all its gradients, and must, every rank throws the same error naming ranks
+  /// and parameters: invalid_argument if it is the same on all of them, otherwise mismatch. The group stays
   /// usable; the gradients of that pass are not.
   void finalize();
+
+  /// Takes part in the others' pass without gradients; those that were in grad() are gone.
+  void shadow(int contributors);
 
   /// The pass ends without an average: the group is closed, so that the others do not wait for this rank.
   void abandon() noexcept;
@@ -69,25 +91,53 @@ class Reducer {
   void cancel() { under_way_ = false; }
 
  private:
-  bool lies_in_slot(std::size_t parameter) const;
+  struct Slot {
+    torch::Tensor place;     // the gradient's, in its bucket; undefined if it is sparse
+    std::size_t bucket = 0;  // which that is
+  };
+  struct Shape {
+    torch::ScalarType type;
+    std::vector<std::int64_t> sizes;
+  };
+
+  void make_buckets(std::span<const std::size_t> order);
+  void rebuild_buckets();
+  bool lies_in_place(std::size_t parameter) const;
   void collect(std::size_t parameter);
+  void make_ready(std::size_t parameter);
+  void bring_to_an_end();
   void send_ready();
   void progress();
   void wait_for_all();
+  void take_over_averages(bool has_gradients);
+  bool is_first_of_static_graph() const { return options_.static_graph && expected_.empty(); }
+  bool says_who_is_used() const { return options_.find_unused || options_.static_graph; }
+  bool is_used_anywhere(std::size_t parameter) const;
+  void average_sparse(std::size_t parameter);
   void copy_back();
   [[noreturn]] void throw_missing() const;
 
   Group group_;
   std::vector<NamedTensor> parameters_;
-  ReduceBucket reduce_;
+  std::vector<char> sparse_;   // per parameter
+  std::vector<Shape> shapes_;  // per parameter, as it was
+  ReducerOptions options_;
   std::vector<Bucket> buckets_;
-  std::vector<std::size_t> bucket_of_;  // per parameter
-  std::vector<torch::Tensor> slots_;    // per parameter: its place in the bucket
+  std::vector<GradientBucket> views_;  // of the buckets
+  std::vector<Slot> slots_;            // per parameter
 
   bool under_way_ = false;
+  bool misses_some_ = false;
+  int contributors_ = 1;
+  std::vector<unsigned> visits_;      // per parameter, in this pass
+  std::vector<unsigned> expected_;    // per parameter: visits of each pass; empty while that is not known
   std::vector<char> ready_;           // per parameter
+  std::vector<char> used_;            // per parameter: since the last average
+  std::vector<std::size_t> order_;    // parameters as they became ready
   std::vector<std::size_t> pending_;  // per bucket: gradients that are not ready
-  std::vector<Work> works_;           // of the first buckets, in order
+  std::vector<Work> works_;           // of the first buckets, in order; then of the status
+  std::vector<std::uint64_t>
+      status_;  // bit 0: this rank misses some; then a bit for each parameter that is used
   std::size_t added_ = 0;
   std::size_t completed_ = 0;  // works known to be over, from the first on
   std::uint64_t steps_ = 0;

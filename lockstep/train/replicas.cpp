@@ -145,7 +145,7 @@ void require_same_facts(const Group& group, std::span<const Fact> facts, const s
   }
 }
 
-void broadcast_spans(const Group& group, std::span<const std::span<std::byte>> spans) {
+void broadcast_spans(const Group& group, std::span<const std::span<std::byte>> spans, int root) {
   if (group.size() == 1) return;
   std::size_t total = 0;
   for (const auto& span : spans) total += span.size();
@@ -154,10 +154,10 @@ void broadcast_spans(const Group& group, std::span<const std::span<std::byte>> s
   std::vector<std::span<std::byte>> parts;  // of `spans`, lying in the piece one after the other
   std::size_t filled = 0;
   const auto flush = [&] {
-    broadcast(group, piece.span().first(filled), 0).wait();
+    broadcast(group, piece.span().first(filled), root).wait();
     const std::byte* from = piece.data();
     for (const auto& part : parts) {
-      if (group.rank() != 0) std::memcpy(part.data(), from, part.size());
+      if (group.rank() != root) std::memcpy(part.data(), from, part.size());
       from += part.size();
     }
     parts.clear();
@@ -166,7 +166,7 @@ void broadcast_spans(const Group& group, std::span<const std::span<std::byte>> s
   for (auto span : spans) {
     while (!span.empty()) {
       const auto part = span.first(std::min(span.size(), piece.size() - filled));
-      if (group.rank() == 0) std::memcpy(piece.data() + filled, part.data(), part.size());
+      if (group.rank() == root) std::memcpy(piece.data() + filled, part.data(), part.size());
       parts.push_back(part);
       filled += part.size();
       span = span.subspan(part.size());
@@ -176,7 +176,7 @@ void broadcast_spans(const Group& group, std::span<const std::span<std::byte>> s
   if (filled > 0) flush();
 }
 
-void broadcast_tensors(const Group& group, std::span<const NamedTensor> tensors) {
+void broadcast_tensors(const Group& group, std::span<const NamedTensor> tensors, int root) {
   if (group.size() == 1) return;
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> contiguous;
@@ -185,7 +185,7 @@ void broadcast_tensors(const Group& group, std::span<const NamedTensor> tensors)
     contiguous.push_back(item.tensor.detach().contiguous());
     spans.push_back(writable_bytes(contiguous.back(), item.label()));
   }
-  broadcast_spans(group, spans);
+  broadcast_spans(group, spans, root);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (!tensors[i].tensor.is_contiguous()) tensors[i].tensor.detach().copy_(contiguous[i]);
   }

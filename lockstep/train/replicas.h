@@ -49,12 +49,12 @@ std::vector<Fact> facts_of(std::span<const NamedTensor> tensors);
 /// Cost: one all_gather of 16 bytes where they agree.
 void require_same_facts(const Group& group, std::span<const Fact> facts, const std::string& remedy);
 
-/// Collective. Rank 0's values into everybody's tensors, which are in main memory and alike on all ranks;
+/// Collective. The root's values into everybody's tensors, which are in main memory and alike on all ranks;
 /// they need not be contiguous. Cost: one broadcast for each 4 MiB, through the arena.
-void broadcast_tensors(const Group& group, std::span<const NamedTensor> tensors);
+void broadcast_tensors(const Group& group, std::span<const NamedTensor> tensors, int root = 0);
 
-/// Collective. Rank 0's bytes into everybody's; each span is as long on all ranks. Cost: as above.
-void broadcast_spans(const Group& group, std::span<const std::span<std::byte>> spans);
+/// Collective. The root's bytes into everybody's; each span is as long on all ranks. Cost: as above.
+void broadcast_spans(const Group& group, std::span<const std::span<std::byte>> spans, int root = 0);
 
 /// Collective. Rank 0's text everywhere.
 std::string broadcast_text(const Group& group, std::string text);

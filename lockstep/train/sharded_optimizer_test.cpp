@@ -245,7 +245,9 @@ TEST(ShardedOptimizer, ShortensLongGradients) {
     EXPECT_GT(torch::nn::utils::clip_grad_norm_(expected.parameters(), 2), 2);
     fused.step();
     for (std::size_t i = 0; i < net.parameters().size(); ++i)
-      EXPECT_TRUE(torch::allclose(net.parameters()[i], expected.parameters()[i], 1e-6, 1e-7));
+      EXPECT_TRUE(torch::allclose(net.parameters()[i], expected.parameters()[i], 1e-6, 1e-7))
+          << "parameter " << i << ", rank " << group.rank() << ": "
+          << (net.parameters()[i] - expected.parameters()[i]).abs().max();
   });
 }
 

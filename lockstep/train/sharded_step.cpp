@@ -46,6 +46,12 @@ std::vector<NamedTensor> prepare(const torch::nn::Module& module, const Group& g
   return distinct_parameters(tensors, true);
 }
 
+std::vector<NamedTensor> items_of(const FlatModel& model) {
+  std::vector<NamedTensor> items;
+  for (const auto& parameter : model.parameters()) items.push_back(parameter.item);
+  return items;
+}
+
 }  // namespace
 
 ShardedStep::ShardedStep(const torch::nn::Module& module, Group group, const Groups& groups,
@@ -53,6 +59,7 @@ ShardedStep::ShardedStep(const torch::nn::Module& module, Group group, const Gro
     : group_(std::move(group)),
       options_(options),
       model_(group_, prepare(module, group_, groups)),
+      claim_(items_of(model_), "ShardedOptimizer"),
       shares_memory_(shares_memory(group_)),
       sees_all_state_(shares_memory_ || group_.size() == 1),
       family_states_(model_.families().size()),

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "lockstep/train/flat_model.h"
+#include "lockstep/train/parameter_claim.h"
 #include "lockstep/train/shared_heap.h"
 #include "lockstep/train/update_rule.h"
 
@@ -118,6 +119,7 @@ class ShardedStep {
   ShardedOptions options_;
   std::unique_ptr<SharedHeap> heap_;
   FlatModel model_;
+  ParameterClaim claim_;
   bool shares_memory_;
   bool sees_all_state_;                         ///< of all slices
   std::map<const void*, std::size_t> numbers_;  // of parameters, by their TensorImpl

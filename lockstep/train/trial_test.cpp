@@ -77,21 +77,26 @@ torch::Tensor flat(const torch::nn::Sequential& net) {
   return torch::cat(parts);
 }
 
-DataParallelSeams seams_for(Sabotage sabotage) {
-  DataParallelSeams seams;
-  seams.broadcast = sabotage != Sabotage::no_broadcast;
-  seams.copy_over_gradients = sabotage == Sabotage::doubled_gradients;
-  if (sabotage == Sabotage::sum) {
-    seams.reduce = [](const Group& group, const Bucket& bucket, std::size_t) {
-      return all_reduce_bytes(group, bucket.bytes(), bucket.bytes(), {.dtype = bucket.plan().dtype});
-    };
+/// Gradients are added up, and not divided.
+struct SumHook : CommunicationHook {
+  std::string name() const override { return "sum"; }
+  Work begin(const GradientBucket& bucket) override { return all_reduce(bucket.group, bucket.flat); }
+};
+
+/// One bucket stays this rank's own.
+struct ForgetfulHook : CommunicationHook {
+  std::string name() const override { return "forgetful"; }
+  Work begin(const GradientBucket& bucket) override {
+    return bucket.number == 1 ? Work() : average(bucket, bucket.flat);
   }
-  if (sabotage == Sabotage::one_bucket_left_out) {
-    seams.reduce = [](const Group& group, const Bucket& bucket, std::size_t number) {
-      return number == 1 ? Work() : average_bucket(group, bucket, number);
-    };
-  }
-  return seams;
+};
+
+DataParallelOptions options_for(Sabotage sabotage) {
+  DataParallelOptions options{.first_bucket_bytes = 256, .bucket_cap_bytes = 2048};  // several buckets
+  if (sabotage == Sabotage::sum) options.communication_hook = std::make_shared<SumHook>();
+  if (sabotage == Sabotage::one_bucket_left_out)
+    options.communication_hook = std::make_shared<ForgetfulHook>();
+  return options;
 }
 
 bool same_on_all_ranks(const Group& group, const torch::Tensor& mine) {
@@ -125,8 +130,9 @@ Outcome compare_with_one_process(const Group& group, const Trial& trial) {
   if (trial.sharded) {
     train(*make_sharded(trial, net, group), plain_forward(net), trial, group.rank(), group.size());
   } else {
-    const DataParallelOptions several_buckets{.first_bucket_bytes = 256, .bucket_cap_bytes = 2048};
-    DistributedDataParallel ddp(net, group, several_buckets, seams_for(trial.sabotage));
+    DistributedDataParallel ddp(net, group, options_for(trial.sabotage),
+                                {.broadcast = trial.sabotage != Sabotage::no_broadcast,
+                                 .copy_over_gradients = trial.sabotage == Sabotage::doubled_gradients});
     const std::int64_t shard = trial.sabotage == Sabotage::same_shard && group.rank() == 1 ? 0 : group.rank();
     train(*make_optimizer(trial, net), ddp, trial, shard, group.size());
   }

@@ -1,0 +1,167 @@
+#include "lockstep/train/data_parallel_engine.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/group/collectives.h"
+#include "lockstep/train/replicas.h"
+
+namespace lockstep {
+namespace {
+
+/// Weights of the module's embeddings whose gradients are to be sparse.
+std::set<const void*> sparse_weights(torch::nn::Module& module) {
+  std::set<const void*> weights;
+  for (const auto& part : module.modules()) {
+    if (const auto* embedding = part->as<torch::nn::EmbeddingImpl>()) {
+      if (embedding->options.sparse()) weights.insert(embedding->weight.unsafeGetTensorImpl());
+    } else if (const auto* bag = part->as<torch::nn::EmbeddingBagImpl>()) {
+      if (bag->options.sparse()) weights.insert(bag->weight.unsafeGetTensorImpl());
+    }
+  }
+  return weights;
+}
+
+std::vector<Fact> facts_of(const DataParallelOptions& options) {
+  const auto yes_or_no = [](bool value) { return std::string(value ? "on" : "off"); };
+  return {{"option first_bucket_bytes", std::to_string(options.first_bucket_bytes)},
+          {"option bucket_cap_bytes", std::to_string(options.bucket_cap_bytes)},
+          {"option broadcast_buffers", yes_or_no(options.broadcast_buffers)},
+          {"option find_unused_parameters", yes_or_no(options.find_unused_parameters)},
+          {"option static_graph", yes_or_no(options.static_graph)},
+          {"communication hook", options.communication_hook ? options.communication_hook->name() : "none"}};
+}
+
+std::vector<NamedTensor> buffers_of(const torch::nn::Module& module) {
+  auto tensors = tensors_of(module);
+  std::erase_if(tensors, [](const NamedTensor& item) { return item.is_parameter; });
+  return tensors;
+}
+
+}  // namespace
+
+DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module, const Group& group,
+                                       const DataParallelOptions& options, const DataParallelSeams& seams)
+    : module_(std::move(module)), group_(group), options_(options), seams_(seams) {
+  make_hooks();
+}
+
+DataParallelEngine::~DataParallelEngine() = default;
+
+void DataParallelEngine::make_hooks() {
+  hooks_.reset();  // before others take their place
+  const auto tensors = tensors_of(*module_);
+  const auto sparse = sparse_weights(*module_);
+  const auto is_sparse = [&](const NamedTensor& item) {
+    return sparse.contains(item.tensor.unsafeGetTensorImpl());
+  };
+  auto facts = lockstep::facts_of(tensors);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (is_sparse(tensors[i])) facts[i].value += " (sparse gradient)";
+  }
+  std::ranges::move(facts_of(options_), std::back_inserter(facts));
+  require_same_facts(group_, facts, "Build the same model, with the same options, on every rank");
+  for (const auto& item : tensors) require_averageable(item);
+  if (group_.size() == 1) return;
+  if (seams_.broadcast) broadcast_tensors(group_, tensors);
+  auto trainable = distinct_parameters(tensors, true);
+  std::vector<char> are_sparse;
+  for (const auto& item : trainable) are_sparse.push_back(is_sparse(item));
+  auto reducer = std::make_unique<Reducer>(
+      group_, std::move(trainable), std::move(are_sparse),
+      ReducerOptions{
+          .limits = {.first_bytes = options_.first_bucket_bytes, .cap_bytes = options_.bucket_cap_bytes},
+          .find_unused = options_.find_unused_parameters,
+          .static_graph = options_.static_graph,
+          .hook = options_.communication_hook});
+  if (options_.communication_hook) options_.communication_hook->forget();
+  hooks_ = GradientHooks::attach(std::move(reducer), {.frozen = distinct_parameters(tensors, false),
+                                                      .copy_over_gradients = seams_.copy_over_gradients});
+}
+
+GradientHooks* DataParallelEngine::prepare_forward() {
+  if (!hooks_ || no_sync_ > 0 || !module_->is_training() || !torch::GradMode::is_enabled()) return nullptr;
+  int source = 0;
+  if (joining_) {
+    (void)meet(true);
+    source = joining_->source;
+  }
+  if (!hooks_->fit()) make_hooks();
+  if (options_.broadcast_buffers) spread_buffers(source);
+  return hooks_.get();
+}
+
+void DataParallelEngine::spread_buffers(int source) {
+  const auto buffers = buffers_of(*module_);
+  std::vector<std::span<std::byte>> spans;
+  std::vector<torch::Tensor> kept;
+  for (const auto& item : buffers) {
+    // Not told to autograd: what the backward of an earlier forward needs of batch norm's statistics, it
+    // saved.
+    kept.push_back(item.tensor.detach().contiguous());
+    spans.emplace_back(static_cast<std::byte*>(kept.back().mutable_data_ptr()), kept.back().nbytes());
+  }
+  broadcast_spans(group_, spans, source);
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    if (!buffers[i].tensor.is_contiguous()) buffers[i].tensor.detach().copy_(kept[i]);
+  }
+}
+
+/// Collective: who still has inputs. False if nobody has.
+bool DataParallelEngine::meet(bool has_inputs) {
+  const std::array<std::uint8_t, 1> mine = {has_inputs};
+  std::vector<std::uint8_t> all(static_cast<std::size_t>(group_.size()));
+  all_gather(group_, mine, all).wait();
+  const auto active = static_cast<int>(std::ranges::count(all, 1));
+  if (active == 0) return false;
+  joining_->active = active;
+  joining_->source = static_cast<int>(std::ranges::find(all, 1) - all.begin());
+  ++joining_->rounds;
+  if (joining_->options.throw_on_early_termination && active < group_.size()) {
+    const int first = group_.world_rank(static_cast<int>(std::ranges::find(all, 0) - all.begin()));
+    throw Error(ErrorCode::aborted,
+                "rank " + std::to_string(first) + " has no inputs left after " +
+                    std::to_string(joining_->rounds - 1) +
+                    " steps, while others have; give all ranks as many, or let them join",
+                first);
+  }
+  hooks_->set_contributors(joining_->options.divide_by_initial_size ? group_.size() : active);
+  return true;
+}
+
+void DataParallelEngine::join(const std::function<void()>& body, const JoinOptions& options) {
+  if (joining_) throw_invalid_argument("join() is called inside of join()");
+  if (!hooks_) return body();
+  joining_ = Joining{.options = options};
+  struct End {
+    DataParallelEngine& engine;
+    ~End() {
+      engine.joining_.reset();
+      engine.hooks_->set_contributors(engine.group_.size());
+    }
+  } const end{*this};
+  try {
+    body();
+  } catch (...) {
+    hooks_->close();  // the others count on this rank
+    throw;
+  }
+  shadow_the_others();
+}
+
+void DataParallelEngine::shadow_the_others() {
+  while (meet(false)) {
+    if (!hooks_->fit()) make_hooks();
+    if (options_.broadcast_buffers) spread_buffers(joining_->source);
+    hooks_->shadow();
+  }
+  if (joining_->rounds == 0 || joining_->active == group_.size()) return;
+  broadcast_tensors(group_, tensors_of(*module_), joining_->source);
+}
+
+}  // namespace lockstep

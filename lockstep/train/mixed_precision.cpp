@@ -1,0 +1,88 @@
+#include "lockstep/train/mixed_precision.h"
+
+#include <ATen/autocast_mode.h>
+
+#include <array>
+#include <map>
+
+#include "lockstep/base/error.h"
+#include "lockstep/group/collectives.h"
+
+namespace lockstep {
+
+Autocast::Autocast(torch::ScalarType type, bool enabled)
+    : was_enabled_(at::autocast::is_autocast_enabled(at::kCPU)),
+      type_before_(at::autocast::get_autocast_dtype(at::kCPU)) {
+  at::autocast::set_autocast_dtype(at::kCPU, type);
+  at::autocast::set_autocast_enabled(at::kCPU, enabled);
+  at::autocast::increment_nesting();
+}
+
+Autocast::~Autocast() {
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(at::kCPU, was_enabled_);
+  at::autocast::set_autocast_dtype(at::kCPU, type_before_);
+}
+
+GradientScaler::GradientScaler(const GradientScalerOptions& options, std::optional<Group> group)
+    : options_(options), group_(std::move(group)), scale_(options.initial_scale) {}
+
+void GradientScaler::unscale(torch::optim::Optimizer& optimizer) {
+  if (is_unscaled_)
+    throw_invalid_argument("unscale() was called before in this step; call update() after step()");
+  const torch::NoGradGuard no_grad;
+  std::map<torch::ScalarType, std::vector<torch::Tensor>> gradients;  // one call takes one type
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) {
+      const torch::Tensor& gradient = parameter.grad();
+      if (!gradient.defined()) continue;
+      const auto values = gradient.is_sparse() ? gradient._values() : gradient;
+      gradients[values.scalar_type()].push_back(values);
+    }
+  }
+  const auto inverse = torch::tensor(1 / scale_, torch::kFloat32);
+  auto infinite = torch::zeros({1}, torch::kFloat32);
+  for (const auto& [type, tensors] : gradients)
+    at::_amp_foreach_non_finite_check_and_unscale_(tensors, infinite, inverse);
+  std::array<float, 1> found = {infinite.item<float>()};
+  if (group_) all_reduce(*group_, found, ReduceOp::max).wait();
+  found_infinite_ = found[0] != 0;
+  is_unscaled_ = true;
+}
+
+bool GradientScaler::step(torch::optim::Optimizer& optimizer) {
+  if (!is_unscaled_) unscale(optimizer);
+  if (found_infinite_) {
+    ++skipped_;
+    return false;
+  }
+  optimizer.step();
+  return true;
+}
+
+void GradientScaler::update() {
+  if (!is_unscaled_) throw_invalid_argument("update() without step() before");
+  is_unscaled_ = false;
+  if (found_infinite_) {
+    scale_ *= options_.backoff_factor;
+    good_steps_ = 0;
+  } else if (++good_steps_ >= options_.growth_interval) {
+    scale_ *= options_.growth_factor;
+    good_steps_ = 0;
+  }
+}
+
+void GradientScaler::save(torch::serialize::OutputArchive& archive) const {
+  archive.write("scale", torch::tensor(scale_, torch::kFloat64));
+  archive.write("good_steps", torch::tensor(good_steps_, torch::kInt64));
+}
+
+void GradientScaler::load(torch::serialize::InputArchive& archive) {
+  torch::Tensor scale, good_steps;
+  archive.read("scale", scale);
+  archive.read("good_steps", good_steps);
+  scale_ = scale.item<double>();
+  good_steps_ = good_steps.item<std::int64_t>();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,74 @@
+// Training in halves: forwards that compute in f16 or bf16 where that is safe, and a loss that is scaled so
+// that small gradients do not vanish in f16.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "lockstep/group/group.h"
+
+namespace lockstep {
+
+/// While it lives, this thread's forwards on the CPU compute in `type` what libtorch has on its list for it
+/// (matrix products, convolutions). Gradients and parameters keep their type. Nests.
+class Autocast {
+ public:
+  explicit Autocast(torch::ScalarType type = torch::kBFloat16, bool enabled = true);
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+  ~Autocast();
+
+ private:
+  bool was_enabled_;
+  torch::ScalarType type_before_;
+};
+
+struct GradientScalerOptions {
+  double initial_scale = 65536;
+  double growth_factor = 2;
+  double backoff_factor = 0.5;
+  int growth_interval = 2000;  ///< steps without infinite gradients until the scale grows
+};
+
+/// As torch.amp.GradScaler:
+///
+///   scaler.scale(loss).backward();
+///   scaler.unscale(optimizer);        // only to look at gradients, or to clip them
+///   scaler.step(optimizer);           // left out if a gradient is infinite or not a number
+///   scaler.update();
+///
+/// With DistributedDataParallel gradients are the same on all ranks, so all take the same steps. Without it,
+/// where each rank has its own (a ShardedOptimizer), pass the group: step() is collective then.
+class GradientScaler {
+ public:
+  explicit GradientScaler(const GradientScalerOptions& options = {}, std::optional<Group> group = {});
+
+  torch::Tensor scale(const torch::Tensor& loss) const { return loss * scale_; }
+  /// Divides the gradients by the scale. Throws Error{invalid_argument} the second time in a step.
+  void unscale(torch::optim::Optimizer& optimizer);
+  /// unscale() unless it was called, then the optimizer's step if all gradients are finite; returns whether.
+  bool step(torch::optim::Optimizer& optimizer);
+  /// Once after step(): shrinks the scale where that one was left out, or lets it grow.
+  void update();
+
+  double factor() const { return scale_; }
+  /// Steps left out so far.
+  std::uint64_t skipped() const { return skipped_; }
+
+  void save(torch::serialize::OutputArchive& archive) const;
+  void load(torch::serialize::InputArchive& archive);
+
+ private:
+  GradientScalerOptions options_;
+  std::optional<Group> group_;
+  double scale_;
+  std::int64_t good_steps_ = 0;  // since the scale changed
+  std::uint64_t skipped_ = 0;
+  bool is_unscaled_ = false, found_infinite_ = false;
+};
+
+}  // namespace lockstep
