@@ -93,6 +93,9 @@ class DistributedDataParallel {
     engine_->join(body, options);
   }
 
+  /// Backwards that NonFinite::skip left without gradients, since the model was wrapped or last changed.
+  std::uint64_t skipped() const { return engine_->skipped(); }
+
   const std::shared_ptr<Module>& module() const { return module_; }
   std::vector<torch::Tensor> parameters() const { return module_->parameters(); }
   auto named_parameters() const { return module_->named_parameters(); }

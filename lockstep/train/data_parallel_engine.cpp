@@ -33,6 +33,7 @@ std::vector<Fact> facts_of(const DataParallelOptions& options) {
           {"option broadcast_buffers", yes_or_no(options.broadcast_buffers)},
           {"option find_unused_parameters", yes_or_no(options.find_unused_parameters)},
           {"option static_graph", yes_or_no(options.static_graph)},
+          {"option non_finite", std::to_string(static_cast<int>(options.non_finite))},
           {"communication hook", options.communication_hook ? options.communication_hook->name() : "none"}};
 }
 
@@ -77,6 +78,7 @@ void DataParallelEngine::make_hooks() {
           .limits = {.first_bytes = options_.first_bucket_bytes, .cap_bytes = options_.bucket_cap_bytes},
           .find_unused = options_.find_unused_parameters,
           .static_graph = options_.static_graph,
+          .non_finite = options_.non_finite,
           .hook = options_.communication_hook});
   if (options_.communication_hook) options_.communication_hook->forget();
   hooks_ = GradientHooks::attach(std::move(reducer), {.frozen = distinct_parameters(tensors, false),

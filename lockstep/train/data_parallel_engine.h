@@ -30,6 +30,11 @@ struct DataParallelOptions {
   /// Every backward is like the first: the same parameters get a gradient, each as often. Serves parameters
   /// that get none, and those that get several in one pass (checkpointed parts that share them).
   bool static_graph = false;
+  /// What becomes of a backward with gradients that are infinite or not numbers; see non_finite.h. With skip
+  /// no parameter has a gradient after it, on any rank, so that an optimizer's step changes nothing.
+  /// Gradients that are sparse are not looked at. Costs one more look at each gradient, unless they are
+  /// ignored.
+  NonFinite non_finite = NonFinite::ignore;
   /// How gradients become everybody's; null: the average as it is. See communication_hook.h, power_sgd.h.
   std::shared_ptr<CommunicationHook> communication_hook = nullptr;
 };
@@ -64,6 +69,8 @@ class DataParallelEngine {
   /// Between these the rank accumulates gradients on its own.
   void begin_no_sync() { ++no_sync_; }
   void end_no_sync() { --no_sync_; }
+
+  std::uint64_t skipped() const { return hooks_ ? hooks_->skipped() : 0; }
 
   /// See DistributedDataParallel.
   void join(const std::function<void()>& body, const JoinOptions& options);

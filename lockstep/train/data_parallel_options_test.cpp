@@ -1,6 +1,8 @@
 // Graphs that change, gradients that add up, sparse ones, buffers, models that change after wrapping.
 #include <gmock/gmock.h>
 
+#include <limits>
+
 #include "lockstep/train/data_parallel_test.h"
 #include "lockstep/train/ranks_test.h"
 
@@ -305,6 +307,55 @@ TEST(PassThrough, SavesAndLoadsUnderTheModulesNames) {
     Linear plain(3, 2);
     torch::load(plain, file);
     EXPECT_TRUE(torch::equal(plain->weight, net->weight));
+  });
+}
+
+DataParallelOptions with(NonFinite policy) {
+  DataParallelOptions options = small_buckets;
+  options.non_finite = policy;
+  return options;
+}
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+TEST(NonFiniteGradients, LeaveNoRankWithGradientsWhereTheyAreSkipped) {
+  on_ranks(2, [](const Group& group) {
+    auto net = ones(3, 2);
+    DistributedDataParallel ddp(net, group, with(NonFinite::skip));
+    for (int step = 0; step < 4; ++step) {
+      net->zero_grad(step % 2 == 0);
+      ddp(row(step == 1 && group.rank() == 1 ? -infinity : group.rank() + 1)).sum().backward();
+      if (step == 1) {
+        EXPECT_FALSE(net->weight.grad().defined());
+      } else {
+        expect_weight_gradient(net, 1.5);
+      }
+    }
+    EXPECT_EQ(ddp.skipped(), 1U);
+  });
+}
+
+TEST(NonFiniteGradients, AreNamedOnAllRanksWhereTheyStopTheTraining) {
+  const auto endings = run_ranks(3, [](const Group& group) {
+    const auto net = std::make_shared<Unused>();
+    DistributedDataParallel ddp(net, group, with(NonFinite::stop));
+    ddp(row(1), true).sum().backward();
+    (ddp(row(1), true).sum() * (group.rank() == 2 ? infinity : 1)).backward();
+  });
+  for (const auto& ending : endings) {
+    EXPECT_EQ(ending.code, ErrorCode::invalid_argument);
+    EXPECT_EQ(ending.peer, 2);
+    EXPECT_THAT(ending.text,
+                HasSubstr("step 1: the gradient of parameter used.weight on rank 2 is not finite"));
+  }
+}
+
+TEST(NonFiniteGradients, AreTakenAsTheyAreOtherwise) {
+  on_ranks(2, [](const Group& group) {
+    auto net = ones(3, 2);
+    DistributedDataParallel ddp(net, group);
+    ddp(row(group.rank() == 1 ? infinity : 1)).sum().backward();
+    EXPECT_FALSE(net->weight.grad().isfinite().any().item<bool>());
   });
 }
 

@@ -41,6 +41,8 @@ class GradientHooks : public std::enable_shared_from_this<GradientHooks> {
   void set_contributors(int ranks) { contributors_ = ranks; }
   /// Takes part in the backward of the others, without gradients.
   void shadow() { reducer_->shadow(contributors_); }
+  /// Passes that NonFinite::skip left without gradients.
+  std::uint64_t skipped() const { return reducer_->skipped(); }
   /// Closes the group in this rank's name, so that the others do not wait for its gradients.
   void close() noexcept;
 

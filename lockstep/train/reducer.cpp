@@ -1,6 +1,7 @@
 #include "lockstep/train/reducer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -11,7 +12,10 @@
 namespace lockstep {
 namespace {
 
+// What ranks tell each other beside their gradients, a bit each.
 constexpr std::size_t word_bits = 64;
+constexpr std::uint64_t misses_some_bit = 1, non_finite_bit = 2;
+constexpr std::size_t first_used_bit = 2;  // of parameter 0
 
 /// Autograd takes a gradient as it is only if it is laid out like its parameter.
 torch::Tensor make_place(const Bucket& bucket, const BucketPlan::Slot& slot, const torch::Tensor& like) {
@@ -144,7 +148,8 @@ void Reducer::begin(std::uint64_t forward_ns, int contributors) {
   contributors_ = contributors;
   visits_.assign(parameters_.size(), 0);
   ready_.assign(parameters_.size(), 0);
-  status_.assign(says_who_is_used() ? parameters_.size() / word_bits + 1 : 1, 0);
+  status_.assign(says_who_is_used() ? (first_used_bit + parameters_.size()) / word_bits + 1 : 1, 0);
+  first_non_finite_ = parameters_.size();
   order_.clear();
   pending_.clear();
   std::uint64_t bytes = 0;
@@ -219,7 +224,8 @@ void Reducer::make_ready(std::size_t parameter) {
   ready_[parameter] = 1;
   ++added_;
   if (used_[parameter] != 0 && says_who_is_used())
-    status_[(parameter + 1) / word_bits] |= std::uint64_t{1} << ((parameter + 1) % word_bits);
+    status_[(first_used_bit + parameter) / word_bits] |= std::uint64_t{1}
+                                                         << (first_used_bit + parameter) % word_bits;
   if (sparse_[parameter] == 0) --pending_[slots_[parameter].bucket];
 }
 
@@ -268,10 +274,30 @@ void Reducer::leave_out(std::size_t parameter) {
 }
 
 void Reducer::send_ready() {
-  while (works_.size() < buckets_.size() && pending_[works_.size()] == 0)
-    works_.push_back(options_.hook->begin(views_[works_.size()]));
+  while (works_.size() < buckets_.size() && pending_[works_.size()] == 0) {
+    const std::size_t next = works_.size();
+    if (options_.non_finite != NonFinite::ignore && !misses_some_) look_for_non_finite(next);
+    works_.push_back(options_.hook->begin(views_[next]));
+  }
   if (works_.size() != buckets_.size() || (added_ < parameters_.size() && !misses_some_)) return;
   works_.push_back(all_reduce(group_, status_, ReduceOp::bor));
+}
+
+void Reducer::look_for_non_finite(std::size_t bucket) {
+  if (std::isfinite(views_[bucket].flat.sum().item<double>())) return;
+  for (const auto& slot : buckets_[bucket].plan().slots) {
+    if (slots_[slot.parameter].place.isfinite().all().item<bool>()) continue;
+    first_non_finite_ = std::min(first_non_finite_, slot.parameter);
+    status_[0] |= non_finite_bit;
+  }
+}
+
+/// Nobody has gradients after this pass, so that no optimizer changes anything.
+void Reducer::take_no_gradients() {
+  ++steps_;
+  for (auto& item : parameters_) item.tensor.mutable_grad().reset();
+  take_non_finite(group_, options_.non_finite, steps_ - 1, first_non_finite_, parameters_);
+  ++skipped_;
 }
 
 void Reducer::progress() {
@@ -288,7 +314,7 @@ void Reducer::bring_to_an_end() {
   }
   if (added_ == parameters_.size()) return;
   misses_some_ = true;
-  status_[0] |= 1;
+  status_[0] |= misses_some_bit;
   pending_.assign(pending_.size(), 0);  // the others wait for all buckets, whatever is in them
 }
 
@@ -328,7 +354,8 @@ void Reducer::shadow(int contributors) {
 
 void Reducer::take_over_averages(bool has_gradients) {
   under_way_ = false;
-  if ((status_[0] & 1) != 0) throw_missing();
+  if ((status_[0] & misses_some_bit) != 0) throw_missing();
+  if ((status_[0] & non_finite_bit) != 0) return take_no_gradients();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (sparse_[i] != 0 && is_used_anywhere(i)) average_sparse(i);
   }
@@ -365,7 +392,8 @@ void Reducer::wait_for_all() {
 
 bool Reducer::is_used_anywhere(std::size_t parameter) const {
   return !says_who_is_used() ||
-         (status_[(parameter + 1) / word_bits] >> ((parameter + 1) % word_bits) & 1) != 0;
+         (status_[(first_used_bit + parameter) / word_bits] >> (first_used_bit + parameter) % word_bits &
+          1) != 0;
 }
 
 void Reducer::average_sparse(std::size_t parameter) {

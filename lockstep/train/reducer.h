@@ -22,6 +22,7 @@
 #include "lockstep/trace/event.h"
 #include "lockstep/train/bucket.h"
 #include "lockstep/train/communication_hook.h"
+#include "lockstep/train/non_finite.h"
 #include "lockstep/train/replicas.h"
 
 namespace lockstep {
@@ -33,6 +34,9 @@ struct ReducerOptions {
   /// Every pass is like the first: the same parameters, each as often. Then some may have none, and others
   /// several gradients.
   bool static_graph = false;
+  /// What becomes of a pass with gradients that are infinite or not numbers. Not ignoring them costs one more
+  /// look at each gradient.
+  NonFinite non_finite = NonFinite::ignore;
   /// How a bucket becomes everybody's; null: its average.
   std::shared_ptr<CommunicationHook> hook;
 };
@@ -78,8 +82,12 @@ class Reducer {
   /// Waits for all buckets; every grad() holds the average then, and the step is in the record.
   /// If some rank has not added all its gradients, and must, every rank throws the same error naming ranks
   /// and parameters: invalid_argument if it is the same on all of them, otherwise mismatch. The group stays
-  /// usable; the gradients of that pass are not.
+  /// usable; the gradients of that pass are not. For NonFinite::skip nobody has gradients after a pass with
+  /// one that is not finite, for NonFinite::stop every rank throws invalid_argument.
   void finalize();
+
+  /// Passes that NonFinite::skip left without gradients.
+  std::uint64_t skipped() const { return skipped_; }
 
   /// Takes part in the others' pass without gradients; those that were in grad() are gone.
   void shadow(int contributors);
@@ -105,6 +113,8 @@ class Reducer {
   bool lies_in_place(std::size_t parameter) const;
   void collect(std::size_t parameter);
   void make_ready(std::size_t parameter);
+  void look_for_non_finite(std::size_t bucket);
+  void take_no_gradients();
   void bring_to_an_end();
   void send_ready();
   void progress();
@@ -137,10 +147,11 @@ class Reducer {
   std::vector<std::size_t> pending_;  // per bucket: gradients that are not ready
   std::vector<Work> works_;           // of the first buckets, in order; then of the status
   std::vector<std::uint64_t>
-      status_;  // bit 0: this rank misses some; then a bit for each parameter that is used
+      status_;  // two bits for what is wrong here, then one for each parameter that is used
   std::size_t added_ = 0;
-  std::size_t completed_ = 0;  // works known to be over, from the first on
-  std::uint64_t steps_ = 0;
+  std::size_t completed_ = 0;         // works known to be over, from the first on
+  std::size_t first_non_finite_ = 0;  // parameter of this rank; as many as there are: all are finite
+  std::uint64_t steps_ = 0, skipped_ = 0;
   trace::TrainingStepEvent step_{};
   std::array<std::byte, 1> nothing_{};  // see abandon()
 };

@@ -271,10 +271,9 @@ TEST(ShardedOptimizer, SkipsOrStopsAtGradientsThatAreNotFinite) {
       EXPECT_EQ(ending.ok, policy == NonFinite::skip) << ending.text;
       if (ending.ok) continue;
       EXPECT_EQ(ending.code, ErrorCode::invalid_argument);
-      EXPECT_EQ(
-          ending.text,
-          "step 0: the gradient of parameter p3 on rank 1 is not finite; no rank took this step. Lower "
-          "the learning rate, clip gradients (max_gradient_norm), or skip such steps (NonFinite::skip)");
+      EXPECT_EQ(ending.text,
+                "step 0: the gradient of parameter p3 on rank 1 is not finite; no rank took this step. Lower "
+                "the learning rate, clip gradients, or skip such steps (NonFinite::skip)");
     }
   }
 }

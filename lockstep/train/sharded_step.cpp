@@ -63,7 +63,8 @@ ShardedStep::ShardedStep(const torch::nn::Module& module, Group group, const Gro
       shares_memory_(shares_memory(group_)),
       sees_all_state_(shares_memory_ || group_.size() == 1),
       family_states_(model_.families().size()),
-      current_(model_.parameters().size()) {
+      current_(model_.parameters().size()),
+      versions_(group_) {
   for (std::size_t i = 0; i < model_.parameters().size(); ++i)
     numbers_[model_.parameters()[i].item.tensor.unsafeGetTensorImpl()] = i;
   find_options(groups);
@@ -109,17 +110,16 @@ void ShardedStep::take(Groups& groups, States& states) {
   make_state(states);
   double scale = 1.0 / group_.size();
   if (options_.max_gradient_norm > 0 || options_.non_finite != NonFinite::ignore) {
-    std::array<double, 1> sum = {squared_norm()};
-    all_reduce(group_, sum).wait();
-    const double norm = std::sqrt(sum[0]);
-    if (!may_go_on(norm)) return;
-    if (options_.max_gradient_norm > 0 && norm > options_.max_gradient_norm)
-      scale *= options_.max_gradient_norm / norm;
+    const double length = norm();
+    if (!may_go_on(length)) return;
+    if (options_.max_gradient_norm > 0 && length > options_.max_gradient_norm)
+      scale *= options_.max_gradient_norm / length;
   }
-  is_torn_ = true;
+  versions_.begin();
   update_slices(scale);
+  if (sees_all_state_) versions_.end();
   spread_parameters();
-  is_torn_ = false;
+  if (!sees_all_state_) versions_.end();
   ++taken_;
   model_.note_changes();
   hand_out(states);
@@ -155,7 +155,12 @@ std::uint64_t ShardedStep::place_gradient(std::size_t parameter) {
 /// After this every rank's gradients are there to be read.
 void ShardedStep::exchange(const Row& row) {
   Row all(row.size() * static_cast<std::size_t>(group_.size()));
-  all_gather(group_, row, all).wait();
+  try {
+    all_gather(group_, row, all).wait();
+  } catch (const Error&) {
+    versions_.give_up();
+    throw;
+  }
   rows_.clear();
   for (std::size_t begin = 0; begin < all.size(); begin += row.size())
     rows_.emplace_back(all.begin() + static_cast<std::ptrdiff_t>(begin),
@@ -328,6 +333,18 @@ std::vector<const std::byte*> ShardedStep::sources(const FlatModel::Family& fami
 }
 
 /// Of the average gradient, in this rank's slice.
+/// Collective: the length of the average gradient.
+double ShardedStep::norm() {
+  std::array<double, 1> sum = {squared_norm()};
+  try {
+    all_reduce(group_, sum).wait();
+  } catch (const Error&) {
+    versions_.give_up();
+    throw;
+  }
+  return std::sqrt(sum[0]);
+}
+
 double ShardedStep::squared_norm() const {
   constexpr std::size_t piece = 4096;
   std::vector<std::byte> memory(piece * sizeof(double));
@@ -354,29 +371,17 @@ double ShardedStep::squared_norm() const {
 
 bool ShardedStep::may_go_on(double norm) {
   if (std::isfinite(norm) || options_.non_finite == NonFinite::ignore) return true;
-  // Others may read this rank's gradients no more once it says so.
-  const std::string where = first_non_finite();
-  if (options_.non_finite == NonFinite::stop) {
-    throw_invalid_argument("step " + std::to_string(taken_ + skipped_) + ": " + where +
-                           "; no rank took this step. Lower the learning rate, clip gradients "
-                           "(max_gradient_norm), or skip such steps (NonFinite::skip)");
-  }
+  take_non_finite(group_, options_.non_finite, taken_ + skipped_, first_non_finite(), items_of(model_));
   ++skipped_;
   return false;
 }
 
-/// Collective.
-std::string ShardedStep::first_non_finite() const {
-  std::uint64_t mine = current_.size();
-  for (std::size_t i = current_.size(); i-- > 0;) {
-    if (current_[i].gradient.defined() && !current_[i].gradient.isfinite().all().item<bool>()) mine = i;
-  }
-  std::vector<std::uint64_t> all(static_cast<std::size_t>(group_.size()));
-  all_gather(group_, std::span(&mine, 1), all).wait();
-  const auto first = std::ranges::min_element(all);
-  if (*first == current_.size()) return "the ranks' gradients are finite, but not their sum";
-  return "the gradient of parameter " + model_.parameters()[*first].item.name + " on rank " +
-         std::to_string(group_.world_rank(static_cast<int>(first - all.begin()))) + " is not finite";
+/// The number of this rank's first gradient that is not; as many as there are if it has none.
+std::uint64_t ShardedStep::first_non_finite() const {
+  const auto is_bad = [](const Current& current) {
+    return current.gradient.defined() && !current.gradient.isfinite().all().item<bool>();
+  };
+  return static_cast<std::uint64_t>(std::ranges::find_if(current_, is_bad) - current_.begin());
 }
 
 void ShardedStep::update_slices(double scale) {
@@ -424,7 +429,7 @@ void ShardedStep::spread_parameters() {
 }
 
 void ShardedStep::require_whole() const {
-  if (!is_torn_) return;
+  if (versions_.are_whole()) return;
   throw Error(ErrorCode::aborted,
               "step " + std::to_string(taken_ + skipped_) +
                   " was cut off while parameters were being changed, so that some are of the step before and "

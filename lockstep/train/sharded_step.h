@@ -19,18 +19,13 @@
 #include <vector>
 
 #include "lockstep/train/flat_model.h"
+#include "lockstep/train/non_finite.h"
 #include "lockstep/train/parameter_claim.h"
 #include "lockstep/train/shared_heap.h"
+#include "lockstep/train/step_versions.h"
 #include "lockstep/train/update_rule.h"
 
 namespace lockstep {
-
-/// What a step does with gradients that are infinite or not numbers.
-enum class NonFinite {
-  ignore,  ///< it takes them as they are
-  skip,    ///< no rank takes this step
-  stop,    ///< every rank throws, and none takes the step
-};
 
 struct ShardedOptions {
   /// If the average gradient, as one vector of all parameters, is longer than this, it is shortened to it.
@@ -68,7 +63,7 @@ class ShardedStep {
   /// Steps that were not taken, for NonFinite::skip.
   std::uint64_t skipped() const { return skipped_; }
 
-  /// Throws Error{aborted} if a step was cut off while parameters were being changed.
+  /// Throws Error{aborted} if a step was cut off while some rank was changing parameters.
   void require_whole() const;
   /// Collective. Puts the state of all slices into `states`, where it is not there anyway.
   void gather_state(const Groups& groups, States& states);
@@ -100,6 +95,7 @@ class ShardedStep {
   Row make_row();
   std::uint64_t place_gradient(std::size_t parameter);
   void exchange(const Row& row);
+  double norm();
   void require_same_options(const std::string& mine) const;
   void add_gradients();
   void make_state(const States& states);
@@ -110,7 +106,7 @@ class ShardedStep {
   void hand_out(States& states);
   double squared_norm() const;
   bool may_go_on(double norm);
-  std::string first_non_finite() const;
+  std::uint64_t first_non_finite() const;
   void update_slices(double scale);
   void spread_parameters();
   std::vector<const std::byte*> sources(const FlatModel::Family& family, const Segment& segment) const;
@@ -125,10 +121,10 @@ class ShardedStep {
   std::map<const void*, std::size_t> numbers_;  // of parameters, by their TensorImpl
   std::vector<FamilyState> family_states_;
   std::vector<Current> current_;
+  StepVersions versions_;
   std::vector<Row> rows_;  // of all ranks, in this step
   std::uint64_t skipped_ = 0;
   std::uint64_t taken_ = 0;
-  bool is_torn_ = false;
 };
 
 }  // namespace lockstep

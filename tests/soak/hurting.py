@@ -141,6 +141,31 @@ class Soak:
             raise Missed(f"exit codes {codes}")
         return self.require_in_time(latencies, self.options.timeout + self.options.limit)
 
+    def throw(self, job, dice):
+        """An exception in the middle of a backward pass; nothing but the victim's own end tells the others."""
+        return self.told(job, dice, signal.SIGUSR1, "peer_lost")
+
+    def nan(self, job, dice):
+        """A gradient that is no number: all ranks stop, the one that has it, too."""
+        return self.told(job, dice, signal.SIGUSR2, "invalid_argument")
+
+    def told(self, job, dice, how, code):
+        hosts = self.hosts if self.jobs % 2 == 0 else None
+        self.start_by_hand(job, hosts, {"SOAK_SEED": str(dice.randrange(1 << 31))})
+        rank, when = self.hurt(job, dice, how)
+        reporting = self.others(rank) if code == "peer_lost" else set(range(self.options.ranks))
+        job.await_reports(reporting)
+        for one in sorted(reporting):
+            if not self.is_blamed(rank, code, job.reports[one]):
+                raise Missed(f"rank {one} does not blame rank {rank} with {code}: {job.reports[one]['text']}")
+        codes = job.finish()
+        if any(code != 1 for code in codes):
+            raise Missed(f"exit codes {codes}")
+        reports = [job.reports[one] for one in reporting]
+        return self.require_in_time(
+            [(int(report["failed_ns"]) - max(when, int(report["began_ns"]))) / 1e9 for report in reports],
+            self.options.limit)
+
     def repeat(self, name, times, one):
         """The row of a table."""
         latencies, misses = [], 0

@@ -6,14 +6,18 @@
 //   save FILE VALUE      saves a model full of VALUE
 //   load FILE            prints the VALUE of that model
 //   same FILE FILE       "same" if two checkpoints of examples/digits hold the same model, bit for bit
-//   soak FILE            trains on, saving to FILE every few steps, until a soak hurts a rank
+//   soak FILE [sharded]  trains on, saving to FILE every few steps, until a soak hurts a rank
 //   return-in-training   rank 1 returns from main after three steps
 #include <lockstep/lockstep.h>
 #include <lockstep/train.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <iostream>
+#include <limits>
+#include <memory>
+#include <optional>
 
 #include "examples/digits/network.h"
 #include "lockstep/train/trial_test.h"
@@ -129,33 +133,63 @@ int same(const Group& world, const std::string& file, const std::string& other) 
   return 0;
 }
 
-/// Goes on from what an earlier one saved.
-int train_until_hurt(const Group& world, const std::string& file) {
-  torch::set_num_threads(1);
+volatile std::sig_atomic_t told = 0;  // SIGUSR1: to throw, SIGUSR2: to have a gradient that is no number
+
+bool may_be_saved(const torch::optim::Optimizer& optimizer) try {
+  torch::serialize::OutputArchive archive;
+  optimizer.save(archive);
+  return true;
+} catch (const lockstep::Error& error) {
+  return error.code() != lockstep::ErrorCode::aborted;
+}
+
+/// Goes on from what an earlier one saved, with DistributedDataParallel or ShardedOptimizer.
+int train_until_hurt(const Group& world, const std::string& file, bool is_sharded) {
+  for (const int signal : {SIGUSR1, SIGUSR2}) (void)std::signal(signal, [](int number) { told = number; });
   torch::nn::Sequential net(torch::nn::Linear(64, 512), torch::nn::ReLU(), torch::nn::Linear(512, 512),
                             torch::nn::ReLU(), torch::nn::Linear(512, 64));
-  lockstep::DistributedDataParallel ddp(net, world,
-                                        {.first_bucket_bytes = 1 << 16, .bucket_cap_bytes = 1 << 19});
-  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(1e-3).momentum(0.9));
+  const auto options = torch::optim::SGDOptions(1e-3).momentum(0.9);
+  std::optional<lockstep::DistributedDataParallel<torch::nn::SequentialImpl>> ddp;
+  std::unique_ptr<torch::optim::Optimizer> sgd;
+  if (is_sharded) {
+    sgd = std::make_unique<lockstep::ShardedOptimizer<torch::optim::SGD>>(
+        *net, world, options, lockstep::ShardedOptions{.non_finite = lockstep::NonFinite::stop});
+  } else {
+    ddp.emplace(net, world,
+                lockstep::DataParallelOptions{.first_bucket_bytes = 1 << 16,
+                                              .bucket_cap_bytes = 1 << 19,
+                                              .non_finite = lockstep::NonFinite::stop});
+    sgd = std::make_unique<torch::optim::SGD>(net->parameters(), options);
+  }
   lockstep::remove_checkpoint_leftovers(file, world);
   if (lockstep::metric_average(world, std::filesystem::exists(file) ? 1 : 0, 1) > 0)
-    lockstep::load_checkpoint(file, world, net, sgd);
+    lockstep::load_checkpoint(file, world, net, *sgd);
   std::uint64_t steps = 0;
+  const auto as_told = [](const torch::Tensor& gradient) {
+    if (told == SIGUSR1) throw std::runtime_error("told to throw");
+    return told == SIGUSR2 ? gradient * std::numeric_limits<double>::quiet_NaN() : gradient;
+  };
   const auto step = [&] {
-    sgd.zero_grad();
-    ddp(torch::randn({16, 64})).square().mean().backward();
-    sgd.step();
-    if (++steps % 5 == 0) lockstep::save_checkpoint(file, world, net, sgd, {.epoch = steps});
+    sgd->zero_grad();
+    const auto input = torch::randn({16, 64});
+    const auto output = ddp ? (*ddp)(input) : net->forward(input);
+    output.register_hook(as_told);
+    output.square().mean().backward();
+    sgd->step();
+    if (++steps % 5 == 0) lockstep::save_checkpoint(file, world, net, *sgd, {.epoch = steps});
   };
   lockstep::ArenaBuffer<float> fresh;
   std::vector<torch::Tensor> parameters;
+  bool was_model = false;
   const auto take_memory = [&] {
     fresh = world.allocate<float>(1'000'000);
     std::fill(fresh.begin(), fresh.end(), 7.0F);
     for (const auto& p : net->parameters()) parameters.push_back(p.detach().clone());
+    was_model = may_be_saved(*sgd);
   };
   const auto is_whole = [&] {
     bool whole = std::count(fresh.begin(), fresh.end(), 7.0F) == 1'000'000;
+    if (!was_model) return whole;  // a rank that was stopped in a step may have ended it since
     for (std::size_t i = 0; i < parameters.size(); ++i)
       whole &= torch::equal(parameters[i], net->parameters()[i]);
     return whole;
@@ -179,7 +213,7 @@ int run(const std::vector<std::string>& words) {
   if (action == "equivalence") return equivalence(world);
   if (action == "sabotage") return sabotage(world);
   if (action == "overlap") return overlap(world);
-  if (action == "soak") return train_until_hurt(world, words.at(1));
+  if (action == "soak") return train_until_hurt(world, words.at(1), words.size() > 2);
   if (action == "save") return save(world, words.at(1), std::stod(words.at(2)));
   if (action == "load") return load(world, words.at(1));
   if (action == "same") return same(world, words.at(1), words.at(2));

@@ -1,0 +1,33 @@
+#include "lockstep/train/non_finite.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/group/collectives.h"
+
+namespace lockstep {
+
+void take_non_finite(const Group& group, NonFinite policy, std::uint64_t step, std::uint64_t mine,
+                     std::span<const NamedTensor> parameters) {
+  if (policy != NonFinite::stop) return;
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(group.size()));
+  all_gather(group, std::span(&mine, 1), all).wait();
+  const auto first = std::ranges::min_element(all);
+  std::string where = "the ranks' gradients are finite, but not their sum";
+  std::optional<int> culprit;
+  if (*first < parameters.size()) {
+    culprit = group.world_rank(static_cast<int>(first - all.begin()));
+    where = "the gradient of parameter " + parameters[*first].name + " on rank " + std::to_string(*culprit) +
+            " is not finite";
+  }
+  throw Error(ErrorCode::invalid_argument,
+              "step " + std::to_string(step) + ": " + where +
+                  "; no rank took this step. Lower the learning rate, clip gradients, or skip such steps "
+                  "(NonFinite::skip)",
+              culprit);
+}
+
+}  // namespace lockstep
