@@ -96,6 +96,9 @@ class DistributedDataParallel {
   /// Backwards that NonFinite::skip left without gradients, since the model was wrapped or last changed.
   std::uint64_t skipped() const { return engine_->skipped(); }
 
+  /// Whether this wrapper has opened a SharedHeap.
+  bool has_opened_heap() const { return engine_->has_opened_heap(); }
+
   const std::shared_ptr<Module>& module() const { return module_; }
   std::vector<torch::Tensor> parameters() const { return module_->parameters(); }
   auto named_parameters() const { return module_->named_parameters(); }

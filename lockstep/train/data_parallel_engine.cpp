@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
+#include "lockstep/group/shared_memory.h"
 #include "lockstep/train/replicas.h"
 
 namespace lockstep {
@@ -49,6 +50,7 @@ DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module
                                        const DataParallelOptions& options, const DataParallelSeams& seams)
     : module_(std::move(module)), group_(group), options_(options), seams_(seams) {
   make_hooks();
+  if (options_.shared_heap && shares_memory(group_)) heap_ = SharedHeap::unless_there_is_one(group_);
 }
 
 DataParallelEngine::~DataParallelEngine() = default;

@@ -12,6 +12,7 @@
 #include "lockstep/group/group.h"
 #include "lockstep/train/communication_hook.h"
 #include "lockstep/train/gradient_hooks.h"
+#include "lockstep/train/shared_heap.h"
 
 namespace lockstep {
 
@@ -30,6 +31,9 @@ struct DataParallelOptions {
   /// Every backward is like the first: the same parameters get a gradient, each as often. Serves parameters
   /// that get none, and those that get several in one pass (checkpointed parts that share them).
   bool static_graph = false;
+  /// Opens a SharedHeap for this process, unless it has one or some ranks are on other hosts: what libtorch
+  /// allocates on the CPU is used again then, without the page faults that new memory costs at each step.
+  bool shared_heap = true;
   /// What becomes of a backward with gradients that are infinite or not numbers; see non_finite.h. With skip
   /// no parameter has a gradient after it, on any rank, so that an optimizer's step changes nothing.
   /// Gradients that are sparse are not looked at. Costs one more look at each gradient, unless they are
@@ -70,6 +74,7 @@ class DataParallelEngine {
   void begin_no_sync() { ++no_sync_; }
   void end_no_sync() { --no_sync_; }
 
+  bool has_opened_heap() const { return heap_ != nullptr; }
   std::uint64_t skipped() const { return hooks_ ? hooks_->skipped() : 0; }
 
   /// See DistributedDataParallel.
@@ -92,6 +97,7 @@ class DataParallelEngine {
   Group group_;
   DataParallelOptions options_;
   DataParallelSeams seams_;
+  std::unique_ptr<SharedHeap> heap_;
   std::shared_ptr<GradientHooks> hooks_;  // null in a group of one
   std::optional<Joining> joining_;
   int no_sync_ = 0;
