@@ -7,12 +7,15 @@
 //   load FILE            prints the VALUE of that model
 //   same FILE FILE       "same" if two checkpoints of examples/digits hold the same model, bit for bit
 //   soak FILE [sharded]  trains on, saving to FILE every few steps, until a soak hurts a rank
+//   losses OPTIMIZER HOW the training of torch_losses.py: sgd|adamw, ddp|sharded; prints each step's loss
 //   return-in-training   rank 1 returns from main after three steps
 #include <lockstep/lockstep.h>
 #include <lockstep/train.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <limits>
@@ -197,6 +200,53 @@ int train_until_hurt(const Group& world, const std::string& file, bool is_sharde
   return soak::loop_until_hurt(world, step, take_memory, is_whole);
 }
 
+torch::Tensor wave(std::int64_t count, double factor, double shift) {
+  return torch::sin(torch::arange(count, torch::kFloat64) * factor + shift);
+}
+
+/// The training of torch_losses.py.
+int losses(const Group& world, bool is_adamw, bool is_sharded) {
+  constexpr std::int64_t steps = 50, batch = 16;
+  constexpr std::array<std::int64_t, 4> sizes = {8, 32, 32, 4};
+  torch::nn::Sequential net;
+  for (std::size_t number = 0; number + 1 < sizes.size(); ++number) {
+    torch::nn::Linear linear(sizes[number], sizes[number + 1]);
+    const torch::NoGradGuard no_grad;
+    const auto shift = static_cast<double>(number);
+    linear->weight.copy_(wave(linear->weight.numel(), 0.7, shift).view_as(linear->weight) * 0.3);
+    linear->bias.copy_(wave(linear->bias.numel(), 0.3, shift) * 0.1);
+    net->push_back(linear);
+    if (number + 2 < sizes.size()) net->push_back(torch::nn::Tanh());
+  }
+  const auto sgd = torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(1e-3);
+  const auto adamw = torch::optim::AdamWOptions(0.01);
+  std::optional<lockstep::DistributedDataParallel<torch::nn::SequentialImpl>> ddp;
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
+  if (!is_sharded) {
+    ddp.emplace(net, world);
+    if (is_adamw)
+      optimizer = std::make_unique<torch::optim::AdamW>(net->parameters(), adamw);
+    else
+      optimizer = std::make_unique<torch::optim::SGD>(net->parameters(), sgd);
+  } else if (is_adamw) {
+    optimizer = std::make_unique<lockstep::ShardedOptimizer<torch::optim::AdamW>>(*net, world, adamw);
+  } else {
+    optimizer = std::make_unique<lockstep::ShardedOptimizer<torch::optim::SGD>>(*net, world, sgd);
+  }
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const auto shift = static_cast<double>(step * 2 + world.rank());
+    const auto x = wave(batch * sizes[0], 0.37, shift).view({batch, sizes[0]}).to(torch::kFloat32);
+    const auto y = torch::cos(x.narrow(1, 0, 4) * 2);
+    optimizer->zero_grad();
+    const auto loss = torch::mse_loss(ddp ? (*ddp)(x) : net->forward(x), y);
+    loss.backward();
+    optimizer->step();
+    const double mean = lockstep::metric_average(world, loss.item<double>(), 1);
+    if (world.rank() == 0) std::printf("loss %.9f\n", mean);
+  }
+  return 0;
+}
+
 int return_in_training(const Group& world) {
   auto net = filled(1);
   lockstep::DistributedDataParallel ddp(net, world);
@@ -214,6 +264,7 @@ int run(const std::vector<std::string>& words) {
   if (action == "sabotage") return sabotage(world);
   if (action == "overlap") return overlap(world);
   if (action == "soak") return train_until_hurt(world, words.at(1), words.size() > 2);
+  if (action == "losses") return losses(world, words.at(1) == "adamw", words.at(2) == "sharded");
   if (action == "save") return save(world, words.at(1), std::stod(words.at(2)));
   if (action == "load") return load(world, words.at(1));
   if (action == "same") return same(world, words.at(1), words.at(2));

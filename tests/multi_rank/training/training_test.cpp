@@ -1,4 +1,7 @@
 // Training on processes: over shared memory, and over TCP between two hosts.
+#include <fstream>
+#include <sstream>
+
 #include "small_digits.h"
 #include "tests/support/job_test.h"
 
@@ -43,6 +46,40 @@ TEST_P(TrainingOn, TwoHostsIsWhatOneProcessDoes) {
   for (const auto& ending : on_two_hosts(GetParam(), {program("training_rank"), "equivalence"})) {
     EXPECT_EQ(ending.exit_code, 0) << ending.err;
     EXPECT_THAT(ending.out, HasSubstr("passed 16 trials")) << ending.err;
+  }
+}
+
+/// A column of what torch's DistributedDataParallel and ZeroRedundancyOptimizer made of it.
+std::vector<double> losses_of_torch(const std::string& column) {
+  std::ifstream file(TORCH_LOSSES);
+  std::string line, word;
+  std::getline(file, line);  // who made it
+  std::getline(file, line);
+  std::istringstream names(line);
+  std::size_t place = 0;
+  while (names >> word && word != column) ++place;
+  std::vector<double> losses;
+  while (std::getline(file, line)) {
+    std::istringstream numbers(line);
+    double loss = 0;
+    for (std::size_t i = 0; i <= place; ++i) numbers >> loss;
+    losses.push_back(loss);
+  }
+  return losses;
+}
+
+TEST_F(Training, HasTheLossesThatTorchHas) {
+  for (const std::string optimizer : {"sgd", "adamw"}) {
+    for (const std::string how : {"ddp", "sharded"}) {
+      const auto expected = losses_of_torch(optimizer + (how == "ddp" ? "" : "_zero"));
+      const auto ending = launch(2, {program("training_rank"), "losses", optimizer, how});
+      const auto lines = lines_with(ending.out, "[0] loss ");
+      ASSERT_EQ(expected.size(), 50U);
+      ASSERT_EQ(lines.size(), 50U) << ending.err;
+      for (std::size_t step = 0; step < 50; ++step)
+        EXPECT_NEAR(std::stod(lines[step].substr(9)), expected[step], 1e-5 * expected[step])
+            << optimizer << ", " << how << ", step " << step;
+    }
   }
 }
 
