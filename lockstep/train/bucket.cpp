@@ -14,7 +14,7 @@ constexpr std::size_t alignment_bytes = 64;
 void append(BucketPlan& bucket, std::size_t parameter, std::size_t elements) {
   const std::size_t unit = alignment_bytes / size_of(bucket.dtype);
   const std::size_t begin = (bucket.elements + unit - 1) / unit * unit;
-  bucket.slots.push_back({parameter, begin});
+  bucket.slots.push_back({parameter, begin, elements});
   bucket.elements = begin + elements;
 }
 
@@ -56,7 +56,8 @@ std::vector<BucketPlan> plan_buckets(std::span<const GradientSize> parameters,
 
 Bucket::Bucket(const Group& group, BucketPlan plan)
     : plan_(std::move(plan)),
-      block_(std::make_shared<Arena::Block>(group.allocate_bytes(plan_.elements * size_of(plan_.dtype)))),
+      block_(std::make_shared<Arena::Block>(
+          group.allocate_bytes(std::max(plan_.elements * size_of(plan_.dtype), alignment_bytes)))),
       bytes_(block_->bytes().first(plan_.elements * size_of(plan_.dtype))) {
   std::memset(bytes_.data(), 0, bytes_.size());
 }

@@ -31,6 +31,7 @@ struct BucketPlan {
   struct Slot {
     std::size_t parameter = 0;
     std::size_t begin = 0;  ///< on a border of 64 bytes
+    std::size_t elements = 0;
   };
   Dtype dtype = Dtype::f32;
   std::vector<Slot> slots;

@@ -41,8 +41,9 @@ namespace lockstep {
 /// - In a group of one it is the model, and nothing else.
 ///
 /// Thread safety: as the module's; one backward pass at a time.
-/// Cost: a copy of the gradients per step (into shared memory), and what their all_reduce leaves uncovered;
-/// each step is in the group's record as a TrainingStepEvent.
+/// Cost: what the gradients' all_reduce leaves uncovered; each step is in the group's record as a
+/// TrainingStepEvent. Inside a host gradients are read where they are, if that is in a SharedHeap (which the
+/// wrapper opens unless told not to); otherwise they are copied once, into their buckets.
 template <class Module>
 class DistributedDataParallel {
  public:

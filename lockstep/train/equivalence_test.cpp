@@ -28,11 +28,17 @@ TEST_P(Equivalence, HoldsForBothOptimizersTypesAndFormsOfZeroGrad) {
   for (const bool adam : {false, true}) {
     for (const auto type : {torch::kFloat64, torch::kFloat32}) {
       for (const bool set_to_none : {true, false}) {
-        for (const bool sharded : {false, true}) {
-          const Trial trial{.adam = adam, .sharded = sharded, .type = type, .set_to_none = set_to_none};
+        for (const auto& [sharded, heap] : {std::pair(false, true), {false, false}, {true, true}}) {
+          const Trial trial{.adam = adam,
+                            .sharded = sharded,
+                            .shared_heap = heap,
+                            .type = type,
+                            .set_to_none = set_to_none};
           const auto outcome = worst_of_all_ranks(GetParam(), trial);
-          EXPECT_TRUE(outcome.passes(trial))
-              << (sharded ? "sharded " : "") << (adam ? "Adam " : "SGD ") << type << ": " << outcome.text();
+          EXPECT_TRUE(outcome.passes(trial)) << (sharded ? "sharded "
+                                                 : heap  ? "with a heap "
+                                                         : "")
+                                             << (adam ? "Adam " : "SGD ") << type << ": " << outcome.text();
           RecordProperty(std::string(adam ? "adam_" : "sgd_") + c10::toString(type), outcome.text());
         }
       }

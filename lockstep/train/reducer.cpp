@@ -28,6 +28,10 @@ torch::Tensor make_place(const Bucket& bucket, const BucketPlan::Slot& slot, con
   return torch::from_blob(data, like.sizes(), keep_alive, like.options().requires_grad(false));
 }
 
+std::span<const std::byte> elements_of(const torch::Tensor& tensor) {
+  return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
+}
+
 torch::Tensor flat_view(const Bucket& bucket, torch::ScalarType type) {
   return torch::from_blob(
       bucket.bytes().data(), {static_cast<std::int64_t>(bucket.plan().elements)},
@@ -71,7 +75,6 @@ Reducer::Reducer(Group group, std::vector<NamedTensor> parameters, std::vector<c
       sparse_(std::move(sparse)),
       options_(std::move(options)),
       used_(parameters_.size()) {
-  if (!options_.hook) options_.hook = std::make_shared<AllReduceHook>();
   for (const auto& [name, tensor, is_parameter] : parameters_)
     shapes_.push_back({tensor.scalar_type(), tensor.sizes().vec()});
   make_buckets(backward_order(parameters_.size()));
@@ -108,10 +111,20 @@ void Reducer::make_buckets(std::span<const std::size_t> order) {
     view.flat = flat_view(bucket, shapes_[bucket.plan().slots.front().parameter].type);
     for (const auto& slot : bucket.plan().slots) {
       const auto& [name, tensor, is_parameter] = parameters_[slot.parameter];
-      slots_[slot.parameter] = {make_place(bucket, slot, tensor), number};
+      slots_[slot.parameter].place = make_place(bucket, slot, tensor);
+      slots_[slot.parameter].bucket = number;
       view.gradients.push_back(slots_[slot.parameter].place);
       view.names.push_back(name);
     }
+  }
+  if (!options_.hook && shares_memory(group_)) {
+    average_.emplace(group_, buckets_);
+    for (const Bucket& bucket : buckets_) {
+      for (const auto& slot : bucket.plan().slots)
+        slots_[slot.parameter].home = average_->place_of({bucket.slot_data(slot), 0}).value();
+    }
+  } else if (!options_.hook) {
+    options_.hook = std::make_shared<AllReduceHook>();
   }
 }
 
@@ -132,7 +145,7 @@ void Reducer::rebuild_buckets() {
     slots_[i].place.copy_(gradient);
     gradient = slots_[i].place.detach();
   }
-  options_.hook->forget();
+  if (options_.hook) options_.hook->forget();
 }
 
 bool Reducer::fits(std::size_t parameter) const {
@@ -158,6 +171,10 @@ void Reducer::begin(std::uint64_t forward_ns, int contributors) {
     bytes += bucket.bytes().size();
   }
   for (auto& view : views_) view.contributors = contributors;
+  for (auto& slot : slots_) {
+    slot.source = slot.home;
+    slot.is_lent = slot.is_new = false;
+  }
   works_.clear();
   added_ = completed_ = 0;
   step_ = {.step = steps_,
@@ -188,6 +205,10 @@ torch::Tensor Reducer::place(std::size_t parameter, const torch::Tensor& gradien
   if (!place.defined() || gradient.layout() != torch::kStrided || gradient.dtype() != place.dtype() ||
       gradient.sizes() != place.sizes())
     return {};
+  if (place_for_all(parameter, gradient)) {
+    slots_[parameter].is_new = true;
+    return {};
+  }
   place.copy_(gradient);
   torch::Tensor placed = place.detach();
   step_.exposed_work_ns += trace::now_ns() - begin;
@@ -212,11 +233,23 @@ void Reducer::collect(std::size_t parameter) {
                     "sparse(false)");
   }
   if (is_sparse) return;
-  if (gradient.defined()) {
-    slots_[parameter].place.copy_(gradient);
+  Slot& slot = slots_[parameter];
+  if (!gradient.defined()) {
+    slot.place.zero_();
+  } else if (const auto place = place_for_all(parameter, gradient)) {
+    slot.source = *place;
+    slot.is_lent = true;
   } else {
-    slots_[parameter].place.zero_();
+    slot.place.copy_(gradient);
   }
+}
+
+/// Where the others can read the gradient; none if it has to be copied for them.
+std::optional<ArenaPlace> Reducer::place_for_all(std::size_t parameter, const torch::Tensor& gradient) const {
+  const torch::Tensor& place = slots_[parameter].place;
+  const bool is_alike = gradient.layout() == torch::kStrided && gradient.dtype() == place.dtype() &&
+                        gradient.sizes() == place.sizes() && gradient.strides() == place.strides();
+  return average_ && is_alike ? average_->place_of(elements_of(gradient)) : std::nullopt;
 }
 
 void Reducer::make_ready(std::size_t parameter) {
@@ -277,16 +310,36 @@ void Reducer::send_ready() {
   while (works_.size() < buckets_.size() && pending_[works_.size()] == 0) {
     const std::size_t next = works_.size();
     if (options_.non_finite != NonFinite::ignore && !misses_some_) look_for_non_finite(next);
-    works_.push_back(options_.hook->begin(views_[next]));
+    works_.push_back(send(next));
   }
+  if (!average_) send_status();
+}
+
+Work Reducer::send(std::size_t bucket) {
+  if (!average_) return options_.hook->begin(views_[bucket]);
+  std::vector<ArenaPlace> places;
+  for (const auto& slot : buckets_[bucket].plan().slots) places.push_back(slots_[slot.parameter].source);
+  return average_->tell(bucket, places);
+}
+
+/// Behind the last bucket. Who shares memory meets the others there: it needs to have added up its shares.
+void Reducer::send_status() {
   if (works_.size() != buckets_.size() || (added_ < parameters_.size() && !misses_some_)) return;
   works_.push_back(all_reduce(group_, status_, ReduceOp::bor));
 }
 
+/// The bucket's Work is over.
+void Reducer::conclude(std::size_t bucket) {
+  if (!average_) return;
+  average_->add_up(bucket, 1.0 / contributors_);
+  if (bucket + 1 == buckets_.size()) send_status();
+}
+
 void Reducer::look_for_non_finite(std::size_t bucket) {
-  if (std::isfinite(views_[bucket].flat.sum().item<double>())) return;
   for (const auto& slot : buckets_[bucket].plan().slots) {
-    if (slots_[slot.parameter].place.isfinite().all().item<bool>()) continue;
+    const Slot& here = slots_[slot.parameter];
+    const torch::Tensor& gradient = here.is_lent ? parameters_[slot.parameter].tensor.grad() : here.place;
+    if (std::isfinite(gradient.sum().item<double>()) || gradient.isfinite().all().item<bool>()) continue;
     first_non_finite_ = std::min(first_non_finite_, slot.parameter);
     status_[0] |= non_finite_bit;
   }
@@ -302,7 +355,10 @@ void Reducer::take_no_gradients() {
 
 void Reducer::progress() {
   if (completed_ == works_.size()) group_.poll();
-  while (completed_ < works_.size() && works_[completed_].test()) ++completed_;
+  while (completed_ < works_.size() && works_[completed_].test()) {
+    if (completed_ < buckets_.size()) conclude(completed_);
+    ++completed_;
+  }
 }
 
 /// Whatever has no gradient by now gets none.
@@ -368,7 +424,12 @@ void Reducer::wait_for_all() {
   send_ready();
   const std::uint64_t begin = trace::now_ns();
   const auto own_work = group_.progress_times().own_work;
-  std::vector<std::size_t> open(buckets_.size());
+  for (; average_ && completed_ < buckets_.size(); ++completed_) {
+    works_[completed_].wait();
+    conclude(completed_);
+  }
+  if (works_.size() == buckets_.size()) send_status();
+  std::vector<std::size_t> open(options_.hook ? buckets_.size() : 0);
   std::iota(open.begin(), open.end(), std::size_t{0});
   const auto is_over = [this](std::size_t bucket) {
     works_[bucket].wait();
@@ -418,7 +479,7 @@ void Reducer::copy_back() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (sparse_[i] != 0 || lies_in_place(i) || !is_used_anywhere(i)) continue;
     torch::Tensor& gradient = parameters_[i].tensor.mutable_grad();
-    if (gradient.defined()) {
+    if (gradient.defined() && !slots_[i].is_new) {
       gradient.copy_(slots_[i].place);
     } else {
       gradient = slots_[i].place.detach();

@@ -14,6 +14,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@
 #include "lockstep/train/communication_hook.h"
 #include "lockstep/train/non_finite.h"
 #include "lockstep/train/replicas.h"
+#include "lockstep/train/shared_average.h"
 
 namespace lockstep {
 
@@ -67,7 +69,8 @@ class Reducer {
 
   /// Copies a new gradient into its place in the bucket, and returns that place as a tensor that nobody else
   /// holds, so that autograd takes it for grad() as it is; an undefined one if the gradient cannot lie there
-  /// (a sparse one). Only while grad() is undefined: else the place may hold what it is to be added to.
+  /// (a sparse one), or need not (the others can read it where it is). Only while grad() is undefined: else
+  /// the place may hold what it is to be added to.
   torch::Tensor place(std::size_t parameter, const torch::Tensor& gradient);
 
   /// The parameter's grad() has changed, and will not again in this pass unless static_graph says so. Sends
@@ -102,6 +105,10 @@ class Reducer {
   struct Slot {
     torch::Tensor place;     // the gradient's, in its bucket; undefined if it is sparse
     std::size_t bucket = 0;  // which that is
+    // With average_, in this pass:
+    ArenaPlace home, source;  // of the place; of what the others read, there or wherever the gradient is
+    bool is_lent = false;     // they read grad() itself
+    bool is_new = false;      // grad() was made in this pass, so that the place may take its place
   };
   struct Shape {
     torch::ScalarType type;
@@ -116,7 +123,11 @@ class Reducer {
   void look_for_non_finite(std::size_t bucket);
   void take_no_gradients();
   void bring_to_an_end();
+  std::optional<ArenaPlace> place_for_all(std::size_t parameter, const torch::Tensor& gradient) const;
+  Work send(std::size_t bucket);
   void send_ready();
+  void send_status();
+  void conclude(std::size_t bucket);
   void progress();
   void wait_for_all();
   void take_over_averages(bool has_gradients);
@@ -133,8 +144,9 @@ class Reducer {
   std::vector<Shape> shapes_;  // per parameter, as it was
   ReducerOptions options_;
   std::vector<Bucket> buckets_;
-  std::vector<GradientBucket> views_;  // of the buckets
-  std::vector<Slot> slots_;            // per parameter
+  std::vector<GradientBucket> views_;     // of the buckets
+  std::vector<Slot> slots_;               // per parameter
+  std::optional<SharedAverage> average_;  // on one host, without a hook
 
   bool under_way_ = false;
   bool misses_some_ = false;

@@ -91,8 +91,11 @@ struct ForgetfulHook : CommunicationHook {
   }
 };
 
-DataParallelOptions options_for(Sabotage sabotage) {
+DataParallelOptions options_for(const Trial& trial) {
   DataParallelOptions options{.first_bucket_bytes = 256, .bucket_cap_bytes = 2048};  // several buckets
+  const Sabotage sabotage = trial.sabotage;
+  // Gradients in a shared heap are not copied, neither rightly nor wrongly.
+  options.shared_heap = trial.shared_heap && sabotage != Sabotage::doubled_gradients;
   if (sabotage == Sabotage::sum) options.communication_hook = std::make_shared<SumHook>();
   if (sabotage == Sabotage::one_bucket_left_out)
     options.communication_hook = std::make_shared<ForgetfulHook>();
@@ -130,7 +133,7 @@ Outcome compare_with_one_process(const Group& group, const Trial& trial) {
   if (trial.sharded) {
     train(*make_sharded(trial, net, group), plain_forward(net), trial, group.rank(), group.size());
   } else {
-    DistributedDataParallel ddp(net, group, options_for(trial.sabotage),
+    DistributedDataParallel ddp(net, group, options_for(trial),
                                 {.broadcast = trial.sabotage != Sabotage::no_broadcast,
                                  .copy_over_gradients = trial.sabotage == Sabotage::doubled_gradients});
     const std::int64_t shard = trial.sabotage == Sabotage::same_shard && group.rank() == 1 ? 0 : group.rank();

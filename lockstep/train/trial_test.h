@@ -15,6 +15,7 @@ enum class Sabotage { none, sum, no_broadcast, same_shard, one_bucket_left_out, 
 struct Trial {
   bool adam = false;     ///< or else SGD with momentum
   bool sharded = false;  ///< by ShardedOptimizer, or else by DistributedDataParallel
+  bool shared_heap = true;
   torch::ScalarType type = torch::kFloat64;
   bool set_to_none = true;  ///< the form of zero_grad
   Sabotage sabotage = Sabotage::none;
