@@ -18,6 +18,14 @@ struct ArenaPlace {
   std::size_t offset = 0;
 };
 
+/// In 8 bytes, for other ranks; never 0 or 1.
+constexpr std::uint64_t to_word(const ArenaPlace& place) {
+  return static_cast<std::uint64_t>(place.rank + 1) << 48 | place.offset;
+}
+constexpr ArenaPlace place_of_word(std::uint64_t word) {
+  return {static_cast<int>(word >> 48) - 1, word & ((std::uint64_t{1} << 48) - 1)};
+}
+
 /// Whether all ranks of `group` reach each other's arenas: they are two at least, and on one host.
 bool shares_memory(const Group& group);
 

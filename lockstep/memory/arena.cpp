@@ -51,11 +51,6 @@ std::optional<std::size_t> Arena::offset_of(std::span<const std::byte> bytes) co
   return static_cast<std::size_t>(bytes.data() - base_);
 }
 
-void Arena::quarantine() {
-  const std::lock_guard lock(mutex_);
-  quarantined_ = true;
-}
-
 void Arena::release(std::span<std::byte> bytes) {
   const std::lock_guard lock(mutex_);
   if (quarantined_) return;

@@ -3,6 +3,7 @@
 // their own: no allocation is collective.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -29,6 +30,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
     Block& operator=(const Block&) = delete;
     ~Block();
     std::span<std::byte> bytes() const { return bytes_; }
+    /// A peer that was stopped may still write to this memory once it is used for something else.
+    bool is_quarantined() const { return arena_ != nullptr && arena_->is_quarantined(); }
 
    private:
     friend class Arena;
@@ -47,7 +50,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
   std::optional<std::size_t> offset_of(std::span<const std::byte> bytes) const;
 
   /// From now on nothing freed is used again: a peer that was stopped may still write there.
-  void quarantine();
+  void quarantine() { quarantined_ = true; }
+  bool is_quarantined() const { return quarantined_; }
 
  private:
   void release(std::span<std::byte> bytes);
@@ -59,7 +63,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   std::mutex mutex_;
   std::map<std::size_t, std::size_t> free_;  // offset -> bytes, never adjacent
   std::size_t reserved_ = 0;                 // bytes from the start that have memory
-  bool quarantined_ = false;
+  std::atomic<bool> quarantined_ = false;
 };
 
 }  // namespace lockstep

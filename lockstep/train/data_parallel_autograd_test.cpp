@@ -1,6 +1,9 @@
 // Autograd can do more than loss.backward(): graphs of gradients, several forwards, hooks, recomputation.
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <thread>
+
 #include "lockstep/train/data_parallel_test.h"
 #include "lockstep/train/ranks_test.h"
 #include "lockstep/train/tensor_collectives.h"
@@ -55,6 +58,23 @@ TEST(DataParallelAutograd, AveragesEveryBackwardOfSeveralForwards) {
     net->zero_grad();
     (ddp(row(group.rank() + 1)).sum() + ddp(row(group.rank() + 1)).sum()).backward();  // one backward of two
     expect_weight_gradient(net, 2 * average_of_inputs(group));
+  });
+}
+
+TEST(DataParallelAutograd, AveragesTwoModelsInOneBackward) {
+  on_ranks(2, [](const Group& group) {
+    auto encoder = ones(3, 3), head = ones(3, 2);
+    DistributedDataParallel encode(encoder, group, small_buckets), decode(head, group, small_buckets);
+    for (int step = 0; step < 50; ++step) {
+      encoder->zero_grad();
+      head->zero_grad();
+      const auto loss = decode(encode(row(group.rank() + 1))).sum();
+      // Buckets complete at other moments on each rank.
+      if (step % 2 == group.rank()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      loss.backward();
+      expect_weight_gradient(encoder, 2 * average_of_inputs(group));
+      expect_weight_gradient(head, 3 * average_of_inputs(group) + 1);
+    }
   });
 }
 

@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/group/shared_memory.h"
+#include "lockstep/train/openmp_runtimes.h"
 #include "lockstep/train/replicas.h"
 
 namespace lockstep {
@@ -39,16 +40,23 @@ std::vector<Fact> facts_of(const DataParallelOptions& options) {
 }
 
 std::vector<NamedTensor> buffers_of(const torch::nn::Module& module) {
-  auto tensors = tensors_of(module);
-  std::erase_if(tensors, [](const NamedTensor& item) { return item.is_parameter; });
-  return tensors;
+  std::vector<NamedTensor> buffers;
+  for (const auto& item : module.named_buffers()) {
+    if (item.value().defined()) buffers.push_back({item.key(), item.value(), false});
+  }
+  return buffers;
 }
 
 }  // namespace
 
 DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module, const Group& group,
                                        const DataParallelOptions& options, const DataParallelSeams& seams)
-    : module_(std::move(module)), group_(group), options_(options), seams_(seams) {
+    : module_(std::move(module)),
+      group_(group),
+      options_(options),
+      seams_(seams),
+      contributors_(group.size()) {
+  warn_of_two_openmp_runtimes();
   make_hooks();
   if (options_.shared_heap && shares_memory(group_)) heap_ = SharedHeap::unless_there_is_one(group_);
 }
@@ -85,16 +93,23 @@ void DataParallelEngine::make_hooks() {
   if (options_.communication_hook) options_.communication_hook->forget();
   hooks_ = GradientHooks::attach(std::move(reducer), {.frozen = distinct_parameters(tensors, false),
                                                       .copy_over_gradients = seams_.copy_over_gradients});
+  hooks_->set_contributors(contributors_);
+}
+
+/// Anew also after a model that the ranks had changed differently.
+void DataParallelEngine::follow_model() {
+  if (!hooks_ || !hooks_->fit()) make_hooks();
 }
 
 GradientHooks* DataParallelEngine::prepare_forward() {
-  if (!hooks_ || no_sync_ > 0 || !module_->is_training() || !torch::GradMode::is_enabled()) return nullptr;
+  if (group_.size() == 1 || no_sync_ > 0 || !module_->is_training() || !torch::GradMode::is_enabled())
+    return nullptr;
   int source = 0;
   if (joining_) {
     (void)meet(true);
     source = joining_->source;
   }
-  if (!hooks_->fit()) make_hooks();
+  follow_model();
   if (options_.broadcast_buffers) spread_buffers(source);
   return hooks_.get();
 }
@@ -127,6 +142,7 @@ bool DataParallelEngine::meet(bool has_inputs) {
   joining_->source = static_cast<int>(std::ranges::find(all, 1) - all.begin());
   ++joining_->rounds;
   if (joining_->options.throw_on_early_termination && active < group_.size()) {
+    joining_->all_ranks_threw = true;
     const int first = group_.world_rank(static_cast<int>(std::ranges::find(all, 0) - all.begin()));
     throw Error(ErrorCode::aborted,
                 "rank " + std::to_string(first) + " has no inputs left after " +
@@ -134,25 +150,28 @@ bool DataParallelEngine::meet(bool has_inputs) {
                     " steps, while others have; give all ranks as many, or let them join",
                 first);
   }
-  hooks_->set_contributors(joining_->options.divide_by_initial_size ? group_.size() : active);
+  contributors_ = joining_->options.divide_by_initial_size ? group_.size() : active;
+  if (hooks_) hooks_->set_contributors(contributors_);
   return true;
 }
 
 void DataParallelEngine::join(const std::function<void()>& body, const JoinOptions& options) {
   if (joining_) throw_invalid_argument("join() is called inside of join()");
-  if (!hooks_) return body();
+  if (group_.size() == 1) return body();
   joining_ = Joining{.options = options};
   struct End {
     DataParallelEngine& engine;
     ~End() {
       engine.joining_.reset();
-      engine.hooks_->set_contributors(engine.group_.size());
+      engine.contributors_ = engine.group_.size();
+      if (engine.hooks_) engine.hooks_->set_contributors(engine.contributors_);
     }
   } const end{*this};
   try {
     body();
   } catch (...) {
-    hooks_->close();  // the others count on this rank
+    const bool all_ranks_threw = joining_->all_ranks_threw || !hooks_ || hooks_->all_ranks_threw();
+    if (!all_ranks_threw) hooks_->close();  // the others count on this rank
     throw;
   }
   shadow_the_others();
@@ -160,7 +179,7 @@ void DataParallelEngine::join(const std::function<void()>& body, const JoinOptio
 
 void DataParallelEngine::shadow_the_others() {
   while (meet(false)) {
-    if (!hooks_->fit()) make_hooks();
+    follow_model();
     if (options_.broadcast_buffers) spread_buffers(joining_->source);
     hooks_->shadow();
   }

@@ -86,9 +86,11 @@ class DataParallelEngine {
     int source = 0;  // the lowest rank that has inputs
     int active = 0;  // ranks that have inputs
     std::size_t rounds = 0;
+    bool all_ranks_threw = false;
   };
 
   void make_hooks();
+  void follow_model();
   bool meet(bool has_inputs);
   void spread_buffers(int source);
   void shadow_the_others();
@@ -98,8 +100,9 @@ class DataParallelEngine {
   DataParallelOptions options_;
   DataParallelSeams seams_;
   std::unique_ptr<SharedHeap> heap_;
-  std::shared_ptr<GradientHooks> hooks_;  // null in a group of one
+  std::shared_ptr<GradientHooks> hooks_;  // null in a group of one, and while ranks' models differ
   std::optional<Joining> joining_;
+  int contributors_;  // ranks that have inputs, or what gradients are divided by instead
   int no_sync_ = 0;
 };
 

@@ -100,11 +100,22 @@ bool GradientHooks::watch(const torch::Tensor& output, std::uint64_t forward_ns)
   return true;
 }
 
+void GradientHooks::begin_expected() {
+  --expected_;
+  begin_backward(expected_forward_ns_);
+  was_expected_ = true;
+}
+
+void GradientHooks::cancel() {
+  if (was_expected_) ++expected_;
+  reducer_->cancel();
+}
+
 void GradientHooks::begin_backward(std::uint64_t forward_ns) {
   if (reducer_->under_way()) return;
+  was_expected_ = false;
   const auto* const only = autograd::get_current_graph_task_exec_info();
   partial_ = only != nullptr && !only->empty();
-  expected_forward_ns_ = 0;
   auto pass = std::make_shared<Pass>(shared_from_this());
   autograd::Engine::get_default_engine().queue_callback(
       [pass] { std::exchange(pass->hooks, nullptr)->end_backward(); });
@@ -133,7 +144,7 @@ void GradientHooks::leave_out_unreachable() {
 }
 
 torch::Tensor GradientHooks::new_gradient(std::size_t parameter, const torch::Tensor& gradient) {
-  if (!reducer_->under_way() && expected_forward_ns_ != 0) begin_backward(expected_forward_ns_);
+  if (!reducer_->under_way() && expected_ > 0) begin_expected();
   const bool in_use =
       reducer_->parameters()[parameter].tensor.grad().defined() && !options_.copy_over_gradients;
   // With create_graph the gradient itself is wanted: it has a history.
@@ -152,7 +163,7 @@ void GradientHooks::accumulated(std::size_t parameter) {
 
 void GradientHooks::end_backward() {
   // autograd::grad() of other things than parameters has nothing to average: a gradient penalty, say.
-  if (partial_ && reducer_->added() == 0) return reducer_->cancel();
+  if (partial_ && reducer_->arrived() == 0) return cancel();
   reducer_->finalize();
 }
 
@@ -162,7 +173,7 @@ void GradientHooks::close() noexcept {
 }
 
 void GradientHooks::give_up() noexcept {
-  if (partial_ && reducer_->added() == 0) return reducer_->cancel();
+  if (partial_ && reducer_->arrived() == 0) return cancel();
   reducer_->abandon();
 }
 

@@ -43,13 +43,17 @@ class GradientHooks : public std::enable_shared_from_this<GradientHooks> {
   void shadow() { reducer_->shadow(contributors_); }
   /// Passes that NonFinite::skip left without gradients.
   std::uint64_t skipped() const { return reducer_->skipped(); }
+  bool all_ranks_threw() const { return reducer_->all_ranks_threw(); }
   /// Closes the group in this rank's name, so that the others do not wait for its gradients.
   void close() noexcept;
 
   /// A backward pass that comes through `output` is one to average. False if none can come through it.
   bool watch(const torch::Tensor& output, std::uint64_t forward_ns);
-  /// Where the output cannot be watched: the next backward pass is one to average.
-  void expect_backward(std::uint64_t forward_ns) { expected_forward_ns_ = forward_ns; }
+  /// Where the output cannot be watched: one more of the next backward passes is one to average.
+  void expect_backward(std::uint64_t forward_ns) {
+    ++expected_;
+    expected_forward_ns_ = forward_ns;
+  }
 
  private:
   struct Accumulated;
@@ -59,6 +63,8 @@ class GradientHooks : public std::enable_shared_from_this<GradientHooks> {
   void attach_to(std::size_t parameter);
   void detach_from(std::size_t parameter);
   void begin_backward(std::uint64_t forward_ns);
+  void begin_expected();
+  void cancel();
   void leave_out_unreachable();
   torch::Tensor new_gradient(std::size_t parameter, const torch::Tensor& gradient);
   void accumulated(std::size_t parameter);
@@ -70,7 +76,9 @@ class GradientHooks : public std::enable_shared_from_this<GradientHooks> {
   ParameterClaim claim_;
   std::vector<unsigned> leaf_hooks_;  // per parameter
   std::vector<int> early_;  // per parameter: the pass that accumulated it before any output was reached
+  int expected_ = 0;
   std::uint64_t expected_forward_ns_ = 0;
+  bool was_expected_ = false;  // the pass that is under way
   int contributors_;
   bool partial_ = false;  // autograd::grad() or backward() of some parameters only
 };

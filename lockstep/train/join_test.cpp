@@ -1,6 +1,7 @@
 // Ranks that run out of inputs at different times.
 #include <gmock/gmock.h>
 
+#include "lockstep/group/collectives.h"
 #include "lockstep/train/data_parallel_test.h"
 #include "lockstep/train/ranks_test.h"
 
@@ -87,6 +88,41 @@ TEST(Join, ServesEveryOption) {
   expect_as_defined({2, 5, 3}, with(&DataParallelOptions::static_graph));
   expect_as_defined({0, 5, 3}, with(&DataParallelOptions::static_graph));
   expect_as_defined({2, 5, 3}, small_buckets, {.divide_by_initial_size = true});
+}
+
+TEST(Join, LeavesSparseGradientsToThoseThatHaveInputs) {
+  on_ranks(2, [](const Group& group) {
+    torch::nn::Embedding table(torch::nn::EmbeddingOptions(4, 2).sparse(true));
+    DistributedDataParallel ddp(table, group);
+    const int steps = group.rank() == 0 ? 1 : 3;
+    ddp.join([&] {
+      for (int step = 0; step < steps; ++step) {
+        table->zero_grad();
+        ddp(torch::tensor({group.rank(), group.rank()})).sum().backward();
+      }
+    });
+    if (group.rank() == 0) return;
+    // Of the last step, which rank 1 had alone.
+    auto expected = torch::zeros({4, 2});
+    expected[1] = 2;
+    EXPECT_TRUE(torch::allclose(table->weight.grad().to_dense(), expected)) << table->weight.grad();
+  });
+}
+
+TEST(Join, StaysUsableAfterAnErrorThatAllRanksHaveSeen) {
+  on_ranks(2, [](const Group& group) {
+    auto net = make_net();
+    DistributedDataParallel ddp(net, group);
+    EXPECT_THROW(ddp.join(
+                     [&] {
+                       for (int step = 0; step < 3 - group.rank(); ++step)
+                         loss_of(ddp(input_of(group.rank(), step))).backward();
+                     },
+                     {.throw_on_early_termination = true}),
+                 Error);
+    loss_of(ddp(input_of(group.rank(), 9))).backward();
+    barrier(group).wait();
+  });
 }
 
 TEST(Join, GivesEverybodyTheBuffersOfThoseThatTrainedLast) {

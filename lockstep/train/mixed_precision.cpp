@@ -2,8 +2,11 @@
 
 #include <ATen/autocast_mode.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
@@ -28,8 +31,9 @@ GradientScaler::GradientScaler(const GradientScalerOptions& options, std::option
     : options_(options), group_(std::move(group)), scale_(options.initial_scale) {}
 
 void GradientScaler::unscale(torch::optim::Optimizer& optimizer) {
-  if (is_unscaled_)
-    throw_invalid_argument("unscale() was called before in this step; call update() after step()");
+  if (unscaled_.contains(&optimizer)) {
+    throw_invalid_argument("this optimizer's gradients are unscaled already; call update() behind step()");
+  }
   const torch::NoGradGuard no_grad;
   std::map<torch::ScalarType, std::vector<torch::Tensor>> gradients;  // one call takes one type
   for (const auto& group : optimizer.param_groups()) {
@@ -44,15 +48,19 @@ void GradientScaler::unscale(torch::optim::Optimizer& optimizer) {
   auto infinite = torch::zeros({1}, torch::kFloat32);
   for (const auto& [type, tensors] : gradients)
     at::_amp_foreach_non_finite_check_and_unscale_(tensors, infinite, inverse);
-  std::array<float, 1> found = {infinite.item<float>()};
+  // Of all ranks: whether some gradient is infinite, whether there is any.
+  std::array<float, 2> found = {infinite.item<float>(), gradients.empty() ? 0.0F : 1.0F};
   if (group_) all_reduce(*group_, found, ReduceOp::max).wait();
-  found_infinite_ = found[0] != 0;
-  is_unscaled_ = true;
+  unscaled_[&optimizer] = {.usable = found[0] == 0 && found[1] != 0};
 }
 
 bool GradientScaler::step(torch::optim::Optimizer& optimizer) {
-  if (!is_unscaled_) unscale(optimizer);
-  if (found_infinite_) {
+  if (!unscaled_.contains(&optimizer)) unscale(optimizer);
+  Unscaled& state = unscaled_[&optimizer];
+  if (std::exchange(state.is_stepped, true)) {
+    throw_invalid_argument("step() was called for this optimizer already; call update() first");
+  }
+  if (!state.usable) {
     ++skipped_;
     return false;
   }
@@ -61,9 +69,10 @@ bool GradientScaler::step(torch::optim::Optimizer& optimizer) {
 }
 
 void GradientScaler::update() {
-  if (!is_unscaled_) throw_invalid_argument("update() without step() before");
-  is_unscaled_ = false;
-  if (found_infinite_) {
+  if (unscaled_.empty()) throw_invalid_argument("update() without step() before");
+  const bool usable = std::ranges::all_of(unscaled_, [](const auto& item) { return item.second.usable; });
+  unscaled_.clear();
+  if (!usable) {
     scale_ *= options_.backoff_factor;
     good_steps_ = 0;
   } else if (++good_steps_ >= options_.growth_interval) {

@@ -5,9 +5,8 @@
 #include <torch/torch.h>
 
 #include <cstdint>
-#include <memory>
+#include <map>
 #include <optional>
-#include <vector>
 
 #include "lockstep/group/group.h"
 
@@ -39,7 +38,9 @@ struct GradientScalerOptions {
 ///   scaler.scale(loss).backward();
 ///   scaler.unscale(optimizer);        // only to look at gradients, or to clip them
 ///   scaler.step(optimizer);           // left out if a gradient is infinite or not a number
-///   scaler.update();
+///   scaler.update();                  // once, behind the steps of all optimizers
+///
+/// Also left out is a step without any gradient: DistributedDataParallel with NonFinite::skip leaves none.
 ///
 /// With DistributedDataParallel gradients are the same on all ranks, so all take the same steps. Without it,
 /// where each rank has its own (a ShardedOptimizer), pass the group: step() is collective then.
@@ -48,11 +49,14 @@ class GradientScaler {
   explicit GradientScaler(const GradientScalerOptions& options = {}, std::optional<Group> group = {});
 
   torch::Tensor scale(const torch::Tensor& loss) const { return loss * scale_; }
-  /// Divides the gradients by the scale. Throws Error{invalid_argument} the second time in a step.
+  /// Divides the optimizer's gradients by the scale. Throws Error{invalid_argument} the second time between
+  /// two calls of update().
   void unscale(torch::optim::Optimizer& optimizer);
-  /// unscale() unless it was called, then the optimizer's step if all gradients are finite; returns whether.
+  /// unscale() unless it was called, then the optimizer's step if all its gradients are finite; returns
+  /// whether. Throws Error{invalid_argument} the second time between two calls of update().
   bool step(torch::optim::Optimizer& optimizer);
-  /// Once after step(): shrinks the scale where that one was left out, or lets it grow.
+  /// Shrinks the scale where a step was left out since the last call, or lets it grow. Throws
+  /// Error{invalid_argument} without any step() or unscale() since then.
   void update();
 
   double factor() const { return scale_; }
@@ -68,7 +72,11 @@ class GradientScaler {
   double scale_;
   std::int64_t good_steps_ = 0;  // since the scale changed
   std::uint64_t skipped_ = 0;
-  bool is_unscaled_ = false, found_infinite_ = false;
+  struct Unscaled {
+    bool usable = false;  // there are gradients, and all are finite
+    bool is_stepped = false;
+  };
+  std::map<const torch::optim::Optimizer*, Unscaled> unscaled_;  // since update()
 };
 
 }  // namespace lockstep

@@ -86,6 +86,35 @@ TEST(GradientScaler, RefusesCallsOutOfTurn) {
   EXPECT_THROW(scaler.update(), Error);
   scaler.unscale(optimizer);
   EXPECT_THROW(scaler.unscale(optimizer), Error);
+  scaler.step(optimizer);
+  EXPECT_THROW(scaler.step(optimizer), Error);
+}
+
+TEST(GradientScaler, LeavesOutTheStepOfTheOneOptimizerOnly) {
+  auto good = ones(3, 2), bad = ones(3, 2);
+  torch::optim::SGD good_optimizer(good->parameters(), 0.5), bad_optimizer(bad->parameters(), 0.5);
+  GradientScaler scaler({.initial_scale = 8});
+  scaler.scale(good(row(1)).sum()).backward();
+  scaler.scale(bad(row(std::numeric_limits<double>::infinity())).sum()).backward();
+  EXPECT_FALSE(scaler.step(bad_optimizer));
+  EXPECT_TRUE(scaler.step(good_optimizer));
+  scaler.update();
+  EXPECT_FLOAT_EQ(good->weight[0][0].item<float>(), 0.5);
+  EXPECT_EQ(bad->weight[0][0].item<float>(), 1);
+  EXPECT_EQ(scaler.factor(), 4);
+}
+
+TEST(GradientScaler, ShrinksWhereTheAverageWasLeftOutForItsInfiniteGradients) {
+  on_ranks(2, [](const Group& group) {
+    auto net = ones(3, 2);
+    DistributedDataParallel ddp(net, group, {.non_finite = NonFinite::skip});
+    torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.5).momentum(0.9));
+    GradientScaler scaler({.initial_scale = 8});
+    scaler.scale(ddp(row(group.rank() == 1 ? std::numeric_limits<double>::infinity() : 1)).sum()).backward();
+    EXPECT_FALSE(scaler.step(optimizer));
+    scaler.update();
+    EXPECT_EQ(scaler.factor(), 4);
+  });
 }
 
 TEST(GradientScaler, SkipsOnAllRanksWhereOneHasAnInfiniteGradient) {

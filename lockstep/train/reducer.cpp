@@ -157,7 +157,8 @@ bool Reducer::fits(std::size_t parameter) const {
 
 void Reducer::begin(std::uint64_t forward_ns, int contributors) {
   under_way_ = true;
-  misses_some_ = false;
+  all_ranks_threw_ = misses_some_ = false;
+  arrived_ = 0;
   contributors_ = contributors;
   visits_.assign(parameters_.size(), 0);
   ready_.assign(parameters_.size(), 0);
@@ -267,6 +268,7 @@ void Reducer::add(std::size_t parameter) {
   const torch::NoGradGuard no_grad;
   const std::string& name = parameters_[parameter].name;
   used_[parameter] = 1;
+  ++arrived_;
   const unsigned visits = ++visits_[parameter];
   if (visits == 1) order_.push_back(parameter);
   const unsigned expected = expected_.empty() ? 1 : expected_[parameter];
@@ -312,27 +314,14 @@ void Reducer::send_ready() {
     if (options_.non_finite != NonFinite::ignore && !misses_some_) look_for_non_finite(next);
     works_.push_back(send(next));
   }
-  if (!average_) send_status();
 }
 
 Work Reducer::send(std::size_t bucket) {
   if (!average_) return options_.hook->begin(views_[bucket]);
-  std::vector<ArenaPlace> places;
-  for (const auto& slot : buckets_[bucket].plan().slots) places.push_back(slots_[slot.parameter].source);
+  std::vector<std::uint64_t> places;
+  for (const auto& slot : buckets_[bucket].plan().slots)
+    places.push_back(to_word(slots_[slot.parameter].source));
   return average_->tell(bucket, places);
-}
-
-/// Behind the last bucket. Who shares memory meets the others there: it needs to have added up its shares.
-void Reducer::send_status() {
-  if (works_.size() != buckets_.size() || (added_ < parameters_.size() && !misses_some_)) return;
-  works_.push_back(all_reduce(group_, status_, ReduceOp::bor));
-}
-
-/// The bucket's Work is over.
-void Reducer::conclude(std::size_t bucket) {
-  if (!average_) return;
-  average_->add_up(bucket, 1.0 / contributors_);
-  if (bucket + 1 == buckets_.size()) send_status();
 }
 
 void Reducer::look_for_non_finite(std::size_t bucket) {
@@ -349,6 +338,7 @@ void Reducer::look_for_non_finite(std::size_t bucket) {
 void Reducer::take_no_gradients() {
   ++steps_;
   for (auto& item : parameters_) item.tensor.mutable_grad().reset();
+  if (options_.hook) options_.hook->forget();
   take_non_finite(group_, options_.non_finite, steps_ - 1, first_non_finite_, parameters_);
   ++skipped_;
 }
@@ -356,7 +346,7 @@ void Reducer::take_no_gradients() {
 void Reducer::progress() {
   if (completed_ == works_.size()) group_.poll();
   while (completed_ < works_.size() && works_[completed_].test()) {
-    if (completed_ < buckets_.size()) conclude(completed_);
+    if (average_) average_->add_up(completed_, 1.0 / contributors_);
     ++completed_;
   }
 }
@@ -381,6 +371,7 @@ void Reducer::finalize() {
   try {
     bring_to_an_end();
     wait_for_all();
+    average_sparse_ones(true);
   } catch (...) {
     abandon();
     throw;
@@ -401,6 +392,7 @@ void Reducer::shadow(int contributors) {
   pending_.assign(pending_.size(), 0);
   try {
     wait_for_all();
+    average_sparse_ones(false);
   } catch (...) {
     abandon();
     throw;
@@ -409,26 +401,43 @@ void Reducer::shadow(int contributors) {
 }
 
 void Reducer::take_over_averages(bool has_gradients) {
-  under_way_ = false;
-  if ((status_[0] & misses_some_bit) != 0) throw_missing();
-  if ((status_[0] & non_finite_bit) != 0) return take_no_gradients();
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (sparse_[i] != 0 && is_used_anywhere(i)) average_sparse(i);
-  }
-  if (has_gradients) copy_back();
   used_.assign(used_.size(), 0);
-  if (++steps_ == 1) rebuild_buckets();
+  under_way_ = false;
+  all_ranks_threw_ = true;  // if one does
+  if ((status_[0] & misses_some_bit) != 0) throw_missing();
+  if ((status_[0] & non_finite_bit) != 0 || !is_average_finite()) return take_no_gradients();
+  all_ranks_threw_ = false;
+  if (has_gradients) copy_back();
+  ++steps_;
+  if (std::exchange(follows_order_, true)) return;
+  try {
+    rebuild_buckets();
+  } catch (...) {
+    under_way_ = true;  // some may have been able to
+    abandon();
+    throw;
+  }
+}
+
+/// What ranks have in common is the same on all of them: sums too large, or for a hook's type.
+bool Reducer::is_average_finite() const {
+  return options_.non_finite == NonFinite::ignore || std::ranges::all_of(views_, [](const auto& view) {
+           return std::isfinite(view.flat.sum().template item<double>()) ||
+                  view.flat.isfinite().all().template item<bool>();
+         });
 }
 
 void Reducer::wait_for_all() {
   send_ready();
   const std::uint64_t begin = trace::now_ns();
   const auto own_work = group_.progress_times().own_work;
+  // Only now is the order of calls the same on all ranks, where several wrappers share a backward. Who shares
+  // memory meets the others by the status: it has added up its shares before.
   for (; average_ && completed_ < buckets_.size(); ++completed_) {
     works_[completed_].wait();
-    conclude(completed_);
+    average_->add_up(completed_, 1.0 / contributors_);
   }
-  if (works_.size() == buckets_.size()) send_status();
+  Work status = all_reduce(group_, status_, ReduceOp::bor);
   std::vector<std::size_t> open(options_.hook ? buckets_.size() : 0);
   std::iota(open.begin(), open.end(), std::size_t{0});
   const auto is_over = [this](std::size_t bucket) {
@@ -444,7 +453,7 @@ void Reducer::wait_for_all() {
     }
     open = std::move(still_open);
   }
-  works_.back().wait();
+  status.wait();
   const auto waited = std::chrono::nanoseconds(trace::now_ns() - begin);
   const auto worked = std::min(waited, group_.progress_times().own_work - own_work);
   step_.exposed_wait_ns += static_cast<std::uint64_t>((waited - worked).count());
@@ -457,9 +466,18 @@ bool Reducer::is_used_anywhere(std::size_t parameter) const {
           1) != 0;
 }
 
-void Reducer::average_sparse(std::size_t parameter) {
+/// Unless the pass fails on all ranks anyway.
+void Reducer::average_sparse_ones(bool has_gradients) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (sparse_[i] != 0 && is_used_anywhere(i) && (status_[0] & (misses_some_bit | non_finite_bit)) == 0)
+      average_sparse(i, has_gradients);
+  }
+}
+
+void Reducer::average_sparse(std::size_t parameter, bool has_gradient) {
   const torch::Tensor& tensor = parameters_[parameter].tensor;
-  const torch::Tensor mine = tensor.grad().defined() ? tensor.grad().coalesce() : torch::Tensor();
+  const torch::Tensor mine =
+      has_gradient && tensor.grad().defined() ? tensor.grad().coalesce() : torch::Tensor();
   const torch::Tensor rows =
       mine.defined() ? mine.indices().t().contiguous() : torch::empty({0, 1}, torch::dtype(torch::kInt64));
   auto sizes = tensor.sizes().vec();

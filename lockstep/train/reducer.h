@@ -64,8 +64,10 @@ class Reducer {
   /// or abandon(). `contributors`: of the ranks; the others shadow().
   void begin(std::uint64_t forward_ns, int contributors);
   bool under_way() const { return under_way_; }
-  /// Gradients added since begin().
-  std::size_t added() const { return added_; }
+  /// Gradients that came by add() since begin().
+  std::size_t arrived() const { return arrived_; }
+  /// The last pass ended with an error that all ranks have thrown: the group is as usable as before.
+  bool all_ranks_threw() const { return all_ranks_threw_; }
 
   /// Copies a new gradient into its place in the bucket, and returns that place as a tensor that nobody else
   /// holds, so that autograd takes it for grad() as it is; an undefined one if the gradient cannot lie there
@@ -126,15 +128,15 @@ class Reducer {
   std::optional<ArenaPlace> place_for_all(std::size_t parameter, const torch::Tensor& gradient) const;
   Work send(std::size_t bucket);
   void send_ready();
-  void send_status();
-  void conclude(std::size_t bucket);
   void progress();
   void wait_for_all();
   void take_over_averages(bool has_gradients);
   bool is_first_of_static_graph() const { return options_.static_graph && expected_.empty(); }
   bool says_who_is_used() const { return options_.find_unused || options_.static_graph; }
   bool is_used_anywhere(std::size_t parameter) const;
-  void average_sparse(std::size_t parameter);
+  void average_sparse_ones(bool has_gradients);
+  void average_sparse(std::size_t parameter, bool has_gradient);
+  bool is_average_finite() const;
   void copy_back();
   [[noreturn]] void throw_missing() const;
 
@@ -148,8 +150,10 @@ class Reducer {
   std::vector<Slot> slots_;               // per parameter
   std::optional<SharedAverage> average_;  // on one host, without a hook
 
+  bool follows_order_ = false;  // buckets are as gradients become ready, from the second pass on
   bool under_way_ = false;
   bool misses_some_ = false;
+  bool all_ranks_threw_ = false;
   int contributors_ = 1;
   std::vector<unsigned> visits_;      // per parameter, in this pass
   std::vector<unsigned> expected_;    // per parameter: visits of each pass; empty while that is not known
@@ -157,10 +161,11 @@ class Reducer {
   std::vector<char> used_;            // per parameter: since the last average
   std::vector<std::size_t> order_;    // parameters as they became ready
   std::vector<std::size_t> pending_;  // per bucket: gradients that are not ready
-  std::vector<Work> works_;           // of the first buckets, in order; then of the status
+  std::vector<Work> works_;           // of the first buckets, in order
   std::vector<std::uint64_t>
       status_;  // two bits for what is wrong here, then one for each parameter that is used
-  std::size_t added_ = 0;
+  std::size_t arrived_ = 0;
+  std::size_t added_ = 0;             // parameters that are ready
   std::size_t completed_ = 0;         // works known to be over, from the first on
   std::size_t first_non_finite_ = 0;  // parameter of this rank; as many as there are: all are finite
   std::uint64_t steps_ = 0, skipped_ = 0;

@@ -125,18 +125,28 @@ std::vector<NamedTensor> distinct_parameters(std::span<const NamedTensor> tensor
 void require_same_facts(const Group& group, std::span<const Fact> facts, const std::string& remedy) {
   if (group.size() == 1) return;
   const std::string mine = pack(facts);
-  const std::array<std::uint64_t, 2> digest = {mine.size(), hash_of(mine)};
-  std::vector<std::uint64_t> digests(digest.size() * static_cast<std::size_t>(group.size()));
-  all_gather(group, digest, digests).wait();
+  struct Digest {
+    std::uint64_t what = 0x7366616374735f21, size = 0, hash = 0;
+  };
+  const Digest digest{.size = mine.size(), .hash = hash_of(mine)};
+  std::vector<Digest> digests(static_cast<std::size_t>(group.size()));
+  all_gather(group, std::span(&digest, 1), digests).wait();
   std::size_t longest = 0;
   bool same = true;
-  for (std::size_t i = 0; i < digests.size(); i += 2) {
-    longest = std::max(longest, static_cast<std::size_t>(digests[i]));
-    same = same && digests[i] == digests[0] && digests[i + 1] == digests[1];
+  for (std::size_t rank = 0; rank < digests.size(); ++rank) {
+    if (digests[rank].what != digest.what) {
+      const int culprit = group.world_rank(static_cast<int>(rank));
+      throw Error(ErrorCode::mismatch,
+                  "rank " + std::to_string(culprit) +
+                      " calls something else where this rank compares models; " + remedy,
+                  culprit);
+    }
+    longest = std::max(longest, static_cast<std::size_t>(digests[rank].size));
+    same = same && digests[rank].size == digests[0].size && digests[rank].hash == digests[0].hash;
   }
   if (same) return;
   auto texts = gather(group, mine, longest);
-  for (std::size_t rank = 0; rank < texts.size(); ++rank) texts[rank].resize(digests[2 * rank]);
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) texts[rank].resize(digests[rank].size);
   const auto expected = unpack(texts[0]);
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;

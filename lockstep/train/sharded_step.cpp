@@ -9,6 +9,7 @@
 #include "lockstep/group/collectives.h"
 #include "lockstep/kernel/reduce.h"
 #include "lockstep/train/gradient_layout.h"
+#include "lockstep/train/openmp_runtimes.h"
 #include "lockstep/train/tensor_bytes.h"
 
 namespace lockstep {
@@ -19,15 +20,6 @@ constexpr std::size_t first_place = 1;
 constexpr std::uint64_t no_gradient = 0;
 // An offset is a multiple of an element's size, so that it is never 1.
 constexpr std::uint64_t comes_by_message = 1;
-constexpr unsigned rank_shift = 48;
-
-std::uint64_t encode(const ArenaPlace& place) {
-  return static_cast<std::uint64_t>(place.rank + 1) << rank_shift | place.offset;
-}
-
-ArenaPlace decode(std::uint64_t word) {
-  return {static_cast<int>(word >> rank_shift) - 1, word & ((std::uint64_t{1} << rank_shift) - 1)};
-}
 
 Dtype dtype_of_state(Dtype parameter) { return parameter == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
 
@@ -68,6 +60,7 @@ ShardedStep::ShardedStep(const torch::nn::Module& module, Group group, const Gro
   for (std::size_t i = 0; i < model_.parameters().size(); ++i)
     numbers_[model_.parameters()[i].item.tensor.unsafeGetTensorImpl()] = i;
   find_options(groups);
+  warn_of_two_openmp_runtimes();
   if (options_.shared_heap && shares_memory_) heap_ = SharedHeap::unless_there_is_one(group_);
 }
 
@@ -135,13 +128,13 @@ std::uint64_t ShardedStep::place_gradient(std::size_t parameter) {
   Current& current = current_[parameter];
   const torch::Tensor& tensor = model_.parameters()[parameter].item.tensor;
   current.gradient = torch::Tensor();
-  if (current.options == nullptr || !tensor.grad().defined()) return no_gradient;
+  if (current.options == nullptr || !tensor.grad().defined() || tensor.numel() == 0) return no_gradient;
   current.gradient = like_parameter(tensor.grad(), tensor);
   if (!shares_memory_) return comes_by_message;
   const auto bytes_of = [](const torch::Tensor& gradient) {
     return std::span(static_cast<const std::byte*>(gradient.const_data_ptr()), gradient.nbytes());
   };
-  if (const auto place = place_of(group_, bytes_of(current.gradient))) return encode(*place);
+  if (const auto place = place_of(group_, bytes_of(current.gradient))) return to_word(*place);
   if (!current.reachable.defined()) {
     const auto block = std::make_shared<Arena::Block>(group_.allocate_bytes(current.gradient.nbytes()));
     current.reachable = torch::from_blob(
@@ -149,7 +142,7 @@ std::uint64_t ShardedStep::place_gradient(std::size_t parameter) {
         torch::TensorOptions().dtype(tensor.scalar_type()));
   }
   current.gradient = current.reachable.copy_(current.gradient);
-  return encode(place_of(group_, bytes_of(current.gradient)).value());
+  return to_word(place_of(group_, bytes_of(current.gradient)).value());
 }
 
 /// After this every rank's gradients are there to be read.
@@ -325,7 +318,7 @@ std::vector<const std::byte*> ShardedStep::sources(const FlatModel::Family& fami
   for (const Row& row : rows_) {
     const std::uint64_t word = row[first_place + segment.parameter];
     if (word == no_gradient) continue;
-    ArenaPlace place = decode(word);
+    ArenaPlace place = place_of_word(word);
     place.offset += segment.begin * size;
     found.push_back(memory_at(group_, place, segment.elements * size).data());
   }

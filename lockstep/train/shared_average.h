@@ -31,19 +31,20 @@ class SharedAverage {
     return lockstep::place_of(group_, gradient);
   }
 
-  /// Collective, in the order of buckets. `gradients`: where those of its slots lie; they and the bucket stay
-  /// as they are until every rank has added up its share.
-  Work tell(std::size_t bucket, std::span<const ArenaPlace> gradients);
+  /// Collective, in the order of buckets. `gradients`: where those of its slots lie, as words; they and the
+  /// bucket stay as they are until every rank has added up its share.
+  Work tell(std::size_t bucket, std::span<const std::uint64_t> gradients);
   /// REQUIRES: the Work of tell() is over. All is done when all ranks have returned from here: they have to
-  /// meet afterwards.
+  /// meet afterwards. Throws Error{mismatch} if a rank told of another bucket.
   void add_up(std::size_t bucket, double scale);
 
  private:
   struct Part {
     BucketPlan plan;
-    std::vector<std::byte*> places;     // of this bucket, by rank
-    std::vector<ArenaPlace> mine;       // of this rank's gradients
-    std::vector<ArenaPlace> gradients;  // of all ranks', rank by rank
+    std::vector<std::byte*> places;  // of this bucket, by rank
+    // A word that says which bucket it is, then the places of its gradients: this rank's, and all ranks'.
+    std::uint64_t signature = 0;
+    std::vector<std::uint64_t> mine, all;
   };
   Group group_;
   std::vector<Part> parts_;

@@ -24,14 +24,14 @@ TEST(SharedAverage, IsWhatAnAllReduceOfTheBucketsGives) {
       SharedAverage average(group, buckets);
       for (std::size_t number = 0; number < buckets.size(); ++number) {
         std::vector<ArenaBuffer<float>> gradients;  // elsewhere in the arena, one for each slot
-        std::vector<ArenaPlace> places;
+        std::vector<std::uint64_t> places;
         std::vector<std::vector<float>> expected;
         for (const auto& slot : buckets[number].plan().slots) {
           gradients.push_back(group.allocate<float>(std::max<std::size_t>(slot.elements, 1)));
           for (std::size_t i = 0; i < slot.elements; ++i)
             gradients.back()[i] = std::sin(static_cast<float>(i + 1) * static_cast<float>(group.rank() + 1));
           const auto mine = gradients.back().span().first(slot.elements);
-          places.push_back(average.place_of(std::as_bytes(mine)).value());
+          places.push_back(to_word(average.place_of(std::as_bytes(mine)).value()));
           expected.emplace_back(mine.begin(), mine.end());
           all_reduce(group, expected.back(), ReduceOp::average).wait();
         }
@@ -47,6 +47,17 @@ TEST(SharedAverage, IsWhatAnAllReduceOfTheBucketsGives) {
       }
     });
   }
+}
+
+TEST(SharedAverage, NoticesThatRanksAverageDifferentThings) {
+  const auto endings = run_ranks(2, [](const Group& group) {
+    auto a = ones(3, 2), b = ones(30, 20);
+    DistributedDataParallel first(a, group), second(b, group);
+    const auto loss_a = first(row(1)).sum(), loss_b = second(torch::ones({1, 30})).sum();
+    (group.rank() == 0 ? loss_a : loss_b).backward();
+    (group.rank() == 0 ? loss_b : loss_a).backward();
+  });
+  for (const auto& ending : endings) EXPECT_EQ(ending.code, ErrorCode::mismatch) << ending.text;
 }
 
 TEST(SharedAverage, ServesGradientsThatWereBornInTheSharedHeapWithoutACopy) {

@@ -47,6 +47,7 @@ class Allocator final : public c10::Allocator {
   bool open(const Group& group, const SharedHeapOptions& options) {
     const std::lock_guard lock(mutex_);
     if (group_) return false;
+    first_ = group.allocate_bytes(1);
     group_ = group;
     options_ = options;
     statistics_ = {};
@@ -65,12 +66,13 @@ class Allocator final : public c10::Allocator {
     c10::SetCPUAllocator(before_);
     spare_.clear();
     group_.reset();
+    first_ = {};
   }
 
   c10::DataPtr allocate(std::size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &give_back, c10::Device(c10::DeviceType::CPU)};
     const std::lock_guard lock(mutex_);
-    if (!group_) return before_->allocate(bytes);
+    if (!group_ || first_.is_quarantined()) return before_->allocate(bytes);
     std::byte* const data = take(bytes) + header_bytes;
     return {data, data, &give_back, c10::Device(c10::DeviceType::CPU)};
   }
@@ -141,6 +143,7 @@ class Allocator final : public c10::Allocator {
     const std::lock_guard lock(mutex_);
     if (!group_ || last.heap != heap_) return;
     statistics_.used_bytes -= last.size;
+    if (first_.is_quarantined()) return;
     if (statistics_.spare_bytes + last.size > options_.most_spare_bytes) return;
     statistics_.spare_bytes += last.size;
     spare_[last.size].push_back(std::move(last.block));
@@ -148,6 +151,7 @@ class Allocator final : public c10::Allocator {
 
   mutable std::mutex mutex_;
   std::optional<Group> group_;  // of the heap that is open
+  Arena::Block first_;          // knows what became of the arena
   SharedHeapOptions options_;
   std::uint64_t heap_ = 0;
   c10::Allocator* before_ = nullptr;

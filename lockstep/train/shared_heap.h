@@ -25,9 +25,10 @@ struct SharedHeapStatistics {
   std::uint64_t reused = 0;  ///< of these, from what was spare
 };
 
-/// One at a time in a process. Tensors that outlive it, or the group, stay valid. Thread safe.
-/// Cost: an allocation is a lookup under a mutex; blocks are at most a quarter larger than what was asked
-/// for, and 64 bytes.
+/// One at a time in a process. Tensors that outlive it, or the group, stay valid. Thread safe. After a
+/// failure in the middle of a collective libtorch's former allocator serves, since a rank that was stopped
+/// may still write to this memory. Cost: an allocation is a lookup under a mutex; blocks are at most a
+/// quarter larger than what was asked for, and 64 bytes.
 class SharedHeap {
  public:
   /// Throws Error{invalid_argument} if there is one already.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/group/collectives.h"
 #include "lockstep/group/in_process.h"
 
 namespace lockstep {
@@ -129,6 +130,17 @@ TEST_F(ASharedHeap, ThatIsFullSaysWhatItHolds) {
                                         "the 4096 that others use: the arena of "));
     EXPECT_THAT(error.what(), HasSubstr("set LOCKSTEP_ARENA_BYTES to a larger size"));
   }
+}
+
+TEST_F(ASharedHeap, IsNotUsedAgainAfterAFailure) {
+  torch::Tensor kept = torch::ones(100);
+  std::vector<float> one(1), two(2);
+  Work first = all_reduce(world_[0], one), second = all_reduce(world_[1], two);
+  EXPECT_THROW(first.wait(), Error);
+  EXPECT_THROW(second.wait(), Error);
+  kept.reset();
+  EXPECT_FALSE(is_in_arena(torch::ones(100))) << "a rank that was stopped may still write there";
+  EXPECT_EQ(heap_->statistics().used_bytes, 0U);
 }
 
 TEST_F(ASharedHeap, ServesSeveralThreads) {
