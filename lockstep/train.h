@@ -11,5 +11,6 @@
 #include <lockstep/train/sampler.h>
 #include <lockstep/train/sharded_optimizer.h>
 #include <lockstep/train/shared_heap.h>
+#include <lockstep/train/stale_average.h>
 #include <lockstep/train/sync_batch_norm.h>
 #include <lockstep/train/tensor_collectives.h>

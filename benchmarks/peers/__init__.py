@@ -37,10 +37,14 @@ def package_of(name):
 
 
 def home_of(name):
+    return home_of_package(package_of(name))
+
+
+def home_of_package(package):
     """Where script/bootstrap --peers puts it; None if it is not there."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     deps = os.environ.get("LOCKSTEP_DEPS") or os.path.join(cache, "lockstep")
-    home = pathlib.Path(deps) / "peers" / package_of(name)
+    home = pathlib.Path(deps) / "peers" / package
     return home if home.is_dir() else None
 
 

@@ -6,6 +6,7 @@
 #include "lockstep/train/data_parallel_test.h"
 #include "lockstep/train/power_sgd.h"
 #include "lockstep/train/ranks_test.h"
+#include "lockstep/train/stale_average.h"
 
 namespace lockstep {
 namespace {
@@ -139,6 +140,42 @@ TEST(PowerSgd, LosesNothingOverManyStepsWithErrorFeedback) {
   const double with_feedback = relative_error_of_sum(true);
   EXPECT_LT(with_feedback, 0.05);
   EXPECT_GT(relative_error_of_sum(false), 2 * with_feedback);
+}
+
+TEST(StaleAverage, IsThatOfTheStepBefore) {
+  on_ranks(3, [](const Group& group) {
+    auto net = make_layer();
+    DistributedDataParallel ddp(net, group, with(std::make_shared<StaleAverageHook>()));
+    for (int step = 0; step < 6; ++step) {
+      const auto gradient = gradient_with(ddp, group.rank(), step);
+      if (step == 1) continue;  // 0 if buckets were made anew before it
+      const auto expected = step == 0 ? torch::zeros({4, 6}) : average_gradient(3, step - 1);
+      EXPECT_TRUE(torch::allclose(gradient, expected, 1e-5, 1e-6)) << step << gradient;
+    }
+  });
+}
+
+/// What StaleAverageHook's comment says of learning rates: where 2 / curvature is the largest one that
+/// converges, 1 / curvature is with a stale gradient.
+TEST(StaleAverage, ConvergesUpToHalfTheLearningRate) {
+  const auto distance_after_100_steps = [](double learning_rate, bool stale) {
+    double distance = 0;
+    on_ranks(2, [&](const Group& group) {
+      auto net = ones(1, 1);  // (weight + bias)^2 / 2: along weight + bias the curvature is 2
+      DistributedDataParallel ddp(net, group, with(stale ? std::make_shared<StaleAverageHook>() : nullptr));
+      torch::optim::SGD sgd(net->parameters(), learning_rate);
+      for (int step = 0; step < 100; ++step) {
+        sgd.zero_grad();
+        (ddp(torch::ones({1, 1})).pow(2).sum() / 2).backward();
+        sgd.step();
+      }
+      if (group.rank() == 0) distance = std::abs(net(torch::ones({1, 1})).item<double>());
+    });
+    return distance;
+  };
+  EXPECT_LT(distance_after_100_steps(0.9, false), 1e-6);
+  EXPECT_GT(distance_after_100_steps(0.9, true), 1e6);
+  EXPECT_LT(distance_after_100_steps(0.45, true), 0.1);
 }
 
 TEST(PowerSgd, RefusesARankBelowOne) { EXPECT_THROW(PowerSgdHook({.rank = 0}), Error); }

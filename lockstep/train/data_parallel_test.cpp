@@ -55,6 +55,18 @@ TEST(DataParallel, StartsWithRank0sParametersAndBuffers) {
   });
 }
 
+TEST(DataParallel, ServesAnOptimizerThatWasMadeBefore) {
+  on_ranks(2, [](const Group& group) {
+    torch::nn::Linear net(3, 2);
+    torch::optim::SGD optimizer(net->parameters(), 0.5);
+    DistributedDataParallel ddp(net, group);
+    const auto before = net->weight.detach().clone();
+    ddp(row(group.rank() + 1)).sum().backward();
+    optimizer.step();
+    EXPECT_TRUE(torch::allclose(net->weight, before - 0.5 * average_of_inputs(group)));
+  });
+}
+
 TEST(DataParallel, AveragesAnewAfterEitherFormOfZeroGrad) {
   on_ranks(2, [](const Group& group) {
     for (const bool set_to_none : {true, false}) {

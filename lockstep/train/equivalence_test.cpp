@@ -7,8 +7,10 @@ namespace lockstep {
 namespace {
 
 using test::Outcome;
+using test::Rule;
 using test::Sabotage;
 using test::Trial;
+using test::Way;
 
 Outcome worst_of_all_ranks(int ranks, const Trial& trial) {
   std::vector<Outcome> outcomes(static_cast<std::size_t>(ranks));
@@ -24,30 +26,45 @@ Outcome worst_of_all_ranks(int ranks, const Trial& trial) {
 class Equivalence : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Equivalence, testing::Values(1, 2, 3, 4));
 
-TEST_P(Equivalence, HoldsForBothOptimizersTypesAndFormsOfZeroGrad) {
-  for (const bool adam : {false, true}) {
+void expect_pass(int ranks, const Trial& trial) {
+  const auto outcome = worst_of_all_ranks(ranks, trial);
+  EXPECT_TRUE(outcome.passes(trial)) << to_string(trial) << ": " << outcome.text();
+  testing::Test::RecordProperty(to_string(trial), outcome.text());
+}
+
+TEST_P(Equivalence, HoldsForOptimizersTypesAndFormsOfZeroGrad) {
+  for (const auto rule : {Rule::sgd, Rule::nesterov, Rule::adam, Rule::adamw}) {
     for (const auto type : {torch::kFloat64, torch::kFloat32}) {
       for (const bool set_to_none : {true, false}) {
+        if (!set_to_none && rule != Rule::sgd) continue;
         for (const auto& [sharded, heap] : {std::pair(false, true), {false, false}, {true, true}}) {
-          const Trial trial{.adam = adam,
-                            .sharded = sharded,
-                            .shared_heap = heap,
-                            .type = type,
-                            .set_to_none = set_to_none};
-          const auto outcome = worst_of_all_ranks(GetParam(), trial);
-          EXPECT_TRUE(outcome.passes(trial)) << (sharded ? "sharded "
-                                                 : heap  ? "with a heap "
-                                                         : "")
-                                             << (adam ? "Adam " : "SGD ") << type << ": " << outcome.text();
-          RecordProperty(std::string(adam ? "adam_" : "sgd_") + c10::toString(type), outcome.text());
+          expect_pass(GetParam(), {.rule = rule,
+                                   .sharded = sharded,
+                                   .shared_heap = heap,
+                                   .type = type,
+                                   .set_to_none = set_to_none});
         }
       }
     }
   }
 }
 
+TEST_P(Equivalence, HoldsForEveryOptionAndHook) {
+  for (const auto way :
+       {Way::find_unused, Way::static_graph, Way::no_sync, Way::join, Way::skip_non_finite,
+        Way::all_reduce_hook, Way::fp16_hook, Way::bf16_hook, Way::power_sgd, Way::thin_power_sgd}) {
+    for (const auto type : {torch::kFloat64, torch::kFloat32})
+      expect_pass(GetParam(), {.type = type, .way = way});
+  }
+}
+
+TEST_P(Equivalence, HoldsWhereGradientsAreClipped) {
+  for (const bool sharded : {false, true})
+    expect_pass(GetParam(), {.rule = Rule::adamw, .sharded = sharded, .max_norm = 0.1});
+}
+
 struct Optimizer {
-  bool adam;
+  Rule rule;
   torch::ScalarType type;
 };
 
@@ -58,13 +75,13 @@ INSTANTIATE_TEST_SUITE_P(
     Trial, Sabotaged,
     testing::Combine(testing::Values(Sabotage::sum, Sabotage::no_broadcast, Sabotage::same_shard,
                                      Sabotage::one_bucket_left_out, Sabotage::doubled_gradients),
-                     testing::Values(Optimizer{false, torch::kFloat64}, Optimizer{false, torch::kFloat32},
-                                     Optimizer{true, torch::kFloat64})));
+                     testing::Values(Optimizer{Rule::sgd, torch::kFloat64}, Optimizer{Rule::sgd, torch::kFloat32},
+                                     Optimizer{Rule::adam, torch::kFloat64})));
 
 TEST_P(Sabotaged, IsNoticed) {
   const auto [sabotage, optimizer] = GetParam();
   const Trial trial{
-      .adam = optimizer.adam, .type = optimizer.type, .set_to_none = false, .sabotage = sabotage};
+      .rule = optimizer.rule, .type = optimizer.type, .set_to_none = false, .sabotage = sabotage};
   const auto outcome = worst_of_all_ranks(2, trial);
   EXPECT_FALSE(outcome.passes(trial)) << outcome.text();
 }

@@ -105,8 +105,9 @@ void ShardedStep::take(Groups& groups, States& states) {
   if (options_.max_gradient_norm > 0 || options_.non_finite != NonFinite::ignore) {
     const double length = norm();
     if (!may_go_on(length)) return;
-    if (options_.max_gradient_norm > 0 && length > options_.max_gradient_norm)
-      scale *= options_.max_gradient_norm / length;
+    // As torch::nn::utils::clip_grad_norm_ does.
+    if (options_.max_gradient_norm > 0)
+      scale *= std::min(1.0, options_.max_gradient_norm / (length + 1e-6));
   }
   versions_.begin();
   update_slices(scale);

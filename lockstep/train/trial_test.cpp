@@ -2,10 +2,14 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <array>
 #include <memory>
+#include <sstream>
+#include <type_traits>
 
 #include "lockstep/group/collectives.h"
 #include "lockstep/train/data_parallel.h"
+#include "lockstep/train/power_sgd.h"
 #include "lockstep/train/sharded_optimizer.h"
 #include "lockstep/train/tensor_collectives.h"
 
@@ -35,32 +39,40 @@ struct Data {
   torch::Tensor inputs, targets;
 };
 
+/// make(std::type_identity<libtorch's optimizer>, its options)
+template <class Make>
+std::unique_ptr<torch::optim::Optimizer> by_rule(Rule rule, Make&& make) {
+  using namespace torch::optim;
+  if (rule == Rule::adam) return make(std::type_identity<Adam>(), AdamOptions(0.003));
+  if (rule == Rule::adamw) return make(std::type_identity<AdamW>(), AdamWOptions(0.003));
+  const auto options = SGDOptions(0.05).momentum(0.9).weight_decay(1e-3);
+  return make(std::type_identity<SGD>(), SGDOptions(options).nesterov(rule == Rule::nesterov));
+}
+
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const Trial& trial, torch::nn::Sequential& net) {
-  if (trial.adam) return std::make_unique<torch::optim::Adam>(net->parameters(), 0.003);
-  return std::make_unique<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+  return by_rule(trial.rule, [&](auto kind, const auto& options) {
+    return std::make_unique<typename decltype(kind)::type>(net->parameters(), options);
+  });
 }
 
 std::unique_ptr<torch::optim::Optimizer> make_sharded(const Trial& trial, torch::nn::Sequential& net,
                                                       const Group& group) {
-  if (trial.adam) {
-    return std::make_unique<ShardedOptimizer<torch::optim::Adam>>(*net, group,
-                                                                  torch::optim::AdamOptions(0.003));
-  }
-  return std::make_unique<ShardedOptimizer<torch::optim::SGD>>(*net, group,
-                                                               torch::optim::SGDOptions(0.05).momentum(0.9));
+  return by_rule(trial.rule, [&](auto kind, const auto& options) {
+    return std::make_unique<ShardedOptimizer<typename decltype(kind)::type>>(
+        *net, group, options, ShardedOptions{.max_gradient_norm = trial.max_norm});
+  });
 }
 
-/// 100 steps on part `part` of `parts` of each batch.
-template <class Forward>
-void train(torch::optim::Optimizer& optimizer, Forward&& forward, const Trial& trial, std::int64_t part,
+/// 100 steps on part `part` of `parts` of each batch; `backward` gets inputs and targets.
+template <class Backward>
+void train(torch::optim::Optimizer& optimizer, Backward&& backward, const Trial& trial, std::int64_t part,
            std::int64_t parts) {
   const Data data(trial);
   const std::int64_t size = batch / parts;
   for (std::int64_t step = 0; step < steps; ++step) {
-    const auto x = data.inputs[step % batches].narrow(0, part * size, size);
-    const auto y = data.targets[step % batches].narrow(0, part * size, size);
     optimizer.zero_grad(trial.set_to_none);
-    torch::mse_loss(forward(x), y).backward();
+    backward(data.inputs[step % batches].narrow(0, part * size, size),
+             data.targets[step % batches].narrow(0, part * size, size));
     optimizer.step();
   }
 }
@@ -99,7 +111,44 @@ DataParallelOptions options_for(const Trial& trial) {
   if (sabotage == Sabotage::sum) options.communication_hook = std::make_shared<SumHook>();
   if (sabotage == Sabotage::one_bucket_left_out)
     options.communication_hook = std::make_shared<ForgetfulHook>();
+  options.find_unused_parameters = trial.way == Way::find_unused;
+  options.static_graph = trial.way == Way::static_graph;
+  if (trial.way == Way::skip_non_finite) options.non_finite = NonFinite::skip;
+  if (trial.way == Way::all_reduce_hook) options.communication_hook = std::make_shared<AllReduceHook>();
+  if (trial.way == Way::fp16_hook) options.communication_hook = std::make_shared<HalfHook>(torch::kHalf);
+  if (trial.way == Way::bf16_hook) options.communication_hook = std::make_shared<HalfHook>(torch::kBFloat16);
+  if (trial.way == Way::power_sgd || trial.way == Way::thin_power_sgd) {
+    options.communication_hook =
+        std::make_shared<PowerSgdHook>(PowerSgdOptions{.rank = trial.way == Way::power_sgd ? 32 : 2,
+                                                       .start_after = 2,
+                                                       .least_compression = 0.01});
+  }
   return options;
+}
+
+void train_together(const Group& group, torch::nn::Sequential& net, const Trial& trial) {
+  DistributedDataParallel ddp(net, group, options_for(trial),
+                              {.broadcast = trial.sabotage != Sabotage::no_broadcast,
+                               .copy_over_gradients = trial.sabotage == Sabotage::doubled_gradients});
+  const auto backward = [&](const torch::Tensor& x, const torch::Tensor& y) {
+    if (trial.way == Way::no_sync) {
+      const auto inputs = x.tensor_split(2), targets = y.tensor_split(2);
+      {
+        const auto alone = ddp.no_sync();
+        (torch::mse_loss(ddp(inputs[0]), targets[0]) / 2).backward();
+      }
+      (torch::mse_loss(ddp(inputs[1]), targets[1]) / 2).backward();
+      return;
+    }
+    torch::mse_loss(ddp(x), y).backward();
+    if (trial.max_norm > 0) torch::nn::utils::clip_grad_norm_(net->parameters(), trial.max_norm);
+  };
+  const std::int64_t shard = trial.sabotage == Sabotage::same_shard && group.rank() == 1 ? 0 : group.rank();
+  const auto run = [&] { train(*make_optimizer(trial, net), backward, trial, shard, group.size()); };
+  if (trial.way == Way::join)
+    ddp.join(run);
+  else
+    run();
 }
 
 bool same_on_all_ranks(const Group& group, const torch::Tensor& mine) {
@@ -115,6 +164,28 @@ bool same_on_all_ranks(const Group& group, const torch::Tensor& mine) {
 
 }  // namespace
 
+std::string to_string(const Trial& trial) {
+  constexpr std::array rules = {"SGD", "Nesterov", "Adam", "AdamW"};
+  constexpr std::array ways = {"",     "find_unused",     "static_graph",    "no_sync",   "join",
+                               "skip", "all_reduce hook", "fp16 hook",       "bf16 hook", "PowerSGD",
+                               "thin PowerSGD"};
+  std::ostringstream out;
+  out << (trial.sharded ? "sharded " : "") << (trial.shared_heap ? "" : "without heap ")
+      << rules.at(static_cast<std::size_t>(trial.rule)) << " " << trial.type << " "
+      << ways.at(static_cast<std::size_t>(trial.way)) << (trial.max_norm > 0 ? " clipped" : "");
+  return out.str();
+}
+
+double Outcome::bound(const Trial& trial) {
+  switch (trial.way) {
+    case Way::fp16_hook: return 1e-3;  // of 11 bits, 100 steps' roundings of either sign
+    case Way::bf16_hook: return 1e-2;
+    case Way::power_sgd: return trial.type == torch::kFloat64 ? 1e-6 : 1e-3;
+    case Way::thin_power_sgd: return 0.2;
+    default: return trial.type == torch::kFloat64 ? 1e-9 : 1e-4;
+  }
+}
+
 std::string Outcome::text() const {
   std::ostringstream out;
   out << "loss x " << loss_ratio << ", relative error " << relative_error << (identical ? ", " : ", not ")
@@ -127,19 +198,20 @@ Outcome compare_with_one_process(const Group& group, const Trial& trial) {
   auto alone = make_net(trial, 0);
   Outcome outcome;
   const double loss_before = loss_of(alone, trial);
-  const auto plain_forward = [](torch::nn::Sequential& model) {
-    return [&model](const torch::Tensor& x) { return model->forward(x); };
+  const auto backward_of = [](torch::nn::Sequential& model) {
+    return [&model](const torch::Tensor& x, const torch::Tensor& y) {
+      torch::mse_loss(model->forward(x), y).backward();
+    };
   };
-  if (trial.sharded) {
-    train(*make_sharded(trial, net, group), plain_forward(net), trial, group.rank(), group.size());
-  } else {
-    DistributedDataParallel ddp(net, group, options_for(trial),
-                                {.broadcast = trial.sabotage != Sabotage::no_broadcast,
-                                 .copy_over_gradients = trial.sabotage == Sabotage::doubled_gradients});
-    const std::int64_t shard = trial.sabotage == Sabotage::same_shard && group.rank() == 1 ? 0 : group.rank();
-    train(*make_optimizer(trial, net), ddp, trial, shard, group.size());
-  }
-  train(*make_optimizer(trial, alone), plain_forward(alone), trial, 0, 1);
+  if (trial.sharded)
+    train(*make_sharded(trial, net, group), backward_of(net), trial, group.rank(), group.size());
+  else
+    train_together(group, net, trial);
+  const auto backward_and_clip = [&](const torch::Tensor& x, const torch::Tensor& y) {
+    backward_of(alone)(x, y);
+    if (trial.max_norm > 0) torch::nn::utils::clip_grad_norm_(alone->parameters(), trial.max_norm);
+  };
+  train(*make_optimizer(trial, alone), backward_and_clip, trial, 0, 1);
   outcome.loss_ratio = loss_of(net, trial) / loss_before;
   const auto expected = flat(alone).to(torch::kFloat64), found = flat(net).to(torch::kFloat64);
   outcome.relative_error = ((found - expected).norm() / expected.norm()).item<double>();

@@ -8,6 +8,7 @@
 //   same FILE FILE       "same" if two checkpoints of examples/digits hold the same model, bit for bit
 //   soak FILE [sharded]  trains on, saving to FILE every few steps, until a soak hurts a rank
 //   losses OPTIMIZER HOW the training of torch_losses.py: sgd|adamw, ddp|sharded; prints each step's loss
+//   steps COUNT HOW      trains, ddp|sharded; prints the memory in use after each tenth of the steps, in KiB
 //   return-in-training   rank 1 returns from main after three steps
 #include <lockstep/lockstep.h>
 #include <lockstep/train.h>
@@ -17,6 +18,7 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <limits>
 #include <memory>
@@ -29,22 +31,22 @@
 namespace {
 
 using lockstep::Group;
+using lockstep::test::Rule;
 using lockstep::test::Sabotage;
 using lockstep::test::Trial;
 
 int equivalence(const Group& world) {
   int passed = 0;
-  for (const bool adam : {false, true}) {
+  for (const auto rule : {Rule::sgd, Rule::adam}) {
     for (const auto type : {torch::kFloat64, torch::kFloat32}) {
       for (const bool set_to_none : {true, false}) {
         for (const bool sharded : {false, true}) {
-          const Trial trial{.adam = adam, .sharded = sharded, .type = type, .set_to_none = set_to_none};
+          const Trial trial{.rule = rule, .sharded = sharded, .type = type, .set_to_none = set_to_none};
           const auto outcome = compare_with_one_process(world, trial);
           if (outcome.passes(trial))
             ++passed;
           else
-            std::cerr << (sharded ? "sharded " : "") << (adam ? "Adam " : "SGD ") << type << ": "
-                      << outcome.text() << std::endl;
+            std::cerr << to_string(trial) << ": " << outcome.text() << std::endl;
         }
       }
     }
@@ -247,6 +249,39 @@ int losses(const Group& world, bool is_adamw, bool is_sharded) {
   return 0;
 }
 
+std::size_t resident_kib() {
+  std::ifstream file("/proc/self/status");
+  std::string word;
+  std::size_t kib = 0;
+  while (file >> word && word != "VmRSS:") {
+  }
+  file >> kib;
+  return kib;
+}
+
+/// Inputs of three sizes in turns, as the last batch of an epoch is smaller.
+int many_steps(const Group& world, std::size_t count, bool is_sharded) {
+  torch::nn::Sequential net(torch::nn::Conv2d(1, 8, 3), torch::nn::ReLU(), torch::nn::Flatten(),
+                            torch::nn::Linear(8 * 6 * 6, 10));
+  const auto options = torch::optim::SGDOptions(1e-3).momentum(0.9);
+  std::optional<lockstep::DistributedDataParallel<torch::nn::SequentialImpl>> ddp;
+  std::unique_ptr<torch::optim::Optimizer> sgd;
+  if (is_sharded) {
+    sgd = std::make_unique<lockstep::ShardedOptimizer<torch::optim::SGD>>(*net, world, options);
+  } else {
+    ddp.emplace(net, world);
+    sgd = std::make_unique<torch::optim::SGD>(net->parameters(), options);
+  }
+  for (std::size_t step = 1; step <= count; ++step) {
+    const auto input = torch::ones({static_cast<std::int64_t>(16 - step % 3), 1, 8, 8});
+    sgd->zero_grad();
+    (ddp ? (*ddp)(input) : net->forward(input)).square().mean().backward();
+    sgd->step();
+    if (step % (count / 10) == 0) std::cout << "kib " + std::to_string(resident_kib()) + "\n" << std::flush;
+  }
+  return 0;
+}
+
 int return_in_training(const Group& world) {
   auto net = filled(1);
   lockstep::DistributedDataParallel ddp(net, world);
@@ -265,6 +300,7 @@ int run(const std::vector<std::string>& words) {
   if (action == "overlap") return overlap(world);
   if (action == "soak") return train_until_hurt(world, words.at(1), words.size() > 2);
   if (action == "losses") return losses(world, words.at(1) == "adamw", words.at(2) == "sharded");
+  if (action == "steps") return many_steps(world, std::stoul(words.at(1)), words.at(2) == "sharded");
   if (action == "save") return save(world, words.at(1), std::stod(words.at(2)));
   if (action == "load") return load(world, words.at(1));
   if (action == "same") return same(world, words.at(1), words.at(2));
