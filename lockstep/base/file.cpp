@@ -48,17 +48,6 @@ bool is_temporary_of(const std::string& name, const std::string& file) {
          rest.size() == dash + 9 && rest.find_first_not_of("0123456789abcdef", dash + 1) == std::string::npos;
 }
 
-/// Where `path` leads; a link stays what it is, also one to a file that is not there yet.
-std::filesystem::path follow_links(std::filesystem::path path) {
-  constexpr int most_links = 40;  // as the system
-  std::error_code ignored;
-  for (int i = 0; i < most_links && std::filesystem::is_symlink(path, ignored); ++i) {
-    const auto target = std::filesystem::read_symlink(path);
-    path = target.is_absolute() ? target : folder_of(path) / target;
-  }
-  return path;
-}
-
 /// Why `path` cannot be replaced by a file, if it cannot.
 const char* what_stands_there(const std::filesystem::path& path) {
   std::error_code ignored;
@@ -94,13 +83,6 @@ class WithoutSizeSignal {
   sigset_t signal_{};
   sigset_t before_{};
 };
-
-void remove_if_left_behind(const std::filesystem::path& file) {
-  const UniqueFd fd(::open(file.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  struct stat status {};
-  if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return;
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(file.c_str());
-}
 
 }  // namespace
 
@@ -154,13 +136,14 @@ void FileReplacement::write(std::span<const std::byte> bytes) {
   }
 }
 
-void FileReplacement::commit() {
+UniqueFd FileReplacement::commit() {
   if (::fsync(fd_.get()) != 0) fail("sync");
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("rename");
-  fd_.reset();
+  UniqueFd file = std::move(fd_);
   const UniqueFd folder(::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // A file system that cannot sync folders says EINVAL.
   if (!folder || (::fsync(folder.get()) != 0 && errno != EINVAL)) fail("sync the folder of");
+  return file;
 }
 
 void remove_leftovers(const std::filesystem::path& path) noexcept {
@@ -168,11 +151,32 @@ void remove_leftovers(const std::filesystem::path& path) noexcept {
     const auto real = follow_links(path);
     const std::string file = real.filename().string();
     for (const auto& item : std::filesystem::directory_iterator(folder_of(real))) {
-      if (is_temporary_of(item.path().filename().string(), file)) remove_if_left_behind(item.path());
+      if (is_temporary_of(item.path().filename().string(), file))
+        remove_unless_locked(item.path(), [] { return true; });
     }
   } catch (const std::exception&) {
     return;  // no such folder, or one that may not be listed
   }
+}
+
+void remove_unless_locked(const std::filesystem::path& file,
+                          const std::function<bool()>& is_unwanted) noexcept try {
+  const UniqueFd fd(::open(file.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat status {};
+  if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return;
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0 && is_unwanted()) ::unlink(file.c_str());
+} catch (const std::exception&) {
+  return;  // who cannot tell wants it
+}
+
+std::filesystem::path follow_links(std::filesystem::path path) {
+  constexpr int most_links = 40;  // as the system
+  std::error_code ignored;
+  for (int i = 0; i < most_links && std::filesystem::is_symlink(path, ignored); ++i) {
+    const auto target = std::filesystem::read_symlink(path);
+    path = target.is_absolute() ? target : folder_of(path) / target;
+  }
+  return path;
 }
 
 InputFile::InputFile(const std::filesystem::path& path, std::string kind)

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -35,8 +36,9 @@ class FileReplacement {
   void write(std::span<const std::byte> bytes);
   /// Bytes written so far.
   std::uint64_t size() const { return size_; }
-  /// To the disk, then in place.
-  void commit();
+  /// To the disk, then in place. Returns the file, still locked: while it is open, remove_unless_locked()
+  /// leaves it alone.
+  UniqueFd commit();
 
  private:
   [[noreturn]] void fail(const char* what) const;
@@ -51,6 +53,15 @@ class FileReplacement {
 /// Removes the temporaries that processes which are gone have left beside the file `path`. Never throws: what
 /// cannot be removed stays.
 void remove_leftovers(const std::filesystem::path& path) noexcept;
+
+/// Removes the regular file `file` unless somebody has it locked, as a FileReplacement and what its commit()
+/// returns do. `is_unwanted` is asked last, under a lock of this function's own. Never throws: what cannot be
+/// removed stays.
+void remove_unless_locked(const std::filesystem::path& file,
+                          const std::function<bool()>& is_unwanted) noexcept;
+
+/// Where `path` leads; itself unless it is a link. Also a link to a file that is not there yet is followed.
+std::filesystem::path follow_links(std::filesystem::path path);
 
 /// An existing file. Throws Error: system if it cannot be opened, invalid_argument if it is no regular file.
 class InputFile {

@@ -96,6 +96,21 @@ TEST_F(FileTest, OnlyTemporariesOfItsOwnAreRemoved) {
   EXPECT_THAT(files(), testing::UnorderedElementsAreArray(others));
 }
 
+TEST_F(FileTest, IsNotTakenForLeftBehindWhileItsWriterHoldsIt) {
+  FileReplacement file(folder_ / "note", "note");
+  UniqueFd held = file.commit();
+  const auto remove = [&](bool is_unwanted) {
+    remove_unless_locked(folder_ / "note", [=] { return is_unwanted; });
+  };
+  remove(true);
+  EXPECT_THAT(files(), UnorderedElementsAre("note"));
+  held.reset();
+  remove(false);
+  EXPECT_THAT(files(), UnorderedElementsAre("note"));
+  remove(true);
+  EXPECT_THAT(files(), UnorderedElementsAre());
+}
+
 TEST_F(FileTest, BeyondTheLimitOfItsSizeIsAnErrorAndNoSignal) {
   replace(folder_ / "note", "old");
   const pid_t child = ::fork();

@@ -1,157 +1,160 @@
 #include "lockstep/train/checkpoint.h"
 
+#include <algorithm>
 #include <array>
 #include <functional>
+#include <map>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
 #include "lockstep/group/collectives.h"
-#include "lockstep/train/checkpoint_format.h"
+#include "lockstep/train/checkpoint_file.h"
+#include "lockstep/train/checkpoint_shards.h"
 #include "lockstep/train/optimizer_state.h"
 #include "lockstep/train/replicas.h"
-#include "lockstep/train/sharded_step.h"
+#include "lockstep/train/sharded_state.h"
 #include "lockstep/train/tensor_bytes.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::array type_numbers = {torch::kUInt8,   torch::kInt32,        torch::kInt64,
-                                     torch::kFloat16, torch::kBFloat16,     torch::kFloat32,
-                                     torch::kFloat64, torch::kInt8,         torch::kInt16,
-                                     torch::kBool,    torch::kComplexFloat, torch::kComplexDouble};
-constexpr std::size_t block_bytes = std::size_t{4} << 20;
-
 std::uint8_t type_number(const NamedTensor& item) {
-  const auto type = std::ranges::find(type_numbers, item.tensor.scalar_type());
-  if (type == type_numbers.end()) {
-    throw Error(ErrorCode::unsupported,
-                item.label() + " is " + describe(item.tensor) +
-                    "; a checkpoint cannot hold that type: convert it, or leave it out");
-  }
-  return static_cast<std::uint8_t>(type - type_numbers.begin());
+  if (const auto type = checkpoint_type(item.tensor.scalar_type())) return *type;
+  throw Error(ErrorCode::unsupported,
+              item.label() + " is " + describe(item.tensor) +
+                  "; a checkpoint cannot hold that type: convert it, or leave it out");
 }
 
 std::string describe_entry(const CheckpointEntry& entry) {
   const std::vector<std::int64_t> shape(entry.shape.begin(), entry.shape.end());
-  return type_name(type_numbers.at(entry.type)) + " " + shape_text(shape);
+  return type_name(type_of(entry)) + " " + shape_text(shape);
 }
 
-/// Runs `task` on rank 0 alone; if it fails there, every rank throws what it threw.
-void on_rank_0(const Group& group, const std::function<void()>& task) {
-  std::string outcome;  // empty, or the code as a letter and the message
-  const auto failed = [&outcome](ErrorCode code, const std::string& message) {
-    outcome = std::string(1, static_cast<char>('A' + static_cast<int>(code))) + message;
+/// How a task ended, for other ranks: empty, or the code as a letter and the message.
+std::string outcome_of(const std::function<void()>& task) {
+  const auto failed = [](ErrorCode code, const std::string& message) {
+    return std::string(1, static_cast<char>('A' + static_cast<int>(code))) + message;
   };
-  if (group.rank() == 0) {
-    try {
-      task();
-    } catch (const Error& error) {
-      failed(error.code(), error.what());
-    } catch (const std::exception& error) {
-      const std::string text = error.what();
-      failed(ErrorCode::system, text.substr(0, text.find('\n')));  // libtorch adds a call stack
-    }
+  try {
+    task();
+  } catch (const Error& error) {
+    return failed(error.code(), error.what());
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    return failed(ErrorCode::system, text.substr(0, text.find('\n')));  // libtorch adds a call stack
   }
-  outcome = broadcast_text(group, std::move(outcome));
-  if (!outcome.empty()) throw Error(static_cast<ErrorCode>(outcome[0] - 'A'), outcome.substr(1));
+  return "";
 }
 
-std::span<const std::byte> bytes_of(const torch::Tensor& contiguous) {
-  return {static_cast<const std::byte*>(contiguous.const_data_ptr()), contiguous.nbytes()};
+std::optional<Error> failure_of(const std::string& outcome, const std::string& who = "") {
+  if (outcome.empty()) return std::nullopt;
+  return Error(static_cast<ErrorCode>(outcome[0] - 'A'), who + outcome.substr(1));
 }
 
-Sha256 checksum_of(std::span<const std::byte> bytes) {
-  Sha256Sum sum;
-  sum.update(bytes);
-  return sum.digest();
+/// Runs `task` on rank 0 alone; returns on every rank what it threw there.
+std::optional<Error> failure_on_rank_0(const Group& group, const std::function<void()>& task) {
+  return failure_of(broadcast_text(group, group.rank() == 0 ? outcome_of(task) : ""));
 }
+
+/// Runs `task` on every rank; returns on all of them what it threw on the lowest of those where it failed.
+std::optional<Error> failure_on_any_rank(const Group& group, const std::function<void()>& task) {
+  std::string outcome = outcome_of(task);
+  const std::array<std::uint64_t, 1> mine = {outcome.size()};
+  std::vector<std::uint64_t> lengths(static_cast<std::size_t>(group.size()));
+  all_gather(group, mine, lengths).wait();
+  const auto failed = std::ranges::find_if(lengths, [](std::uint64_t length) { return length > 0; });
+  if (failed == lengths.end()) return std::nullopt;
+  const int rank = static_cast<int>(failed - lengths.begin());
+  outcome.resize(*failed);
+  const std::array spans = {std::as_writable_bytes(std::span(outcome))};
+  broadcast_spans(group, spans, rank);
+  return failure_of(outcome,
+                    group.size() == 1 ? "" : "rank " + std::to_string(group.world_rank(rank)) + ": ");
+}
+
+/// If it fails, every rank throws the same.
+void on_rank_0(const Group& group, const std::function<void()>& task) {
+  if (const auto failure = failure_on_rank_0(group, task)) throw Error(*failure);
+}
+void on_every_rank(const Group& group, const std::function<void()>& task) {
+  if (const auto failure = failure_on_any_rank(group, task)) throw Error(*failure);
+}
+
+/// What the file says of an optimizer.
+struct OptimizerContent {
+  std::string name;
+  std::string content;
+};
 
 void write_file(const std::filesystem::path& path, const torch::nn::Module& module,
-                const torch::optim::Optimizer* optimizer, const CheckpointInfo& info) {
-  CheckpointHeader header{.epoch = info.epoch, .metadata = info.metadata};
+                const std::optional<OptimizerContent>& optimizer, const CheckpointInfo& info) {
+  CheckpointImage image({.epoch = info.epoch, .metadata = info.metadata});
   std::vector<torch::Tensor> keep;
-  std::vector<std::span<const std::byte>> contents;
   for (const auto& item : tensors_of(module)) {
     require_dense(item.tensor, item.label());
     const auto& tensor = keep.emplace_back(item.tensor.detach().to(torch::kCPU).contiguous());
-    contents.push_back(bytes_of(tensor));
-    auto& entry = header.entries.emplace_back();
-    entry.kind = item.is_parameter ? EntryKind::parameter : EntryKind::buffer;
-    entry.type = type_number(item);
-    entry.name = item.name;
-    entry.shape.assign(tensor.sizes().begin(), tensor.sizes().end());
+    image.add({.kind = item.is_parameter ? EntryKind::parameter : EntryKind::buffer,
+               .type = type_number(item),
+               .name = item.name,
+               .shape = {tensor.sizes().begin(), tensor.sizes().end()}},
+              bytes_of(tensor));
   }
-  std::string state;
-  if (optimizer != nullptr) {
-    state = optimizer_state(*optimizer);
-    contents.push_back(std::as_bytes(std::span(state)));
-    auto& entry = header.entries.emplace_back();
-    entry.kind = EntryKind::optimizer;
-    entry.name = optimizer_kind(*optimizer);
-    entry.shape = {state.size()};
-  }
-  for (std::size_t i = 0; i < contents.size(); ++i) {
-    header.entries[i].bytes = contents[i].size();
-    header.entries[i].checksum = checksum_of(contents[i]);
+  if (optimizer) {
+    image.add({.kind = EntryKind::optimizer, .name = optimizer->name, .shape = {optimizer->content.size()}},
+              std::as_bytes(std::span(optimizer->content)));
   }
   FileReplacement file(path, "checkpoint");
-  file.write(encode(header));
-  const std::array<std::byte, checkpoint_alignment> zeros{};
-  for (std::size_t i = 0; i < contents.size(); ++i) {
-    file.write(std::span(zeros).first(header.entries[i].offset - file.size()));
-    file.write(contents[i]);
-  }
+  image.write([&](std::span<const std::byte> bytes) { file.write(bytes); });
   file.commit();
 }
 
-/// A file whose every byte has been checked.
-class CheckedFile {
- public:
-  explicit CheckedFile(const std::filesystem::path& path) : file_(path, "checkpoint") {
-    std::vector<std::byte> start(std::min<std::uint64_t>(file_.size(), checkpoint_fixed_bytes));
-    file_.read(0, start);
-    std::vector<std::byte> bytes(header_bytes(start, file_.size(), name()));
-    file_.read(0, bytes);
-    header_ = decode(bytes, file_.size(), name());
-    std::uint64_t end = bytes.size();
-    for (const auto& entry : header_.entries) {
-      check(entry, end);
-      end = entry.offset + entry.bytes;
-    }
-  }
+void save_whole(const std::filesystem::path& path, const Group& group, const torch::nn::Module& module,
+                const torch::optim::Optimizer* optimizer, const CheckpointInfo& info) {
+  if (const auto* sharded = dynamic_cast<const ShardedState*>(optimizer)) sharded->gather_state();
+  on_rank_0(group, [&] {
+    std::optional<OptimizerContent> state;
+    if (optimizer != nullptr) state = {optimizer_kind(*optimizer), optimizer_state(*optimizer)};
+    write_file(path, module, state, info);
+    remove_stale_shards(path);
+  });
+}
 
-  const CheckpointHeader& header() const { return header_; }
-  const std::string& name() const { return file_.name(); }
-  void read(const CheckpointEntry& entry, std::span<std::byte> bytes) const {
-    file_.read(entry.offset, bytes);
+void save_sharded(const std::filesystem::path& path, const Group& group, const torch::nn::Module& module,
+                  const torch::optim::Optimizer* optimizer, const CheckpointInfo& info) {
+  const auto* const sharded = dynamic_cast<const ShardedState*>(optimizer);
+  if (sharded == nullptr)
+    throw_invalid_argument("CheckpointOptions::sharded is for a ShardedOptimizer; save whole");
+  const auto slices = sharded->slices();
+  const auto states = sharded->slice_states();
+  ShardIndex index = make_index(group.size(), *optimizer, slices, states);
+  on_rank_0(group, [&] {
+    remove_stale_shards(path);
+    index.token = new_token();
+  });
+  index.token = broadcast_text(group, index.token);
+  UniqueFd shard;  // locked, so that nobody takes it for a leftover
+  auto failure =
+      failure_on_any_rank(group, [&] { shard = write_shard(path, index, group.rank(), slices, states); });
+  if (!failure) {
+    failure = failure_on_rank_0(group, [&] {
+      const std::string kind = optimizer_kind(*optimizer);
+      write_file(path, module, OptimizerContent{sharded_name(kind), encode_index(index, kind)}, info);
+      remove_stale_shards(path);
+    });
   }
-
- private:
-  void check(const CheckpointEntry& entry, std::uint64_t after) const {
-    std::vector<std::byte> block(entry.offset - after);
-    file_.read(after, block);
-    if (std::ranges::any_of(block, [](std::byte b) { return b != std::byte{0}; })) {
-      throw_corrupt_checkpoint(name(), after, "zeros up to " + entry.label(), "other bytes");
-    }
-    Sha256Sum sum;
-    for (std::uint64_t at = 0; at < entry.bytes; at += block.size()) {
-      block.resize(std::min<std::uint64_t>(entry.bytes - at, block_bytes));
-      file_.read(entry.offset + at, block);
-      sum.update(block);
-    }
-    if (sum.digest() != entry.checksum) {
-      throw_corrupt_checkpoint(name(), entry.offset, entry.label() + " with its checksum", "other content");
-    }
-  }
-
-  InputFile file_;
-  CheckpointHeader header_;
-};
+  if (!failure) return;
+  // The file may be in place, and only its folder not on the disk: then it names the shards.
+  std::error_code ignored;
+  if (named_token(path) != index.token)
+    std::filesystem::remove(shard_path(path, index, group.rank()), ignored);
+  throw Error(*failure);
+}
 
 /// The entry of each tensor, in the tensors' order.
-std::vector<const CheckpointEntry*> match(const CheckedFile& file, std::span<const NamedTensor> tensors) {
+std::vector<const CheckpointEntry*> match(const CheckpointFile& file, std::span<const NamedTensor> tensors) {
   const auto refuse = [&](const std::string& difference) {
     throw_invalid_argument("checkpoint " + file.name() + " is of another model: " + difference +
                            "; build the model that it was saved from");
@@ -181,7 +184,8 @@ std::vector<const CheckpointEntry*> match(const CheckedFile& file, std::span<con
   return entries;
 }
 
-std::string read_optimizer_state(const CheckedFile& file, const torch::optim::Optimizer& optimizer) {
+/// What the file has of such an optimizer.
+OptimizerContent read_optimizer(const CheckpointFile& file, const torch::optim::Optimizer& optimizer) {
   const auto& entries = file.header().entries;
   const auto found = std::ranges::find(entries, EntryKind::optimizer, &CheckpointEntry::kind);
   if (found == entries.end()) {
@@ -189,18 +193,98 @@ std::string read_optimizer_state(const CheckedFile& file, const torch::optim::Op
         "checkpoint " + file.name() +
         " was saved without an optimizer; load it without one, or start the optimizer anew");
   }
-  if (found->name != optimizer_kind(optimizer)) {
-    throw_invalid_argument("checkpoint " + file.name() + " holds the state of an optimizer " + found->name +
+  const std::string kind = sharded_kind(found->name).value_or(found->name);
+  if (kind != optimizer_kind(optimizer)) {
+    throw_invalid_argument("checkpoint " + file.name() + " holds the state of an optimizer " + kind +
                            ", here it is " + optimizer_kind(optimizer) +
                            "; use the same, or load the model alone");
   }
-  std::string state(found->bytes, '\0');
-  file.read(*found, std::as_writable_bytes(std::span(state)));
-  require_fitting_state(state, optimizer, "checkpoint " + file.name());
-  return state;
+  OptimizerContent read{found->name, std::string(found->bytes, '\0')};
+  file.read(*found, std::as_writable_bytes(std::span(read.content)));
+  return read;
 }
 
-void read_tensors(const CheckedFile& file, std::span<const NamedTensor> tensors,
+/// All of each parameter of the optimizer.
+std::vector<ParameterSlice> whole_slices(const torch::optim::Optimizer& optimizer,
+                                         std::span<const NamedTensor> tensors) {
+  std::map<const void*, const NamedTensor*> items;
+  for (const auto& item : tensors) items.emplace(item.tensor.unsafeGetTensorImpl(), &item);
+  std::vector<ParameterSlice> slices;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) {
+      const auto found = items.find(parameter.unsafeGetTensorImpl());
+      if (found == items.end()) {
+        throw_invalid_argument("the optimizer has a parameter, " + describe(parameter) +
+                               ", that is not one of the module's; sharded state is found by name");
+      }
+      slices.push_back({*found->second, 0, static_cast<std::size_t>(parameter.numel())});
+    }
+  }
+  return slices;
+}
+
+/// State from shards, on its way to an optimizer.
+struct StateFromShards {
+  ShardIndex index{};
+  std::vector<ParameterSlice> slices{};
+  std::vector<SliceState> states{};
+};
+
+/// Collective. Each rank reads for itself, or rank 0 all of it for everybody.
+StateFromShards read_shards(const std::filesystem::path& path, const Group& group,
+                            std::span<const NamedTensor> tensors, const torch::optim::Optimizer& optimizer,
+                            const OptimizerContent& read) {
+  StateFromShards from;
+  const auto* const sharded = dynamic_cast<const ShardedState*>(&optimizer);
+  on_every_rank(group, [&] {
+    const std::string where = path.string();
+    from.index = decode_index(std::as_bytes(std::span(read.content)), optimizer_kind(optimizer), where);
+    require_fitting_state(from.index.options, optimizer, "checkpoint " + where);
+    from.slices = sharded != nullptr ? sharded->slices() : whole_slices(optimizer, tensors);
+    require_same_parameters(from.index, from.slices, where);
+    if (sharded != nullptr || group.rank() == 0)
+      from.states = read_slices(path, from.index, from.slices, sharded != nullptr);
+  });
+  if (sharded != nullptr || group.size() == 1) return from;
+  std::vector<std::span<std::byte>> spans;
+  from.states.resize(from.slices.size());
+  for (std::size_t i = 0; i < from.slices.size(); ++i) {
+    const NamedTensor& item = from.slices[i].parameter;
+    const auto& kept = from.index.parameters.at(item.name);
+    from.states[i].steps = kept.steps;
+    for (std::size_t array = 0; array < kept.arrays; ++array) {
+      torch::Tensor& content = from.states[i].arrays[array];
+      if (!content.defined())
+        content = torch::empty({item.tensor.numel()}, state_type(item.tensor.scalar_type()));
+      spans.push_back(writable_bytes(content, item.label()));
+    }
+  }
+  broadcast_spans(group, spans);
+  return from;
+}
+
+/// Collective for a ShardedOptimizer. The model is in place.
+void restore_from_shards(torch::optim::Optimizer& optimizer, const StateFromShards& from) {
+  restore_options(optimizer, from.index.options);
+  if (auto* const sharded = dynamic_cast<ShardedState*>(&optimizer)) {
+    sharded->restore_slices(from.states);
+    return;
+  }
+  optimizer.state().clear();
+  std::size_t next = 0;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) {
+      const SliceState& kept = from.states[next++];
+      if (state_arrays(group.options()) == 0 || !kept.arrays[0].defined()) continue;
+      StateArrays arrays;
+      for (std::size_t array = 0; array < state_arrays(group.options()); ++array)
+        arrays[array] = shaped_like(kept.arrays[array], parameter);
+      optimizer.state()[parameter.unsafeGetTensorImpl()] = make_state(group.options(), arrays, kept.steps);
+    }
+  }
+}
+
+void read_tensors(const CheckpointFile& file, std::span<const NamedTensor> tensors,
                   std::span<const CheckpointEntry* const> entries) {
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -225,39 +309,60 @@ CheckpointInfo unpack(const std::string& text) {
 }  // namespace
 
 void save_checkpoint(const std::filesystem::path& path, const Group& group, const torch::nn::Module& module,
-                     const torch::optim::Optimizer* optimizer, const CheckpointInfo& info) {
-  if (const auto* sharded = dynamic_cast<const ShardedState*>(optimizer)) sharded->gather_state();
-  on_rank_0(group, [&] { write_file(path, module, optimizer, info); });
+                     const torch::optim::Optimizer* optimizer, const CheckpointInfo& info,
+                     const CheckpointOptions& options) {
+  (options.sharded ? save_sharded : save_whole)(path, group, module, optimizer, info);
 }
 
 CheckpointInfo load_checkpoint(const std::filesystem::path& path, const Group& group,
                                const torch::nn::Module& module, torch::optim::Optimizer* optimizer) {
   const auto tensors = tensors_of(module);
+  auto* const sharded = dynamic_cast<ShardedState*>(optimizer);
   auto facts = facts_of(tensors);
-  facts.push_back({"optimizer", optimizer == nullptr ? "none" : optimizer_kind(*optimizer)});
+  facts.push_back({"optimizer", optimizer == nullptr
+                                    ? "none"
+                                    : optimizer_kind(*optimizer) + (sharded != nullptr ? " (sharded)" : "")});
   require_same_facts(group, facts,
                      "Build the same model and optimizer on every rank before a checkpoint is loaded");
   for (const auto& item : tensors) require_host_array(item.tensor, item.label());
 
-  std::optional<CheckedFile> file;
+  std::optional<CheckpointFile> file;
   std::vector<const CheckpointEntry*> entries;
-  std::string state, info;
+  OptimizerContent read;
+  std::string info;
   on_rank_0(group, [&] {
     remove_leftovers(path);
-    file.emplace(path);
+    file.emplace(path, "checkpoint");
+    file->check_all();
+    remove_stale_shards(path);
     entries = match(*file, tensors);
-    if (optimizer != nullptr) state = read_optimizer_state(*file, *optimizer);
+    if (optimizer != nullptr) {
+      read = read_optimizer(*file, *optimizer);
+      if (!sharded_kind(read.name))
+        require_fitting_state(read.content, *optimizer, "checkpoint " + file->name());
+    }
     info = pack({file->header().epoch, file->header().metadata});
   });
+  read.name = broadcast_text(group, std::move(read.name));
+  read.content = broadcast_text(group, std::move(read.content));
+  std::optional<StateFromShards> shards;
+  if (optimizer != nullptr && sharded_kind(read.name))
+    shards = read_shards(path, group, tensors, *optimizer, read);
   on_rank_0(group, [&] { read_tensors(*file, tensors, entries); });
   broadcast_tensors(group, tensors);
-  state = broadcast_text(group, std::move(state));
-  if (optimizer != nullptr) restore_optimizer(*optimizer, state);
+  if (shards) {
+    restore_from_shards(*optimizer, *shards);
+  } else if (optimizer != nullptr) {
+    if (sharded != nullptr) sharded->forget_state();
+    restore_optimizer(*optimizer, read.content);
+  }
   return unpack(broadcast_text(group, std::move(info)));
 }
 
 void remove_checkpoint_leftovers(const std::filesystem::path& path, const Group& group) {
-  if (group.rank() == 0) remove_leftovers(path);
+  if (group.rank() != 0) return;
+  remove_leftovers(path);
+  remove_stale_shards(path);
 }
 
 }  // namespace lockstep

@@ -39,6 +39,12 @@ std::vector<std::size_t> group_sizes(const std::string& state) {
   return sizes;
 }
 
+std::string bytes_of(torch::serialize::OutputArchive& archive) {
+  std::ostringstream out;
+  archive.save_to(out);
+  return std::move(out).str();
+}
+
 std::string list(const std::vector<std::size_t>& sizes) {
   std::string text;
   for (const auto size : sizes) text += (text.empty() ? "" : " + ") + std::to_string(size);
@@ -63,9 +69,26 @@ std::string optimizer_kind(const torch::optim::Optimizer& optimizer) {
 std::string optimizer_state(const torch::optim::Optimizer& optimizer) {
   torch::serialize::OutputArchive archive;
   optimizer.save(archive);
-  std::ostringstream out;
-  archive.save_to(out);
-  return std::move(out).str();
+  return bytes_of(archive);
+}
+
+/// As libtorch's Optimizer::save() writes them.
+std::string optimizer_options(const torch::optim::Optimizer& optimizer) {
+  const auto number = [](std::size_t value) { return torch::tensor(static_cast<std::int64_t>(value)); };
+  torch::serialize::OutputArchive archive;
+  torch::serialize::OutputArchive groups(archive.compilation_unit());
+  groups.write("param_groups/size", number(optimizer.param_groups().size()));
+  for (std::size_t i = 0; i < optimizer.param_groups().size(); ++i) {
+    const auto& of_optimizer = optimizer.param_groups()[i];
+    torch::serialize::OutputArchive group(archive.compilation_unit());
+    torch::serialize::OutputArchive options(archive.compilation_unit());
+    group.write("params/size", number(of_optimizer.params().size()));
+    of_optimizer.options().serialize(options);
+    group.write("options", options);
+    groups.write("param_groups/" + std::to_string(i), group);
+  }
+  archive.write("param_groups", groups);
+  return bytes_of(archive);
 }
 
 void require_fitting_state(const std::string& state, const torch::optim::Optimizer& optimizer,
@@ -89,6 +112,18 @@ void restore_optimizer(torch::optim::Optimizer& optimizer, const std::string& st
   auto archive = open_archive(state);
   optimizer.state().clear();  // libtorch leaves what the archive has no state for as it is
   optimizer.load(archive);
+}
+
+void restore_options(torch::optim::Optimizer& optimizer, const std::string& options) {
+  auto archive = open_archive(options);
+  torch::serialize::InputArchive groups;
+  archive.read("param_groups", groups);
+  for (std::size_t i = 0; i < optimizer.param_groups().size(); ++i) {
+    torch::serialize::InputArchive group, of_group;
+    groups.read("param_groups/" + std::to_string(i), group);
+    group.read("options", of_group);
+    optimizer.param_groups()[i].options().serialize(of_group);
+  }
 }
 
 }  // namespace lockstep

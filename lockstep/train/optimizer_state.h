@@ -14,12 +14,17 @@ std::string optimizer_kind(const torch::optim::Optimizer& optimizer);
 /// Options and state of each parameter.
 std::string optimizer_state(const torch::optim::Optimizer& optimizer);
 
-/// Throws Error: corrupt_data if `state` is no such string; invalid_argument if it is of an optimizer with
-/// other parameter groups. Messages begin with `where`. Nothing changes.
+/// The options of each group alone, and how many parameters it has.
+std::string optimizer_options(const torch::optim::Optimizer& optimizer);
+
+/// Throws Error: corrupt_data if `state` is neither such string; invalid_argument if it is of an optimizer
+/// with other parameter groups. Messages begin with `where`. Nothing changes.
 void require_fitting_state(const std::string& state, const torch::optim::Optimizer& optimizer,
                            const std::string& where);
 
 /// `state` fits.
 void restore_optimizer(torch::optim::Optimizer& optimizer, const std::string& state);
+/// `options` fit. State stays as it is.
+void restore_options(torch::optim::Optimizer& optimizer, const std::string& options);
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -30,9 +31,12 @@ namespace lockstep {
 ///   gradient is left alone; for which some have, the others count as zero.
 /// - Options may change between steps, by a scheduler too, alike on all ranks.
 /// - Buffers (batch norm's running statistics) are each rank's own, as with DistributedDataParallel.
-/// - Halves have masters in f32, which live as long as the optimizer: a checkpoint holds the halves.
+/// - Halves have masters in f32, which live as long as the optimizer: a checkpoint holds the halves, a
+/// sharded
+///   one both.
 /// - save(), load() and checkpoints hold what libtorch's optimizer of that name would have, for any number of
-///   ranks. On several hosts call gather_state() before save(); save_checkpoint() does.
+///   ranks. On several hosts call gather_state() before save(); save_checkpoint() does. Where the state is
+///   too large for that, each rank saves its own: CheckpointOptions::sharded.
 ///
 /// Memory: on each host, state and parameters as of one process. Between hosts each rank has all parameters
 /// and 1/p of the state. Cost of step(): two meetings of the ranks and one pass over gradients, parameters
@@ -80,6 +84,15 @@ class ShardedOptimizer : public Optimizer, public ShardedState {
     // It is the same state; only where it lies changes.
     step_->gather_state(this->param_groups(), const_cast<ShardedOptimizer*>(this)->state());
   }
+  // What a sharded checkpoint holds.
+  std::vector<ParameterSlice> slices() const override { return step_->slices(this->param_groups()); }
+  std::vector<SliceState> slice_states() const override {
+    return step_->slice_states(this->param_groups(), const_cast<ShardedOptimizer*>(this)->state());
+  }
+  void restore_slices(std::span<const SliceState> restored) override {
+    step_->restore_slices(this->param_groups(), this->state(), restored);
+  }
+  void forget_state() override { step_->forget_state(); }
   /// Steps that NonFinite::skip left out.
   std::uint64_t skipped() const { return step_->skipped(); }
 

@@ -463,4 +463,92 @@ void ShardedStep::gather_state(const Groups& groups, States& states) {
   }
 }
 
+/// This rank's part of each parameter; of no elements where it has none.
+std::vector<Segment> ShardedStep::own_segments() const {
+  std::vector<Segment> own(current_.size());
+  for (const FlatModel::Family& family : model_.families()) {
+    for (const Segment& segment : family.segments) own[segment.parameter] = segment;
+  }
+  return own;
+}
+
+std::vector<ParameterSlice> ShardedStep::slices(const Groups& groups) {
+  find_options(groups);
+  const auto own = own_segments();
+  std::vector<ParameterSlice> found;
+  for (std::size_t i = 0; i < current_.size(); ++i) {
+    if (current_[i].options != nullptr)
+      found.push_back({model_.parameters()[i].item, own[i].begin, own[i].elements});
+  }
+  return found;
+}
+
+/// The arrays that its options ask for, once it has had a step.
+SliceState ShardedStep::state_of(std::size_t parameter, const Segment& own) const {
+  const Current& current = current_[parameter];
+  const FlatModel::Parameter& placed = model_.parameters()[parameter];
+  const FamilyState& state = family_states_[placed.family];
+  const auto view = [&](const SharedBlock& array, torch::ScalarType type) {
+    if (own.elements == 0) return torch::empty({0}, type);
+    const std::size_t offset = (own.position - state.begin) * torch::elementSize(type);
+    return torch::from_blob(array.bytes().data() + offset, {static_cast<std::int64_t>(own.elements)}, type);
+  };
+  SliceState slice{.steps = current.steps};
+  const std::size_t arrays = current.steps > 0 ? state_arrays(*current.options) : 0;
+  for (std::size_t array = 0; array < arrays; ++array)
+    slice.arrays[array] = view(*state.arrays[array], state_type(placed.item.tensor.scalar_type()));
+  if (state.masters) slice.master = view(*state.masters, torch::kFloat32);
+  return slice;
+}
+
+std::vector<SliceState> ShardedStep::slice_states(const Groups& groups, States& states) {
+  require_whole();
+  const torch::NoGradGuard no_grad;
+  find_options(groups);
+  make_state(states);
+  const auto own = own_segments();
+  std::vector<SliceState> found;
+  for (std::size_t i = 0; i < current_.size(); ++i) {
+    if (current_[i].options != nullptr) found.push_back(state_of(i, own[i]));
+  }
+  return found;
+}
+
+void ShardedStep::forget_state() {
+  for (Current& current : current_) {
+    current.views = {};
+    current.steps = 0;
+    current.version = -1;
+  }
+  for (std::size_t number = 0; number < family_states_.size(); ++number) {
+    for (const auto& array : family_states_[number].arrays) {
+      if (array) std::ranges::fill(own_part(number, *array), std::byte{0});
+    }
+  }
+}
+
+void ShardedStep::restore_slices(const Groups& groups, States& states, std::span<const SliceState> restored) {
+  const torch::NoGradGuard no_grad;
+  find_options(groups);
+  forget_state();
+  states.clear();
+  make_state(states);  // masters are those of the parameters now
+  const auto own = own_segments();
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < current_.size(); ++i) {
+    current_[i].is_updated = false;
+    if (current_[i].options == nullptr) continue;
+    const SliceState& from = restored[next++];
+    current_[i].steps = from.steps;
+    const SliceState to = state_of(i, own[i]);
+    for (std::size_t array = 0; array < most_state_arrays; ++array) {
+      if (to.arrays[array].defined() && from.arrays[array].defined())
+        to.arrays[array].copy_(from.arrays[array]);
+    }
+    if (to.master.defined() && from.master.defined()) to.master.copy_(from.master);
+  }
+  if (sees_all_state_) barrier(group_).wait();
+  hand_out(states);
+}
+
 }  // namespace lockstep

@@ -21,6 +21,7 @@
 #include "lockstep/train/flat_model.h"
 #include "lockstep/train/non_finite.h"
 #include "lockstep/train/parameter_claim.h"
+#include "lockstep/train/sharded_state.h"
 #include "lockstep/train/shared_heap.h"
 #include "lockstep/train/step_versions.h"
 #include "lockstep/train/update_rule.h"
@@ -35,14 +36,6 @@ struct ShardedOptions {
   /// Opens a SharedHeap for this process, unless it has one or the ranks share no memory. Without, gradients
   /// are copied once.
   bool shared_heap = true;
-};
-
-/// An optimizer of whose state this rank may have a part only.
-class ShardedState {
- public:
-  virtual ~ShardedState() = default;
-  /// Collective on several hosts, elsewhere nothing: before save().
-  virtual void gather_state() const = 0;
 };
 
 class ShardedStep {
@@ -67,6 +60,12 @@ class ShardedStep {
   void require_whole() const;
   /// Collective. Puts the state of all slices into `states`, where it is not there anyway.
   void gather_state(const Groups& groups, States& states);
+
+  // See ShardedState.
+  std::vector<ParameterSlice> slices(const Groups& groups);
+  std::vector<SliceState> slice_states(const Groups& groups, States& states);
+  void restore_slices(const Groups& groups, States& states, std::span<const SliceState> restored);
+  void forget_state();
 
  private:
   /// Arrays of state for one family; without shared memory of this rank's slice alone.
@@ -103,6 +102,8 @@ class ShardedStep {
   std::span<std::byte> own_part(std::size_t family, const SharedBlock& array) const;
   void bring_masters_up_to_date(std::size_t family);
   void take_over(std::size_t parameter, const States& states);
+  std::vector<Segment> own_segments() const;
+  SliceState state_of(std::size_t parameter, const Segment& own) const;
   void hand_out(States& states);
   double squared_norm() const;
   bool may_go_on(double norm);

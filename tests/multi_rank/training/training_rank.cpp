@@ -5,6 +5,7 @@
 //   overlap              trains a network of 8 buckets; prints medians of what the record says of a step
 //   save FILE VALUE      saves a model full of VALUE
 //   load FILE            prints the VALUE of that model
+//   save-sharded, load-sharded   the same with a ShardedOptimizer whose state is full of VALUE, too
 //   same FILE FILE       "same" if two checkpoints of examples/digits hold the same model, bit for bit
 //   soak FILE [sharded]  trains on, saving to FILE every few steps, until a soak hurts a rank
 //   losses OPTIMIZER HOW the training of torch_losses.py: sgd|adamw, ddp|sharded; prints each step's loss
@@ -122,6 +123,32 @@ int load(const Group& world, const std::string& file) {
   const double value = net->bias[0].item<double>();
   for (const auto& p : net->parameters()) {
     if (!p.eq(value).all().item<bool>()) return 2;
+  }
+  std::cout << "value " << value << " epoch " << info.epoch << std::endl;
+  return 0;
+}
+
+using ShardedSgd = lockstep::ShardedOptimizer<torch::optim::SGD>;
+
+int save_sharded(const Group& world, const std::string& file, double value) {
+  const auto net = filled(value);
+  ShardedSgd sgd(*net, world, torch::optim::SGDOptions(0).momentum(0.9));  // steps change its state alone
+  for (auto& p : net->parameters()) p.mutable_grad() = torch::full_like(p.detach(), value);
+  sgd.step();
+  const auto epoch = static_cast<std::uint64_t>(value);
+  lockstep::save_checkpoint(file, world, net, sgd, {.epoch = epoch}, {.sharded = true});
+  return 0;
+}
+
+int load_sharded(const Group& world, const std::string& file) {
+  auto net = filled(-1);
+  ShardedSgd sgd(*net, world, torch::optim::SGDOptions(0));
+  const auto info = lockstep::load_checkpoint(file, world, net, sgd);
+  const double value = net->bias[0].item<double>();
+  for (const auto& p : net->parameters()) {
+    const auto& state =
+        static_cast<const torch::optim::SGDParamState&>(*sgd.state().at(p.unsafeGetTensorImpl()));
+    if (!p.eq(value).all().item<bool>() || !state.momentum_buffer().eq(value).all().item<bool>()) return 2;
   }
   std::cout << "value " << value << " epoch " << info.epoch << std::endl;
   return 0;
@@ -303,6 +330,8 @@ int run(const std::vector<std::string>& words) {
   if (action == "steps") return many_steps(world, std::stoul(words.at(1)), words.at(2) == "sharded");
   if (action == "save") return save(world, words.at(1), std::stod(words.at(2)));
   if (action == "load") return load(world, words.at(1));
+  if (action == "save-sharded") return save_sharded(world, words.at(1), std::stod(words.at(2)));
+  if (action == "load-sharded") return load_sharded(world, words.at(1));
   if (action == "same") return same(world, words.at(1), words.at(2));
   if (action == "return-in-training") return return_in_training(world);
   throw std::runtime_error("unknown action " + action);
