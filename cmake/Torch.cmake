@@ -73,6 +73,11 @@ endfunction()
 function(lockstep_add_torch folder)
   add_library(Lockstep::torch INTERFACE IMPORTED GLOBAL)
   set(libraries ${folder}/lib/libtorch_cpu.so ${folder}/lib/libc10.so)
+  foreach(library torch_cuda c10_cuda) # loading them is what makes GPUs known to libtorch
+    if(EXISTS ${folder}/lib/lib${library}.so)
+      list(APPEND libraries ${folder}/lib/lib${library}.so)
+    endif()
+  endforeach()
   # The CUDA runtime that the package registry's CUDA builds load also on machines without a GPU stands beside them.
   file(GLOB cuda_folders ${folder}/../nvidia/cu*/lib ${folder}/../nvidia/cuda_runtime/lib ${folder}/../nvidia/cuda_cupti/lib)
   set(search "")

@@ -4,6 +4,7 @@
 #include <lockstep/train/checkpoint.h>
 #include <lockstep/train/data_parallel.h>
 #include <lockstep/train/dataset.h>
+#include <lockstep/train/device.h>
 #include <lockstep/train/fused_optimizer.h>
 #include <lockstep/train/metrics.h>
 #include <lockstep/train/mixed_precision.h>

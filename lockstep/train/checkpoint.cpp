@@ -13,6 +13,7 @@
 #include "lockstep/group/collectives.h"
 #include "lockstep/train/checkpoint_file.h"
 #include "lockstep/train/checkpoint_shards.h"
+#include "lockstep/train/host_array.h"
 #include "lockstep/train/optimizer_state.h"
 #include "lockstep/train/replicas.h"
 #include "lockstep/train/sharded_state.h"
@@ -94,7 +95,7 @@ void write_file(const std::filesystem::path& path, const torch::nn::Module& modu
   CheckpointImage image({.epoch = info.epoch, .metadata = info.metadata});
   std::vector<torch::Tensor> keep;
   for (const auto& item : tensors_of(module)) {
-    require_dense(item.tensor, item.label());
+    require_array(item.tensor, item.label());
     const auto& tensor = keep.emplace_back(item.tensor.detach().to(torch::kCPU).contiguous());
     image.add({.kind = item.is_parameter ? EntryKind::parameter : EntryKind::buffer,
                .type = type_number(item),
@@ -286,11 +287,10 @@ void restore_from_shards(torch::optim::Optimizer& optimizer, const StateFromShar
 
 void read_tensors(const CheckpointFile& file, std::span<const NamedTensor> tensors,
                   std::span<const CheckpointEntry* const> entries) {
-  const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const torch::Tensor content = tensors[i].tensor.detach().contiguous();
-    file.read(*entries[i], writable_bytes(content, tensors[i].label()));
-    if (!tensors[i].tensor.is_contiguous()) tensors[i].tensor.detach().copy_(content);
+    const HostArray array(tensors[i].tensor, tensors[i].label(), HostArray::Use::write);
+    file.read(*entries[i], array.bytes());
+    array.put_back();
   }
 }
 
@@ -324,7 +324,7 @@ CheckpointInfo load_checkpoint(const std::filesystem::path& path, const Group& g
                                     : optimizer_kind(*optimizer) + (sharded != nullptr ? " (sharded)" : "")});
   require_same_facts(group, facts,
                      "Build the same model and optimizer on every rank before a checkpoint is loaded");
-  for (const auto& item : tensors) require_host_array(item.tensor, item.label());
+  for (const auto& item : tensors) require_array(item.tensor, item.label());
 
   std::optional<CheckpointFile> file;
   std::vector<const CheckpointEntry*> entries;

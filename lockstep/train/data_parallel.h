@@ -36,6 +36,9 @@ namespace lockstep {
 /// - Embeddings with sparse(true): all rows of all ranks go to every rank, after the other gradients.
 /// - A model that is converted (.to()), frozen or thawed later, on all ranks, is wrapped anew by the next
 ///   training forward: it becomes rank 0's again, and is compared.
+/// - Tensors may be on a GPU, each on its own: gradients are copied into their buckets in main memory as they
+///   come, and the average back into grad(); a communication hook sees the buckets. Ranks that are threads of
+///   one process need a GPU each: libtorch runs a GPU's backwards one after the other.
 /// - An exception that ends a backward early closes the group: the others wait for this rank's gradients.
 /// - torch::autograd::grad() of the parameters gives this rank's own gradients, not the average.
 /// - In a group of one it is the model, and nothing else.
@@ -48,8 +51,8 @@ template <class Module>
 class DistributedDataParallel {
  public:
   /// Throws Error: mismatch if the ranks' models or options differ (which tensor, on which rank, how);
-  /// unsupported if a parameter or buffer is not in main memory, or a trainable parameter of a type that has
-  /// no average; invalid_argument if the model is wrapped already.
+  /// unsupported if a parameter or buffer is no plain array (sparse, meta), or a trainable parameter of a
+  /// type that has no average; invalid_argument if the model is wrapped already.
   DistributedDataParallel(std::shared_ptr<Module> module, const Group& group,
                           const DataParallelOptions& options = {}, const DataParallelSeams& seams = {})
       : module_(std::move(module)),

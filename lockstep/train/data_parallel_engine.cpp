@@ -39,10 +39,12 @@ std::vector<Fact> facts_of(const DataParallelOptions& options) {
           {"communication hook", options.communication_hook ? options.communication_hook->name() : "none"}};
 }
 
+/// As tensors of their own in the same memory, so that autograd does not see them change: what the backward
+/// of an earlier forward needs of batch norm's statistics, it saved.
 std::vector<NamedTensor> buffers_of(const torch::nn::Module& module) {
   std::vector<NamedTensor> buffers;
   for (const auto& item : module.named_buffers()) {
-    if (item.value().defined()) buffers.push_back({item.key(), item.value(), false});
+    if (item.value().defined()) buffers.push_back({item.key(), item.value().variable_data(), false});
   }
   return buffers;
 }
@@ -115,20 +117,7 @@ GradientHooks* DataParallelEngine::prepare_forward() {
 }
 
 void DataParallelEngine::spread_buffers(int source) {
-  const auto buffers = buffers_of(*module_);
-  std::vector<std::span<std::byte>> spans;
-  std::vector<torch::Tensor> kept;
-  for (const auto& item : buffers) {
-    // Not told to autograd: what the backward of an earlier forward needs of batch norm's statistics, it
-    // saved.
-    kept.push_back(item.tensor.detach().contiguous());
-    spans.emplace_back(static_cast<std::byte*>(kept.back().mutable_data_ptr()), kept.back().nbytes());
-  }
-  broadcast_spans(group_, spans, source);
-  const torch::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < buffers.size(); ++i) {
-    if (!buffers[i].tensor.is_contiguous()) buffers[i].tensor.detach().copy_(kept[i]);
-  }
+  broadcast_tensors(group_, buffers_of(*module_), source);
 }
 
 /// Collective: who still has inputs. False if nobody has.

@@ -112,6 +112,7 @@ void GradientHooks::cancel() {
 }
 
 void GradientHooks::begin_backward(std::uint64_t forward_ns) {
+  const std::lock_guard lock(mutex_);
   if (reducer_->under_way()) return;
   was_expected_ = false;
   const auto* const only = autograd::get_current_graph_task_exec_info();
@@ -144,6 +145,7 @@ void GradientHooks::leave_out_unreachable() {
 }
 
 torch::Tensor GradientHooks::new_gradient(std::size_t parameter, const torch::Tensor& gradient) {
+  const std::lock_guard lock(mutex_);
   if (!reducer_->under_way() && expected_ > 0) begin_expected();
   const bool in_use =
       reducer_->parameters()[parameter].tensor.grad().defined() && !options_.copy_over_gradients;
@@ -153,6 +155,7 @@ torch::Tensor GradientHooks::new_gradient(std::size_t parameter, const torch::Te
 }
 
 void GradientHooks::accumulated(std::size_t parameter) {
+  const std::lock_guard lock(mutex_);
   if (reducer_->under_way()) {
     reducer_->add(parameter);
   } else {
@@ -162,17 +165,20 @@ void GradientHooks::accumulated(std::size_t parameter) {
 }
 
 void GradientHooks::end_backward() {
+  const std::lock_guard lock(mutex_);
   // autograd::grad() of other things than parameters has nothing to average: a gradient penalty, say.
   if (partial_ && reducer_->arrived() == 0) return cancel();
   reducer_->finalize();
 }
 
 void GradientHooks::close() noexcept {
+  const std::lock_guard lock(mutex_);
   if (!reducer_->under_way()) reducer_->begin(trace::now_ns(), contributors_);
   reducer_->abandon();
 }
 
 void GradientHooks::give_up() noexcept {
+  const std::lock_guard lock(mutex_);
   if (partial_ && reducer_->arrived() == 0) return cancel();
   reducer_->abandon();
 }

@@ -12,6 +12,7 @@
 #include <torch/torch.h>
 
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "lockstep/train/parameter_claim.h"
@@ -19,7 +20,8 @@
 
 namespace lockstep {
 
-/// Thread safety: one backward pass at a time, on the thread that calls backward().
+/// Thread safety: one backward pass at a time. libtorch runs it on the thread that calls backward() and on
+/// one for each device beside the CPU; whoever comes first begins it, and the last one ends it.
 class GradientHooks : public std::enable_shared_from_this<GradientHooks> {
  public:
   struct Options {
@@ -71,6 +73,8 @@ class GradientHooks : public std::enable_shared_from_this<GradientHooks> {
   void end_backward();
   void give_up() noexcept;
 
+  // One thread at a time is in here during a backward. Recursive: a pass that cannot begin is given up.
+  std::recursive_mutex mutex_;
   std::unique_ptr<Reducer> reducer_;
   Options options_;
   ParameterClaim claim_;

@@ -12,10 +12,19 @@
 namespace lockstep {
 namespace {
 
-torch::serialize::InputArchive open_archive(const std::string& state) {
+/// Its tensors come to `device`, wherever they were when they were saved.
+torch::serialize::InputArchive open_archive(const std::string& state, torch::Device device) {
   torch::serialize::InputArchive archive;
-  archive.load_from(state.data(), state.size());
+  archive.load_from(state.data(), state.size(), device);
   return archive;
+}
+
+/// Where the optimizer's parameters are; of several devices one.
+torch::Device home_of(const torch::optim::Optimizer& optimizer) {
+  for (const auto& group : optimizer.param_groups()) {
+    if (!group.params().empty()) return group.params().front().device();
+  }
+  return torch::kCPU;
 }
 
 std::size_t read_size(torch::serialize::InputArchive& archive, const char* key) {
@@ -26,7 +35,7 @@ std::size_t read_size(torch::serialize::InputArchive& archive, const char* key) 
 
 /// Number of parameters in each group.
 std::vector<std::size_t> group_sizes(const std::string& state) {
-  auto archive = open_archive(state);
+  auto archive = open_archive(state, torch::kCPU);
   torch::serialize::InputArchive groups;
   archive.read("param_groups", groups);
   std::vector<std::size_t> sizes;
@@ -109,7 +118,7 @@ void require_fitting_state(const std::string& state, const torch::optim::Optimiz
 }
 
 void restore_optimizer(torch::optim::Optimizer& optimizer, const std::string& state) {
-  auto archive = open_archive(state);
+  auto archive = open_archive(state, home_of(optimizer));
   optimizer.state().clear();  // libtorch leaves what the archive has no state for as it is
   optimizer.load(archive);
 }

@@ -21,11 +21,10 @@ constexpr std::size_t first_used_bit = 2;  // of parameter 0
 torch::Tensor make_place(const Bucket& bucket, const BucketPlan::Slot& slot, const torch::Tensor& like) {
   const auto keep_alive = [memory = bucket.keep_alive()](void*) {};
   void* const data = bucket.slot_data(slot);
-  if (like.is_non_overlapping_and_dense()) {
-    return torch::from_blob(data, like.sizes(), like.strides(), keep_alive,
-                            like.options().requires_grad(false));
-  }
-  return torch::from_blob(data, like.sizes(), keep_alive, like.options().requires_grad(false));
+  const auto options = torch::dtype(like.scalar_type());
+  if (like.is_non_overlapping_and_dense())
+    return torch::from_blob(data, like.sizes(), like.strides(), keep_alive, options);
+  return torch::from_blob(data, like.sizes(), keep_alive, options);
 }
 
 std::span<const std::byte> elements_of(const torch::Tensor& tensor) {
@@ -76,7 +75,7 @@ Reducer::Reducer(Group group, std::vector<NamedTensor> parameters, std::vector<c
       options_(std::move(options)),
       used_(parameters_.size()) {
   for (const auto& [name, tensor, is_parameter] : parameters_)
-    shapes_.push_back({tensor.scalar_type(), tensor.sizes().vec()});
+    shapes_.push_back({tensor.scalar_type(), tensor.sizes().vec(), tensor.device()});
   make_buckets(backward_order(parameters_.size()));
 }
 
@@ -93,7 +92,7 @@ Reducer::~Reducer() {
 
 void Reducer::make_buckets(std::span<const std::size_t> order) {
   std::vector<GradientSize> sizes;
-  for (const auto& [type, shape] : shapes_)
+  for (const auto& [type, shape, device] : shapes_)
     sizes.push_back({static_cast<std::size_t>(c10::multiply_integers(shape)), reducible_dtype(type).value()});
   std::vector<std::size_t> dense;
   for (const std::size_t parameter : order) {
@@ -150,8 +149,8 @@ void Reducer::rebuild_buckets() {
 
 bool Reducer::fits(std::size_t parameter) const {
   const torch::Tensor& tensor = parameters_[parameter].tensor;
-  const auto& [type, sizes] = shapes_[parameter];
-  return tensor.requires_grad() && tensor.scalar_type() == type && tensor.device().is_cpu() &&
+  const auto& [type, sizes, device] = shapes_[parameter];
+  return tensor.requires_grad() && tensor.scalar_type() == type && tensor.device() == device &&
          tensor.sizes() == torch::IntArrayRef(sizes);
 }
 
@@ -196,15 +195,16 @@ bool Reducer::lies_in_place(std::size_t parameter) const {
   const torch::Tensor& gradient = parameters_[parameter].tensor.grad();
   const torch::Tensor& place = slots_[parameter].place;
   return place.defined() && gradient.defined() && gradient.layout() == torch::kStrided &&
-         gradient.data_ptr() == place.data_ptr() && gradient.dtype() == place.dtype() &&
-         gradient.sizes() == place.sizes() && gradient.strides() == place.strides();
+         gradient.device().is_cpu() && gradient.data_ptr() == place.data_ptr() &&
+         gradient.dtype() == place.dtype() && gradient.sizes() == place.sizes() &&
+         gradient.strides() == place.strides();
 }
 
 torch::Tensor Reducer::place(std::size_t parameter, const torch::Tensor& gradient) {
   const std::uint64_t begin = trace::now_ns();
   const torch::Tensor& place = slots_[parameter].place;
-  if (!place.defined() || gradient.layout() != torch::kStrided || gradient.dtype() != place.dtype() ||
-      gradient.sizes() != place.sizes())
+  if (!place.defined() || gradient.layout() != torch::kStrided || !gradient.device().is_cpu() ||
+      gradient.dtype() != place.dtype() || gradient.sizes() != place.sizes())
     return {};
   if (place_for_all(parameter, gradient)) {
     slots_[parameter].is_new = true;
@@ -248,8 +248,9 @@ void Reducer::collect(std::size_t parameter) {
 /// Where the others can read the gradient; none if it has to be copied for them.
 std::optional<ArenaPlace> Reducer::place_for_all(std::size_t parameter, const torch::Tensor& gradient) const {
   const torch::Tensor& place = slots_[parameter].place;
-  const bool is_alike = gradient.layout() == torch::kStrided && gradient.dtype() == place.dtype() &&
-                        gradient.sizes() == place.sizes() && gradient.strides() == place.strides();
+  const bool is_alike = gradient.layout() == torch::kStrided && gradient.device().is_cpu() &&
+                        gradient.dtype() == place.dtype() && gradient.sizes() == place.sizes() &&
+                        gradient.strides() == place.strides();
   return average_ && is_alike ? average_->place_of(elements_of(gradient)) : std::nullopt;
 }
 
@@ -477,20 +478,20 @@ void Reducer::average_sparse_ones(bool has_gradients) {
 void Reducer::average_sparse(std::size_t parameter, bool has_gradient) {
   const torch::Tensor& tensor = parameters_[parameter].tensor;
   const torch::Tensor mine =
-      has_gradient && tensor.grad().defined() ? tensor.grad().coalesce() : torch::Tensor();
+      has_gradient && tensor.grad().defined() ? tensor.grad().to(torch::kCPU).coalesce() : torch::Tensor();
   const torch::Tensor rows =
       mine.defined() ? mine.indices().t().contiguous() : torch::empty({0, 1}, torch::dtype(torch::kInt64));
   auto sizes = tensor.sizes().vec();
   sizes[0] = 0;
-  const torch::Tensor values = mine.defined() ? mine.values().contiguous()
-                                              : torch::empty(sizes, tensor.options().requires_grad(false));
+  const torch::Tensor values =
+      mine.defined() ? mine.values().contiguous() : torch::empty(sizes, torch::dtype(tensor.scalar_type()));
   const std::array<std::size_t, 1> count = {static_cast<std::size_t>(rows.size(0))};
   std::vector<std::size_t> counts(static_cast<std::size_t>(group_.size()));
   all_gather(group_, count, counts).wait();
   const auto all_rows = gather_rows(group_, rows, counts);
   const auto all_values = gather_rows(group_, values, counts).div_(contributors_);
   parameters_[parameter].tensor.mutable_grad() =
-      torch::sparse_coo_tensor(all_rows.t(), all_values, tensor.sizes()).coalesce();
+      torch::sparse_coo_tensor(all_rows.t(), all_values, tensor.sizes()).coalesce().to(tensor.device());
 }
 
 void Reducer::copy_back() {
@@ -500,7 +501,7 @@ void Reducer::copy_back() {
     if (gradient.defined() && !slots_[i].is_new) {
       gradient.copy_(slots_[i].place);
     } else {
-      gradient = slots_[i].place.detach();
+      gradient = slots_[i].place.detach().to(shapes_[i].device);  // in main memory the place itself
     }
   }
 }

@@ -7,7 +7,7 @@
 //
 // After its first pass the buckets are made anew, in the order in which rank 0's gradients became ready.
 //
-// Thread safety: none; all calls come from the thread that runs backward.
+// Thread safety: none; calls come one after the other, from the threads that run backward.
 #pragma once
 
 #include <torch/torch.h>
@@ -45,7 +45,8 @@ struct ReducerOptions {
 
 class Reducer {
  public:
-  /// `parameters` are trainable, in main memory, averageable, alike on all ranks, and none is there twice.
+  /// `parameters` are trainable, averageable, alike on all ranks, and none is there twice. Gradients that are
+  /// not in main memory are copied into their buckets, and the average back.
   /// `sparse`: for each of them, whether its gradients are sparse.
   Reducer(Group group, std::vector<NamedTensor> parameters, std::vector<char> sparse, ReducerOptions options);
   Reducer(const Reducer&) = delete;
@@ -57,7 +58,7 @@ class Reducer {
   const Group& group() const { return group_; }
   bool finds_unused() const { return options_.find_unused; }
 
-  /// Whether the parameter is still what it was: type, shape, trainable.
+  /// Whether the parameter is still what it was: type, shape, device, trainable.
   bool fits(std::size_t parameter) const;
 
   /// A backward pass begins, of a forward that began at `forward_ns`. Every begin() is followed by finalize()
@@ -71,8 +72,8 @@ class Reducer {
 
   /// Copies a new gradient into its place in the bucket, and returns that place as a tensor that nobody else
   /// holds, so that autograd takes it for grad() as it is; an undefined one if the gradient cannot lie there
-  /// (a sparse one), or need not (the others can read it where it is). Only while grad() is undefined: else
-  /// the place may hold what it is to be added to.
+  /// (a sparse one, or one on another device), or need not (the others can read it where it is). Only while
+  /// grad() is undefined: else the place may hold what it is to be added to.
   torch::Tensor place(std::size_t parameter, const torch::Tensor& gradient);
 
   /// The parameter's grad() has changed, and will not again in this pass unless static_graph says so. Sends
@@ -115,6 +116,7 @@ class Reducer {
   struct Shape {
     torch::ScalarType type;
     std::vector<std::int64_t> sizes;
+    torch::Device device;
   };
 
   void make_buckets(std::span<const std::size_t> order);

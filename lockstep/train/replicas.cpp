@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
+#include "lockstep/train/host_array.h"
 #include "lockstep/train/tensor_bytes.h"
 
 namespace lockstep {
@@ -98,13 +99,13 @@ std::vector<Fact> facts_of(std::span<const NamedTensor> tensors) {
   std::vector<Fact> facts;
   for (const auto& item : tensors) {
     const bool frozen = item.is_parameter && !item.tensor.requires_grad();
-    facts.push_back({item.label(), describe(item.tensor) + (frozen ? " (frozen)" : "")});
+    facts.push_back({item.label(), describe_for_all_ranks(item.tensor) + (frozen ? " (frozen)" : "")});
   }
   return facts;
 }
 
 void require_averageable(const NamedTensor& item) {
-  require_host_array(item.tensor, item.label());
+  require_array(item.tensor, item.label());
   if (!item.is_parameter || !item.tensor.requires_grad()) return;
   if (item.tensor.is_floating_point() && reducible_dtype(item.tensor.scalar_type())) return;
   throw Error(ErrorCode::unsupported,
@@ -188,17 +189,16 @@ void broadcast_spans(const Group& group, std::span<const std::span<std::byte>> s
 
 void broadcast_tensors(const Group& group, std::span<const NamedTensor> tensors, int root) {
   if (group.size() == 1) return;
-  const torch::NoGradGuard no_grad;
-  std::vector<torch::Tensor> contiguous;
+  const auto use = group.rank() == root ? HostArray::Use::both : HostArray::Use::write;
+  std::vector<HostArray> arrays;
   std::vector<std::span<std::byte>> spans;
   for (const auto& item : tensors) {
-    contiguous.push_back(item.tensor.detach().contiguous());
-    spans.push_back(writable_bytes(contiguous.back(), item.label()));
+    arrays.emplace_back(item.tensor, item.label(), use);
+    spans.push_back(arrays.back().bytes());
   }
   broadcast_spans(group, spans, root);
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (!tensors[i].tensor.is_contiguous()) tensors[i].tensor.detach().copy_(contiguous[i]);
-  }
+  if (group.rank() == root) return;
+  for (const HostArray& array : arrays) array.put_back();
 }
 
 std::string broadcast_text(const Group& group, std::string text) {

@@ -26,8 +26,8 @@ struct NamedTensor {
 /// Parameters, then buffers, in the module's order. One registered under two names appears twice.
 std::vector<NamedTensor> tensors_of(const torch::nn::Module& module);
 
-/// Throws Error{unsupported} if it is not in main memory, or a trainable parameter of a type that has no
-/// average.
+/// Throws Error{unsupported} if it is no plain array (host_array.h), or a trainable parameter of a type that
+/// has no average.
 void require_averageable(const NamedTensor& item);
 
 /// The parameters for which a gradient is wanted, or the others; each once: one that is registered under two
@@ -40,7 +40,8 @@ struct Fact {
   std::string value;
 };
 
-/// What decides whether two models are the same: name, shape, type, device, and whether a gradient is wanted.
+/// What decides whether two models are the same: name, shape, type, kind of device, and whether a gradient is
+/// wanted.
 std::vector<Fact> facts_of(std::span<const NamedTensor> tensors);
 
 /// Collective. Returns if every rank passes the same facts in the same order. Otherwise every rank throws the
@@ -49,8 +50,9 @@ std::vector<Fact> facts_of(std::span<const NamedTensor> tensors);
 /// Cost: one all_gather of 24 bytes where they agree.
 void require_same_facts(const Group& group, std::span<const Fact> facts, const std::string& remedy);
 
-/// Collective. The root's values into everybody's tensors, which are in main memory and alike on all ranks;
-/// they need not be contiguous. Cost: one broadcast for each 4 MiB, through the arena.
+/// Collective. The root's values into everybody's tensors, which are alike on all ranks; they need not be
+/// contiguous, nor in main memory. Cost: one broadcast for each 4 MiB, through the arena; what is on other
+/// devices takes as much main memory meanwhile.
 void broadcast_tensors(const Group& group, std::span<const NamedTensor> tensors, int root = 0);
 
 /// Collective. The root's bytes into everybody's; each span is as long on all ranks. Cost: as above.

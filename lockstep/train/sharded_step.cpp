@@ -23,6 +23,14 @@ constexpr std::uint64_t comes_by_message = 1;
 
 Dtype dtype_of_state(Dtype parameter) { return parameter == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
 
+void require_main_memory(const NamedTensor& item) {
+  if (item.tensor.device().is_cpu()) return;
+  throw Error(ErrorCode::unsupported,
+              item.label() + " is " + describe(item.tensor) +
+                  "; a ShardedOptimizer puts parameters into one copy in main memory, which ranks share: use "
+                  ".to(torch::kCPU), or DistributedDataParallel and an optimizer of libtorch");
+}
+
 std::vector<NamedTensor> prepare(const torch::nn::Module& module, const Group& group,
                                  const ShardedStep::Groups& groups) {
   const auto tensors = tensors_of(module);
@@ -34,8 +42,10 @@ std::vector<NamedTensor> prepare(const torch::nn::Module& module, const Group& g
   }
   require_same_facts(group, facts, "Build the same model and optimizer on every rank");
   for (const NamedTensor& item : tensors) require_averageable(item);
+  auto trainable = distinct_parameters(tensors, true);
+  for (const NamedTensor& item : trainable) require_main_memory(item);
   broadcast_tensors(group, tensors);
-  return distinct_parameters(tensors, true);
+  return trainable;
 }
 
 std::vector<NamedTensor> items_of(const FlatModel& model) {

@@ -61,7 +61,7 @@ class Registry {
 torch::Tensor by_channel(const torch::Tensor& channels, const torch::Tensor& like) {
   std::vector<std::int64_t> shape(static_cast<std::size_t>(like.dim()), 1);
   shape[1] = -1;
-  return channels.to(like.scalar_type()).view(shape);
+  return channels.to(like.device(), like.scalar_type()).view(shape);
 }
 
 std::vector<std::int64_t> all_but_channels(const torch::Tensor& tensor) {
@@ -76,7 +76,7 @@ torch::Tensor widened(const torch::Tensor& tensor) {
 }
 
 struct Moments {
-  torch::Tensor mean, variance;  // of each channel, f64; the variance not corrected
+  torch::Tensor mean, variance;  // of each channel, f64, in main memory; the variance not corrected
   double count = 0;
 };
 
@@ -87,8 +87,7 @@ Moments moments_of_all(const Group& group, const torch::Tensor& input) {
   auto mine = torch::zeros({2 * channels + 1}, torch::kFloat64);
   if (count > 0) {
     const auto [variance, mean] = torch::var_mean(input, all_but_channels(input), /*unbiased=*/false);
-    mine.narrow(0, 0, channels).copy_(mean);
-    mine.narrow(0, channels, channels).copy_(variance);
+    mine.narrow(0, 0, 2 * channels).copy_(torch::cat({mean, variance}));
     mine[2 * channels] = static_cast<double>(count);
   }
   const auto all = torch::empty({group.size(), 2 * channels + 1}, torch::kFloat64);
@@ -135,12 +134,12 @@ class Normalise : public torch::autograd::Function<Normalise> {
     const auto type = context->saved_data["type"].toScalarType();
     const auto dy = gradients[0].to(normal.scalar_type());
     const auto own_dy = dy.sum(all_but_channels(dy)), own_dy_normal = (dy * normal).sum(all_but_channels(dy));
-    auto sums = torch::cat({own_dy, own_dy_normal}).to(torch::kFloat64);
+    auto sums = torch::cat({own_dy, own_dy_normal}).to(torch::kCPU).to(torch::kFloat64);
     const auto bytes = writable_bytes(sums, "sums");
     all_reduce_bytes(group, bytes, bytes, {.dtype = Dtype::f64}).wait();
     const auto halves = (sums / count).chunk(2);
     auto factor = inverse;
-    if (weight.defined()) factor = factor * weight.to(torch::kFloat64);
+    if (weight.defined()) factor = factor * weight.to(torch::kCPU).to(torch::kFloat64);
     const auto dx =
         (dy - by_channel(halves[0], dy) - normal * by_channel(halves[1], dy)) * by_channel(factor, dy);
     return {dx.to(type),
@@ -166,7 +165,8 @@ torch::Tensor synchronised(const Group& group, const torch::Tensor& input, const
     const torch::NoGradGuard no_grad;
     moments = moments_of_all(group, widened(input.detach()));
     const auto move_towards = [momentum](const torch::Tensor& running, const torch::Tensor& value) {
-      if (running.defined()) running.mul_(1 - momentum).add_(value.to(running.scalar_type()), momentum);
+      if (!running.defined()) return;
+      running.mul_(1 - momentum).add_(value.to(running.device(), running.scalar_type()), momentum);
     };
     move_towards(running_mean, moments.mean);
     move_towards(running_variance, moments.variance * (moments.count / (moments.count - 1)));
@@ -174,7 +174,7 @@ torch::Tensor synchronised(const Group& group, const torch::Tensor& input, const
   return Normalise::apply(input, weight, bias, moments, epsilon, group);
 }
 
-/// What torch::batch_norm() is from now on for tensors in main memory.
+/// What torch::batch_norm() is from now on.
 torch::Tensor batch_norm(const torch::Tensor& input, const std::optional<torch::Tensor>& weight,
                          const std::optional<torch::Tensor>& bias,
                          const std::optional<torch::Tensor>& running_mean,
@@ -198,13 +198,19 @@ torch::Tensor batch_norm(const torch::Tensor& input, const std::optional<torch::
 /// libtorch's modules call no virtual function of theirs, so that replacing them would not reach the members
 /// by which programs call them; the operation below is what they have in common.
 void take_over_batch_norm() {
-  static auto* const library = [] {
-    auto* const made =
-        new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCPU, __FILE__, __LINE__);
-    made->impl("batch_norm", batch_norm);
-    return made;
+  using c10::DispatchKey;
+  static auto* const libraries = [] {
+    std::vector<std::unique_ptr<torch::Library>> made;
+    for (const auto device :
+         {DispatchKey::AutogradCPU, DispatchKey::AutogradCUDA, DispatchKey::AutogradXPU,
+          DispatchKey::AutogradMPS, DispatchKey::AutogradHPU, DispatchKey::AutogradPrivateUse1}) {
+      made.push_back(
+          std::make_unique<torch::Library>(torch::Library::IMPL, "aten", device, __FILE__, __LINE__));
+      made.back()->impl("batch_norm", batch_norm);
+    }
+    return new std::vector(std::move(made));  // immortal
   }();
-  static_cast<void>(library);
+  static_cast<void>(libraries);
 }
 
 /// The tensor by which the module is known; undefined if it is no batch norm.

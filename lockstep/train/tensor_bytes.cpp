@@ -38,38 +38,55 @@ std::string shape_text(torch::IntArrayRef shape) {
   return text + "]";
 }
 
-std::string describe(const torch::Tensor& tensor) {
+namespace {
+
+std::string describe_on(const torch::Tensor& tensor, const std::string& device) {
   std::ostringstream text;
   text << type_name(tensor.scalar_type()) << " " << shape_text(tensor.sizes());
-  if (!tensor.device().is_cpu()) text << " on " << tensor.device();
+  if (!tensor.device().is_cpu()) text << " on " << device;
   if (tensor.layout() != torch::kStrided) text << " (" << tensor.layout() << ")";
   return text.str();
 }
 
-void require_host_array(const torch::Tensor& tensor, const std::string& what) {
-  if (!tensor.device().is_cpu()) {
-    throw Error(ErrorCode::unsupported,
-                what + " is " + describe(tensor) +
-                    "; this build of Lockstep was made without CUDA and moves only " +
-                    "tensors in main memory: use .to(torch::kCPU), or a build with CUDA");
-  }
-  require_dense(tensor, what);
+}  // namespace
+
+std::string describe(const torch::Tensor& tensor) { return describe_on(tensor, tensor.device().str()); }
+
+std::string describe_for_all_ranks(const torch::Tensor& tensor) {
+  return describe_on(tensor, c10::DeviceTypeName(tensor.device().type(), /*lower_case=*/true));
 }
 
-void require_dense(const torch::Tensor& tensor, const std::string& what) {
+void require_array(const torch::Tensor& tensor, const std::string& what) {
+  if (tensor.is_meta()) {
+    throw Error(ErrorCode::unsupported, what + " is " + describe(tensor) +
+                                            ", which has a shape and no elements; make it on the device that "
+                                            "is to hold them");
+  }
   if (tensor.layout() == torch::kStrided) return;
   throw Error(ErrorCode::unsupported,
               what + " is " + describe(tensor) + "; only dense tensors can be moved: use .to_dense()");
 }
 
+void require_host_array(const torch::Tensor& tensor, const std::string& what) {
+  require_array(tensor, what);
+  if (tensor.device().is_cpu()) return;
+  throw Error(ErrorCode::unsupported,
+              what + " is " + describe(tensor) + "; it has to be in main memory: use .to(torch::kCPU)");
+}
+
+void require_contiguous(const torch::Tensor& tensor, const std::string& what, const std::string& remedy) {
+  if (!tensor.defined()) throw_invalid_argument(what + " is an undefined tensor");
+  require_array(tensor, what);
+  if (tensor.is_contiguous()) return;
+  throw_invalid_argument(what + " is " + describe(tensor) + " and not contiguous; " + remedy);
+}
+
 namespace {
 
-std::span<std::byte> bytes_of(const torch::Tensor& tensor, const std::string& what, const char* what_to_do) {
-  if (!tensor.defined()) throw_invalid_argument(what + " is an undefined tensor");
+std::span<std::byte> bytes_of(const torch::Tensor& tensor, const std::string& what,
+                              const std::string& remedy) {
+  require_contiguous(tensor, what, remedy);
   require_host_array(tensor, what);
-  if (!tensor.is_contiguous()) {
-    throw_invalid_argument(what + " is " + describe(tensor) + " and not contiguous; " + what_to_do);
-  }
   return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
 }
 

@@ -1,6 +1,6 @@
 // A tensor seen as what the core moves: bytes with a type. The core knows no tensors, and a tensor can be
 // many things that have no bytes here (on a GPU, sparse, with holes); what cannot be moved is refused by
-// name.
+// name. host_array.h moves what is elsewhere.
 #pragma once
 
 #include <torch/torch.h>
@@ -25,12 +25,16 @@ std::string shape_text(torch::IntArrayRef shape);
 
 /// As in messages: "f32 [10, 64]", "f32 [10, 64] on cuda:0", "f32 [10, 64] (Sparse)".
 std::string describe(const torch::Tensor& tensor);
+/// The same with the kind of device alone ("on cuda"): ranks that do the same have a GPU each.
+std::string describe_for_all_ranks(const torch::Tensor& tensor);
 
-/// Throws Error{unsupported} unless `tensor` is a plain array in main memory. The message begins with `what`.
+/// Throws Error{unsupported} unless `tensor` is a plain array, wherever it is. The message begins with
+/// `what`.
+void require_array(const torch::Tensor& tensor, const std::string& what);
+/// The same unless it is in main memory.
 void require_host_array(const torch::Tensor& tensor, const std::string& what);
-
-/// Throws Error{unsupported} unless `tensor` is a plain array, wherever it is.
-void require_dense(const torch::Tensor& tensor, const std::string& what);
+/// The same, wherever it is, and invalid_argument if it is undefined or has gaps; `remedy` ends the message.
+void require_contiguous(const torch::Tensor& tensor, const std::string& what, const std::string& remedy);
 
 /// The elements of a contiguous tensor in main memory. Errors as below.
 std::span<const std::byte> readable_bytes(const torch::Tensor& tensor, const std::string& what);

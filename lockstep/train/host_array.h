@@ -1,0 +1,52 @@
+// Collectives move bytes in main memory. The elements of a tensor that lies elsewhere, or with gaps, go
+// through a copy there: down before the collective, up again after it.
+//
+//   all_reduce   cuda:0  [ tensor ]                      [ tensor ]
+//                          \ constructor                / put_back()
+//                main memory [ copy ] -- all_reduce -- [ copy ]
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/execute/work.h"
+
+namespace lockstep {
+
+/// The elements of a tensor, one after the other and in main memory: its own, or a copy of them.
+/// Cost: nothing for a contiguous tensor in main memory; otherwise as much memory again and a copy each way,
+/// for which the device's current stream is waited for.
+class HostArray {
+ public:
+  enum class Use {
+    read,
+    write,  ///< all of it: a copy begins with anything
+    both,
+  };
+  /// Throws Error{unsupported} unless `tensor` is a plain array; the message begins with `what`. In main
+  /// memory autograd is told that a tensor which is written to changes.
+  HostArray(const torch::Tensor& tensor, const std::string& what, Use use);
+
+  /// Valid as long as the tensor and any copy of this one. REQUIRES: not written to if that was not said.
+  std::span<std::byte> bytes() const { return bytes_; }
+  bool is_written() const { return use_ != Use::read; }
+  bool is_copy() const { return is_copy_; }
+  /// What was written into a copy goes to the tensor.
+  void put_back() const;
+
+ private:
+  torch::Tensor tensor_, host_;
+  std::span<std::byte> bytes_;
+  Use use_;
+  bool is_copy_ = false;
+};
+
+/// `work`, which uses the arrays; when wait() or test() finds it over, and no failure, those that were
+/// written to are put back. Keeps the arrays until then.
+Work then_put_back(Work work, std::vector<HostArray> arrays);
+
+}  // namespace lockstep
