@@ -279,7 +279,7 @@ void restore_from_shards(torch::optim::Optimizer& optimizer, const StateFromShar
       if (state_arrays(group.options()) == 0 || !kept.arrays[0].defined()) continue;
       StateArrays arrays;
       for (std::size_t array = 0; array < state_arrays(group.options()); ++array)
-        arrays[array] = shaped_like(kept.arrays[array], parameter);
+        arrays[array] = shaped_like(kept.arrays[array], parameter).to(parameter.device());
       optimizer.state()[parameter.unsafeGetTensorImpl()] = make_state(group.options(), arrays, kept.steps);
     }
   }

@@ -71,12 +71,13 @@ struct Optimizer {
 class Sabotaged : public testing::TestWithParam<std::tuple<Sabotage, Optimizer>> {};
 // Not Adam in f32: it divides by the gradient's own size, so that gradients which are all doubled change less
 // than f32 can show.
-INSTANTIATE_TEST_SUITE_P(
-    Trial, Sabotaged,
-    testing::Combine(testing::Values(Sabotage::sum, Sabotage::no_broadcast, Sabotage::same_shard,
-                                     Sabotage::one_bucket_left_out, Sabotage::doubled_gradients),
-                     testing::Values(Optimizer{Rule::sgd, torch::kFloat64}, Optimizer{Rule::sgd, torch::kFloat32},
-                                     Optimizer{Rule::adam, torch::kFloat64})));
+INSTANTIATE_TEST_SUITE_P(Trial, Sabotaged,
+                         testing::Combine(testing::Values(Sabotage::sum, Sabotage::no_broadcast,
+                                                          Sabotage::same_shard, Sabotage::one_bucket_left_out,
+                                                          Sabotage::doubled_gradients),
+                                          testing::Values(Optimizer{Rule::sgd, torch::kFloat64},
+                                                          Optimizer{Rule::sgd, torch::kFloat32},
+                                                          Optimizer{Rule::adam, torch::kFloat64})));
 
 TEST_P(Sabotaged, IsNoticed) {
   const auto [sabotage, optimizer] = GetParam();

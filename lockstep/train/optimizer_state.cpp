@@ -124,7 +124,7 @@ void restore_optimizer(torch::optim::Optimizer& optimizer, const std::string& st
 }
 
 void restore_options(torch::optim::Optimizer& optimizer, const std::string& options) {
-  auto archive = open_archive(options);
+  auto archive = open_archive(options, torch::kCPU);
   torch::serialize::InputArchive groups;
   archive.read("param_groups", groups);
   for (std::size_t i = 0; i < optimizer.param_groups().size(); ++i) {

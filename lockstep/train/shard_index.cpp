@@ -66,7 +66,7 @@ bool is_order(std::span<const std::int64_t> strides, const torch::Tensor& tensor
 std::string to_text(const ShardIndex::Parameter& kept) {
   std::string text = std::to_string(kept.steps) + " " + std::to_string(kept.arrays) + " " +
                      std::to_string(kept.has_master ? 1 : 0);
-  for (const auto stride : kept.strides) text += " " + std::to_string(stride);
+  for (const auto stride : kept.strides) text.append(" ").append(std::to_string(stride));
   return text;
 }
 

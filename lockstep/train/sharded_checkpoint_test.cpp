@@ -66,8 +66,8 @@ void on_ranks(int ranks, Hosts hosts, const std::function<void(const Group&)>& r
 struct Net : torch::nn::Module {
   explicit Net(double value = 0.5, bool by_columns = true) {
     for (const std::int64_t size : {301, 7, 1, 64, 1000})
-      parameters_.push_back(
-          register_parameter("p" + std::to_string(parameters_.size()), torch::linspace(-value, value, size)));
+      parameters_.push_back(register_parameter(std::string("p").append(std::to_string(parameters_.size())),
+                                               torch::linspace(-value, value, size)));
     const auto matrix = torch::linspace(-value, value, 600).view({20, 30}).t();
     register_parameter("matrix", by_columns ? matrix : matrix.contiguous());
     register_buffer("seen", torch::full({3}, value));

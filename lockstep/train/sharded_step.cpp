@@ -116,8 +116,7 @@ void ShardedStep::take(Groups& groups, States& states) {
     const double length = norm();
     if (!may_go_on(length)) return;
     // As torch::nn::utils::clip_grad_norm_ does.
-    if (options_.max_gradient_norm > 0)
-      scale *= std::min(1.0, options_.max_gradient_norm / (length + 1e-6));
+    if (options_.max_gradient_norm > 0) scale *= std::min(1.0, options_.max_gradient_norm / (length + 1e-6));
   }
   versions_.begin();
   update_slices(scale);

@@ -13,17 +13,17 @@
 namespace lockstep {
 
 /// Sends this step's gradients, and gives the average of the last step's, whose transfer had a whole step to
-/// end: a rank that is late now and then stops nobody, as long as it is less than a step behind. Between hosts
-/// the transfer runs in the background; inside a host ranks copy when they wait, so that there only lateness
-/// is hidden.
+/// end: a rank that is late now and then stops nobody, as long as it is less than a step behind. Between
+/// hosts the transfer runs in the background; inside a host ranks copy when they wait, so that there only
+/// lateness is hidden.
 ///
-/// What it costs in training: each update follows the gradient at the parameters of one step ago. With a small
-/// learning rate the way is the same, a step later; one near the largest that converges does not converge any
-/// more (for plain SGD on a quadratic bowl that largest one is half as large), and momentum makes that worse.
-/// Take half the learning rate to begin with, and compare the loss.
+/// What it costs in training: each update follows the gradient at the parameters of one step ago. With a
+/// small learning rate the way is the same, a step later; one near the largest that converges does not
+/// converge any more (for plain SGD on a quadratic bowl that largest one is half as large), and momentum
+/// makes that worse. Take half the learning rate to begin with, and compare the loss.
 ///
-/// The first backward leaves gradients of 0; so do the next one, where buckets are made anew before it, and the
-/// one after a model changed or NonFinite::skip left gradients out. The last step's are never used.
+/// The first backward leaves gradients of 0; so do the next one, where buckets are made anew before it, and
+/// the one after a model changed or NonFinite::skip left gradients out. The last step's are never used.
 /// Memory: two copies of the gradients.
 class StaleAverageHook final : public CommunicationHook {
  public:

@@ -118,10 +118,8 @@ DataParallelOptions options_for(const Trial& trial) {
   if (trial.way == Way::fp16_hook) options.communication_hook = std::make_shared<HalfHook>(torch::kHalf);
   if (trial.way == Way::bf16_hook) options.communication_hook = std::make_shared<HalfHook>(torch::kBFloat16);
   if (trial.way == Way::power_sgd || trial.way == Way::thin_power_sgd) {
-    options.communication_hook =
-        std::make_shared<PowerSgdHook>(PowerSgdOptions{.rank = trial.way == Way::power_sgd ? 32 : 2,
-                                                       .start_after = 2,
-                                                       .least_compression = 0.01});
+    options.communication_hook = std::make_shared<PowerSgdHook>(PowerSgdOptions{
+        .rank = trial.way == Way::power_sgd ? 32 : 2, .start_after = 2, .least_compression = 0.01});
   }
   return options;
 }
@@ -166,9 +164,9 @@ bool same_on_all_ranks(const Group& group, const torch::Tensor& mine) {
 
 std::string to_string(const Trial& trial) {
   constexpr std::array rules = {"SGD", "Nesterov", "Adam", "AdamW"};
-  constexpr std::array ways = {"",     "find_unused",     "static_graph",    "no_sync",   "join",
-                               "skip", "all_reduce hook", "fp16 hook",       "bf16 hook", "PowerSGD",
-                               "thin PowerSGD"};
+  constexpr std::array ways = {"",          "find_unused", "static_graph",    "no_sync",
+                               "join",      "skip",        "all_reduce hook", "fp16 hook",
+                               "bf16 hook", "PowerSGD",    "thin PowerSGD"};
   std::ostringstream out;
   out << (trial.sharded ? "sharded " : "") << (trial.shared_heap ? "" : "without heap ")
       << rules.at(static_cast<std::size_t>(trial.rule)) << " " << trial.type << " "
