@@ -193,7 +193,7 @@ std::vector<std::byte> encode_as_it_is(const CheckpointHeader& header) {
 
 std::size_t header_bytes(std::span<const std::byte> start, std::uint64_t file_bytes, std::string_view file) {
   const std::size_t known = std::min(start.size(), magic.size());
-  if (std::memcmp(start.data(), magic.data(), known) != 0 || known == 0) {
+  if (known == 0 || std::memcmp(start.data(), magic.data(), known) != 0) {
     throw_corrupt_checkpoint(file, 0, "the first bytes of a Lockstep checkpoint",
                              known == 0 ? "an empty file" : "other ones");
   }

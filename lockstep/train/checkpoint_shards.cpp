@@ -6,7 +6,7 @@
 #include <cstring>
 #include <map>
 #include <random>
-#include <regex>
+#include <string_view>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -144,14 +144,44 @@ struct ShardName {
   bool is_temporary = false;
 };
 
+/// Takes what a name begins with, piece by piece.
+class NameParts {
+ public:
+  explicit NameParts(std::string_view name) : rest_(name) {}
+  bool take(std::string_view text) {
+    if (!rest_.starts_with(text)) return false;
+    rest_.remove_prefix(text.size());
+    return true;
+  }
+  /// So many characters out of `alphabet`; nothing if there are fewer.
+  std::string_view take(std::string_view alphabet, std::size_t least, std::size_t most) {
+    const std::size_t found = std::min(rest_.find_first_not_of(alphabet), rest_.size());
+    const auto taken = rest_.substr(0, std::min(found, most));
+    if (taken.size() < least) return {};
+    rest_.remove_prefix(taken.size());
+    return taken;
+  }
+  bool is_empty() const { return rest_.empty(); }
+
+ private:
+  std::string_view rest_;
+};
+
+/// FILE.TOKEN.shard-RANK-of-RANKS, or that with .tmp-PID-HEX behind it.
 std::optional<ShardName> parse_shard_name(const std::string& name, const std::string& file) {
-  static const std::regex form(
-      R"(\.([0-9a-f]{16})\.shard-[0-9]{1,7}-of-[0-9]{1,7}(\.tmp-[0-9]{1,10}-[0-9a-f]{8})?)");
-  std::smatch match;
-  if (!name.starts_with(file)) return std::nullopt;
-  const std::string rest = name.substr(file.size());
-  if (!std::regex_match(rest, match, form)) return std::nullopt;
-  return ShardName{match[1], match[2].matched};
+  constexpr std::string_view digits = "0123456789", hex = "0123456789abcdef";
+  NameParts parts(name);
+  if (!parts.take(file) || !parts.take(".")) return std::nullopt;
+  ShardName found{std::string(parts.take(hex, token_digits, token_digits))};
+  if (found.token.empty() || !parts.take(".shard-") || parts.take(digits, 1, 7).empty() ||
+      !parts.take("-of-") || parts.take(digits, 1, 7).empty())
+    return std::nullopt;
+  found.is_temporary = parts.take(".tmp-");
+  if (found.is_temporary &&
+      (parts.take(digits, 1, 10).empty() || !parts.take("-") || parts.take(hex, 8, 8).empty()))
+    return std::nullopt;
+  if (!parts.is_empty()) return std::nullopt;
+  return found;
 }
 
 }  // namespace

@@ -60,7 +60,8 @@ inline void on_ranks(int ranks, const std::function<void(Group)>& rank_main) {
 /// Bit for bit.
 inline bool same_bits(const torch::Tensor& a, const torch::Tensor& b) {
   return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
-         std::memcmp(a.contiguous().const_data_ptr(), b.contiguous().const_data_ptr(), a.nbytes()) == 0;
+         (a.numel() == 0 ||
+          std::memcmp(a.contiguous().const_data_ptr(), b.contiguous().const_data_ptr(), a.nbytes()) == 0);
 }
 
 }  // namespace lockstep::test

@@ -199,7 +199,7 @@ torch::Tensor batch_norm(const torch::Tensor& input, const std::optional<torch::
 /// by which programs call them; the operation below is what they have in common.
 void take_over_batch_norm() {
   using c10::DispatchKey;
-  static auto* const libraries = [] {
+  [[gnu::used]] static auto* const libraries = [] {
     std::vector<std::unique_ptr<torch::Library>> made;
     for (const auto device :
          {DispatchKey::AutogradCPU, DispatchKey::AutogradCUDA, DispatchKey::AutogradXPU,
@@ -210,7 +210,6 @@ void take_over_batch_norm() {
     }
     return new std::vector(std::move(made));  // immortal
   }();
-  static_cast<void>(libraries);
 }
 
 /// The tensor by which the module is known; undefined if it is no batch norm.
