@@ -22,6 +22,7 @@ namespace {
 constexpr std::size_t token_digits = 16;
 /// Who needs a few elements reads no more than so many besides.
 constexpr std::size_t most_piece_elements = std::size_t{1} << 20;
+
 torch::Tensor shaped(const torch::Tensor& flat, torch::IntArrayRef sizes,
                      const std::vector<std::int64_t>& order) {
   return order.empty() ? flat.view(sizes) : flat.as_strided(sizes, order);
