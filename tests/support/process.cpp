@@ -19,7 +19,11 @@
 namespace lockstep::testing {
 namespace {
 
+#ifdef __SANITIZE_ADDRESS__  // everything takes several times as long
+constexpr auto patience = std::chrono::seconds(90);
+#else
 constexpr auto patience = std::chrono::seconds(30);
+#endif
 
 // What launchers say to their ranks; a test says it itself.
 bool is_of_a_launcher(const std::string& name) {
@@ -133,7 +137,8 @@ Ending Process::finish() {
   while (read_some(deadline)) {
   }
   if (out_ || err_) {
-    ADD_FAILURE() << "process " << pid_ << ", or one that it started, did not end within 30 s\n"
+    ADD_FAILURE() << "process " << pid_ << ", or one that it started, did not end within " << patience.count()
+                  << " s\n"
                   << seen_.out << seen_.err;
     owned_.reset();
     return std::move(seen_);
