@@ -101,7 +101,7 @@ void write_file(const std::filesystem::path& path, const torch::nn::Module& modu
                .type = type_number(item),
                .name = item.name,
                .shape = {tensor.sizes().begin(), tensor.sizes().end()}},
-              bytes_of(tensor));
+              elements_of(tensor));
   }
   if (optimizer) {
     image.add({.kind = EntryKind::optimizer, .name = optimizer->name, .shape = {optimizer->content.size()}},

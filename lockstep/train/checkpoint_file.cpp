@@ -29,10 +29,6 @@ std::optional<std::uint8_t> checkpoint_type(torch::ScalarType type) {
 
 torch::ScalarType type_of(const CheckpointEntry& entry) { return type_numbers.at(entry.type); }
 
-std::span<const std::byte> bytes_of(const torch::Tensor& contiguous) {
-  return {static_cast<const std::byte*>(contiguous.const_data_ptr()), contiguous.nbytes()};
-}
-
 void CheckpointImage::add(CheckpointEntry entry, std::span<const std::byte> content) {
   entry.bytes = content.size();
   header_.entries.push_back(std::move(entry));

@@ -24,8 +24,6 @@ std::optional<std::uint8_t> checkpoint_type(torch::ScalarType type);
 /// The inverse, of an entry that was decoded.
 torch::ScalarType type_of(const CheckpointEntry& entry);
 
-std::span<const std::byte> bytes_of(const torch::Tensor& contiguous);
-
 /// Entries and their contents on the way out.
 class CheckpointImage {
  public:

@@ -206,7 +206,7 @@ UniqueFd write_shard(const std::filesystem::path& path, const ShardIndex& index,
     for (std::size_t array = 0; array < most_shard_arrays; ++array) {
       const auto& content = array == master_array ? states[i].master : states[i].arrays[array];
       if (!content.defined() || slices[i].elements == 0) continue;
-      const auto bytes = bytes_of(content);
+      const auto bytes = elements_of(content);
       const std::size_t size = content.element_size();
       for (const Range& range : segments_of({0, slices[i].elements}, most_piece_elements)) {
         image.add({.kind = EntryKind::buffer,

@@ -120,6 +120,11 @@ void DataParallelEngine::spread_buffers(int source) {
   broadcast_tensors(group_, buffers_of(*module_), source);
 }
 
+void DataParallelEngine::set_contributors(int count) {
+  contributors_ = count;
+  if (hooks_) hooks_->set_contributors(count);
+}
+
 /// Collective: who still has inputs. False if nobody has.
 bool DataParallelEngine::meet(bool has_inputs) {
   const std::array<std::uint8_t, 1> mine = {has_inputs};
@@ -139,8 +144,7 @@ bool DataParallelEngine::meet(bool has_inputs) {
                     " steps, while others have; give all ranks as many, or let them join",
                 first);
   }
-  contributors_ = joining_->options.divide_by_initial_size ? group_.size() : active;
-  if (hooks_) hooks_->set_contributors(contributors_);
+  set_contributors(joining_->options.divide_by_initial_size ? group_.size() : active);
   return true;
 }
 
@@ -152,8 +156,7 @@ void DataParallelEngine::join(const std::function<void()>& body, const JoinOptio
     DataParallelEngine& engine;
     ~End() {
       engine.joining_.reset();
-      engine.contributors_ = engine.group_.size();
-      if (engine.hooks_) engine.hooks_->set_contributors(engine.contributors_);
+      engine.set_contributors(engine.group_.size());
     }
   } const end{*this};
   try {

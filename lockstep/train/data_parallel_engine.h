@@ -91,6 +91,7 @@ class DataParallelEngine {
 
   void make_hooks();
   void follow_model();
+  void set_contributors(int count);
   bool meet(bool has_inputs);
   void spread_buffers(int source);
   void shadow_the_others();

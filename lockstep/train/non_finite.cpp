@@ -1,6 +1,7 @@
 #include "lockstep/train/non_finite.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +10,10 @@
 #include "lockstep/group/collectives.h"
 
 namespace lockstep {
+
+bool is_finite(const torch::Tensor& tensor) {
+  return std::isfinite(tensor.sum().item<double>()) || tensor.isfinite().all().item<bool>();
+}
 
 void take_non_finite(const Group& group, NonFinite policy, std::uint64_t step, std::uint64_t mine,
                      std::span<const NamedTensor> parameters) {

@@ -16,6 +16,9 @@ enum class NonFinite {
   stop,    ///< every rank throws, and none takes the step
 };
 
+/// Whether no element is infinite or not a number. Cost: one pass, a second one where its sum is not finite.
+bool is_finite(const torch::Tensor& tensor);
+
 /// Collective, on all ranks as soon as one has such a gradient. `mine`: the number of this rank's first; as
 /// many as there are if it has none. Throws Error{invalid_argument} naming the first parameter and its rank,
 /// but for NonFinite::skip. `step` is for the message.

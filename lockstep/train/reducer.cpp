@@ -1,7 +1,6 @@
 #include "lockstep/train/reducer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -27,8 +26,11 @@ torch::Tensor make_place(const Bucket& bucket, const BucketPlan::Slot& slot, con
   return torch::from_blob(data, like.sizes(), keep_alive, options);
 }
 
-std::span<const std::byte> elements_of(const torch::Tensor& tensor) {
-  return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
+/// Whether elements lie in `gradient` as they do in `place`.
+bool is_laid_out_as(const torch::Tensor& gradient, const torch::Tensor& place) {
+  return gradient.layout() == torch::kStrided && gradient.device().is_cpu() &&
+         gradient.dtype() == place.dtype() && gradient.sizes() == place.sizes() &&
+         gradient.strides() == place.strides();
 }
 
 torch::Tensor flat_view(const Bucket& bucket, torch::ScalarType type) {
@@ -194,10 +196,8 @@ void Reducer::begin(std::uint64_t forward_ns, int contributors) {
 bool Reducer::lies_in_place(std::size_t parameter) const {
   const torch::Tensor& gradient = parameters_[parameter].tensor.grad();
   const torch::Tensor& place = slots_[parameter].place;
-  return place.defined() && gradient.defined() && gradient.layout() == torch::kStrided &&
-         gradient.device().is_cpu() && gradient.data_ptr() == place.data_ptr() &&
-         gradient.dtype() == place.dtype() && gradient.sizes() == place.sizes() &&
-         gradient.strides() == place.strides();
+  return place.defined() && gradient.defined() && is_laid_out_as(gradient, place) &&
+         gradient.data_ptr() == place.data_ptr();
 }
 
 torch::Tensor Reducer::place(std::size_t parameter, const torch::Tensor& gradient) {
@@ -247,11 +247,8 @@ void Reducer::collect(std::size_t parameter) {
 
 /// Where the others can read the gradient; none if it has to be copied for them.
 std::optional<ArenaPlace> Reducer::place_for_all(std::size_t parameter, const torch::Tensor& gradient) const {
-  const torch::Tensor& place = slots_[parameter].place;
-  const bool is_alike = gradient.layout() == torch::kStrided && gradient.device().is_cpu() &&
-                        gradient.dtype() == place.dtype() && gradient.sizes() == place.sizes() &&
-                        gradient.strides() == place.strides();
-  return average_ && is_alike ? average_->place_of(elements_of(gradient)) : std::nullopt;
+  if (!average_ || !is_laid_out_as(gradient, slots_[parameter].place)) return std::nullopt;
+  return average_->place_of(elements_of(gradient));
 }
 
 void Reducer::make_ready(std::size_t parameter) {
@@ -329,7 +326,7 @@ void Reducer::look_for_non_finite(std::size_t bucket) {
   for (const auto& slot : buckets_[bucket].plan().slots) {
     const Slot& here = slots_[slot.parameter];
     const torch::Tensor& gradient = here.is_lent ? parameters_[slot.parameter].tensor.grad() : here.place;
-    if (std::isfinite(gradient.sum().item<double>()) || gradient.isfinite().all().item<bool>()) continue;
+    if (is_finite(gradient)) continue;
     first_non_finite_ = std::min(first_non_finite_, slot.parameter);
     status_[0] |= non_finite_bit;
   }
@@ -422,10 +419,8 @@ void Reducer::take_over_averages(bool has_gradients) {
 
 /// What ranks have in common is the same on all of them: sums too large, or for a hook's type.
 bool Reducer::is_average_finite() const {
-  return options_.non_finite == NonFinite::ignore || std::ranges::all_of(views_, [](const auto& view) {
-           return std::isfinite(view.flat.sum().template item<double>()) ||
-                  view.flat.isfinite().all().template item<bool>();
-         });
+  return options_.non_finite == NonFinite::ignore ||
+         std::ranges::all_of(views_, is_finite, &GradientBucket::flat);
 }
 
 void Reducer::wait_for_all() {

@@ -141,10 +141,7 @@ std::uint64_t ShardedStep::place_gradient(std::size_t parameter) {
   if (current.options == nullptr || !tensor.grad().defined() || tensor.numel() == 0) return no_gradient;
   current.gradient = like_parameter(tensor.grad(), tensor);
   if (!shares_memory_) return comes_by_message;
-  const auto bytes_of = [](const torch::Tensor& gradient) {
-    return std::span(static_cast<const std::byte*>(gradient.const_data_ptr()), gradient.nbytes());
-  };
-  if (const auto place = place_of(group_, bytes_of(current.gradient))) return to_word(*place);
+  if (const auto place = place_of(group_, elements_of(current.gradient))) return to_word(*place);
   if (!current.reachable.defined()) {
     const auto block = std::make_shared<Arena::Block>(group_.allocate_bytes(current.gradient.nbytes()));
     current.reachable = torch::from_blob(
@@ -152,7 +149,7 @@ std::uint64_t ShardedStep::place_gradient(std::size_t parameter) {
         torch::TensorOptions().dtype(tensor.scalar_type()));
   }
   current.gradient = current.reachable.copy_(current.gradient);
-  return to_word(place_of(group_, bytes_of(current.gradient)).value());
+  return to_word(place_of(group_, elements_of(current.gradient)).value());
 }
 
 /// After this every rank's gradients are there to be read.
@@ -382,7 +379,7 @@ bool ShardedStep::may_go_on(double norm) {
 /// The number of this rank's first gradient that is not; as many as there are if it has none.
 std::uint64_t ShardedStep::first_non_finite() const {
   const auto is_bad = [](const Current& current) {
-    return current.gradient.defined() && !current.gradient.isfinite().all().item<bool>();
+    return current.gradient.defined() && !is_finite(current.gradient);
   };
   return static_cast<std::uint64_t>(std::ranges::find_if(current_, is_bad) - current_.begin());
 }

@@ -92,6 +92,10 @@ std::span<std::byte> bytes_of(const torch::Tensor& tensor, const std::string& wh
 
 }  // namespace
 
+std::span<const std::byte> elements_of(const torch::Tensor& dense) {
+  return {static_cast<const std::byte*>(dense.const_data_ptr()), dense.nbytes()};
+}
+
 std::span<const std::byte> readable_bytes(const torch::Tensor& tensor, const std::string& what) {
   return bytes_of(tensor, what, "pass tensor.contiguous()");
 }

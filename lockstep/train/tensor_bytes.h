@@ -36,6 +36,10 @@ void require_host_array(const torch::Tensor& tensor, const std::string& what);
 /// The same, wherever it is, and invalid_argument if it is undefined or has gaps; `remedy` ends the message.
 void require_contiguous(const torch::Tensor& tensor, const std::string& what, const std::string& remedy);
 
+/// The bytes of a tensor in main memory without gaps, in the order in which they lie there. Nothing is
+/// checked.
+std::span<const std::byte> elements_of(const torch::Tensor& dense);
+
 /// The elements of a contiguous tensor in main memory. Errors as below.
 std::span<const std::byte> readable_bytes(const torch::Tensor& tensor, const std::string& what);
 
