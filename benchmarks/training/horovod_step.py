@@ -5,12 +5,13 @@ import subprocess
 import sys
 
 
-def launch():
+def launch(program):
+    """Starts `program` on all ranks, with the words that follow --ranks N."""
     at = sys.argv.index("--ranks")
     ranks = sys.argv[at + 1]
     words = sys.argv[1:at] + sys.argv[at + 2:]
     horovodrun = os.path.join(os.path.dirname(sys.executable), "horovodrun")
-    command = [horovodrun, "--gloo", "-np", ranks, "--network-interfaces", "lo", sys.executable, __file__, *words]
+    command = [horovodrun, "--gloo", "-np", ranks, "--network-interfaces", "lo", sys.executable, program, *words]
     environment = dict(os.environ, PATH=os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment)
     for line in ended.stdout.splitlines():
@@ -39,4 +40,4 @@ def train():
 
 
 if __name__ == "__main__":
-    sys.exit(launch() if "--ranks" in sys.argv else train())
+    sys.exit(launch(__file__) if "--ranks" in sys.argv else train())

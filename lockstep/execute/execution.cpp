@@ -97,7 +97,11 @@ std::size_t Execution::compute(const Step& step) {
     const std::byte* const source = address(sources[0]);
     const std::size_t bytes = bytes_of(step);
     if (bytes >= paired_bytes && copy_with_next({destination, source, bytes})) return 2;
-    if (destination != source) std::memcpy(destination, source, bytes);
+    if (destinations[0].space == Space::staging) {
+      copy_for_others(destination, source, bytes);
+    } else if (destination != source) {
+      std::memcpy(destination, source, bytes);
+    }
     return 1;
   }
   sources_.resize(sources.size());

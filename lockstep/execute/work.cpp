@@ -86,13 +86,14 @@ bool Work::wait_for(std::chrono::nanoseconds duration) {
   return true;
 }
 
+void Work::abandon() noexcept {
+  if (const auto pending = std::move(pending_)) pending->abandon();
+}
+
 void Work::finish() noexcept {
   if (!pending_) return;
+  if (std::uncaught_exceptions() > exceptions_) return abandon();
   const auto pending = std::move(pending_);
-  if (std::uncaught_exceptions() > exceptions_) {
-    pending->abandon();
-    return;
-  }
   try {
     pending->wait();
   } catch (const std::exception& failure) {

@@ -51,6 +51,9 @@ class [[nodiscard]] Work {
   [[nodiscard]] bool test();
   /// Waits for at most `duration`; false if it is still going on, which is no error. Throws as wait() does.
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds duration);
+  /// Ends it without waiting: unless it is over, its group fails at once and names this rank, so that nobody
+  /// waits for what this rank will not do any more.
+  void abandon() noexcept;
 
  private:
   void finish() noexcept;

@@ -20,6 +20,7 @@ constexpr std::size_t ahead_bytes = 32 * kernel::line_bytes;
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lockstep/kernel/copy.cpp"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // includes this file again, once for each target
 #include "hwy/highway.h"
 
@@ -60,6 +61,16 @@ void copy_both_on_target(const CopyTask& one, const CopyTask& other, std::size_t
   }
 }
 
+// Whole lines of `destination`.
+void stream_on_target(std::byte* destination, const std::byte* source, std::size_t bytes) {
+  const hn::ScalableTag<std::uint8_t> d;
+  for (std::size_t i = 0; i < bytes; i += hn::Lanes(d)) {
+    hn::Stream(hn::LoadU(d, reinterpret_cast<const std::uint8_t*>(source + i)), d,
+               reinterpret_cast<std::uint8_t*>(destination + i));
+  }
+  hwy::FlushStream();
+}
+
 }  // namespace
 }  // namespace lockstep::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -69,9 +80,25 @@ namespace lockstep {
 namespace {
 
 HWY_EXPORT(copy_both_on_target);
+HWY_EXPORT(stream_on_target);
+
+// What is shorter is on its way before it matters.
+constexpr std::size_t streamed_bytes = 2 * 1024;
 
 void copy_rest(const CopyTask& task, std::size_t begin) {
   if (begin < task.bytes) std::memcpy(task.destination + begin, task.source + begin, task.bytes - begin);
+}
+
+bool streams_for_others() {
+#if defined(__x86_64__)
+  static const bool is_amd = [] {
+    __builtin_cpu_init();
+    return __builtin_cpu_is("amd") != 0;
+  }();
+  return is_amd;
+#else
+  return false;
+#endif
 }
 
 bool overlap(const std::byte* a, std::size_t a_bytes, const std::byte* b, std::size_t b_bytes) {
@@ -85,6 +112,19 @@ void copy_both(const CopyTask& one, const CopyTask& other) {
   if (together > 0) HWY_DYNAMIC_DISPATCH(copy_both_on_target)(one, other, together);
   copy_rest(one, together);
   copy_rest(other, together);
+}
+
+void copy_for_others(std::byte* destination, const std::byte* source, std::size_t bytes) {
+  if (bytes < streamed_bytes || !streams_for_others()) {
+    std::memcpy(destination, source, bytes);
+    return;
+  }
+  const auto place = reinterpret_cast<std::uintptr_t>(destination);
+  const std::size_t before = (kernel::line_bytes - place % kernel::line_bytes) % kernel::line_bytes;
+  const std::size_t whole = (bytes - before) / kernel::line_bytes * kernel::line_bytes;
+  std::memcpy(destination, source, before);
+  HWY_DYNAMIC_DISPATCH(stream_on_target)(destination + before, source + before, whole);
+  copy_rest({destination, source, bytes}, before + whole);
 }
 
 bool are_independent(const CopyTask& one, const CopyTask& other) {

@@ -6,13 +6,13 @@
 
 #include <torch/torch.h>
 
-#include <concepts>
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
 
 #include "lockstep/group/group.h"
+#include "lockstep/train/module_of.h"
 
 namespace lockstep {
 
@@ -27,18 +27,6 @@ struct CheckpointOptions {
   /// ranks.
   bool sharded = false;
 };
-
-/// The module in a module holder, a pointer, a DistributedDataParallel, or itself.
-template <class Model>
-const torch::nn::Module& module_of(const Model& model) {
-  if constexpr (std::derived_from<Model, torch::nn::Module>) {
-    return model;
-  } else if constexpr (requires { *model.module(); }) {
-    return *model.module();
-  } else {
-    return *model;
-  }
-}
 
 // What the templates below call. The optimizer may be null.
 void save_checkpoint(const std::filesystem::path& path, const Group& group, const torch::nn::Module& module,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -14,19 +13,6 @@
 
 namespace lockstep {
 namespace {
-
-/// Weights of the module's embeddings whose gradients are to be sparse.
-std::set<const void*> sparse_weights(torch::nn::Module& module) {
-  std::set<const void*> weights;
-  for (const auto& part : module.modules()) {
-    if (const auto* embedding = part->as<torch::nn::EmbeddingImpl>()) {
-      if (embedding->options.sparse()) weights.insert(embedding->weight.unsafeGetTensorImpl());
-    } else if (const auto* bag = part->as<torch::nn::EmbeddingBagImpl>()) {
-      if (bag->options.sparse()) weights.insert(bag->weight.unsafeGetTensorImpl());
-    }
-  }
-  return weights;
-}
 
 std::vector<Fact> facts_of(const DataParallelOptions& options) {
   const auto yes_or_no = [](bool value) { return std::string(value ? "on" : "off"); };
@@ -68,13 +54,10 @@ DataParallelEngine::~DataParallelEngine() = default;
 void DataParallelEngine::make_hooks() {
   hooks_.reset();  // before others take their place
   const auto tensors = tensors_of(*module_);
-  const auto sparse = sparse_weights(*module_);
-  const auto is_sparse = [&](const NamedTensor& item) {
-    return sparse.contains(item.tensor.unsafeGetTensorImpl());
-  };
   auto facts = lockstep::facts_of(tensors);
+  const auto are_sparse = sparse_gradients(*module_, tensors);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (is_sparse(tensors[i])) facts[i].value += " (sparse gradient)";
+    if (are_sparse[i] != 0) facts[i].value += " (sparse gradient)";
   }
   std::ranges::move(facts_of(options_), std::back_inserter(facts));
   require_same_facts(group_, facts, "Build the same model, with the same options, on every rank");
@@ -82,10 +65,9 @@ void DataParallelEngine::make_hooks() {
   if (group_.size() == 1) return;
   if (seams_.broadcast) broadcast_tensors(group_, tensors);
   auto trainable = distinct_parameters(tensors, true);
-  std::vector<char> are_sparse;
-  for (const auto& item : trainable) are_sparse.push_back(is_sparse(item));
+  auto trainable_sparse = sparse_gradients(*module_, trainable);
   auto reducer = std::make_unique<Reducer>(
-      group_, std::move(trainable), std::move(are_sparse),
+      group_, std::move(trainable), std::move(trainable_sparse),
       ReducerOptions{
           .limits = {.first_bytes = options_.first_bucket_bytes, .cap_bytes = options_.bucket_cap_bytes},
           .find_unused = options_.find_unused_parameters,

@@ -58,6 +58,20 @@ TEST_P(Equivalence, HoldsForEveryOptionAndHook) {
   }
 }
 
+TEST_P(Equivalence, HoldsForTheOptimizerAndTheTapeAsHorovodHasThem) {
+  for (const auto way :
+       {Way::optimizer, Way::optimizer_in_two_passes, Way::optimizer_groups, Way::optimizer_predivided,
+        Way::optimizer_fp16, Way::optimizer_bf16, Way::tape, Way::tape_fp16, Way::tape_bf16}) {
+    for (const auto rule : {Rule::sgd, Rule::adam}) {
+      for (const auto type : {torch::kFloat64, torch::kFloat32}) {
+        // Adam divides by the gradient's own size, and so makes much of what is rounded off a small one.
+        if (rule == Rule::adam && Outcome::bound({.type = type, .way = way}) > 1e-4) continue;
+        expect_pass(GetParam(), {.rule = rule, .type = type, .way = way});
+      }
+    }
+  }
+}
+
 TEST_P(Equivalence, HoldsWhereGradientsAreClipped) {
   for (const bool sharded : {false, true})
     expect_pass(GetParam(), {.rule = Rule::adamw, .sharded = sharded, .max_norm = 0.1});

@@ -46,7 +46,7 @@ struct GradientHooks::Pass {
 GradientHooks::GradientHooks(std::unique_ptr<Reducer> reducer, Options options)
     : reducer_(std::move(reducer)),
       options_(std::move(options)),
-      claim_(reducer_->parameters(), "DistributedDataParallel"),
+      claim_(reducer_->parameters(), options_.owner),
       early_(reducer_->parameters().size(), -1),
       contributors_(reducer_->group().size()) {}
 
@@ -100,6 +100,18 @@ bool GradientHooks::watch(const torch::Tensor& output, std::uint64_t forward_ns)
   return true;
 }
 
+void GradientHooks::note_pass() {
+  const int now = autograd::get_current_graph_task_id();
+  if (options_.passes_per_average == 0 || std::exchange(last_pass_, now) == now) return;
+  if (++passes_ == options_.passes_per_average) expect_backward(trace::now_ns());
+}
+
+void GradientHooks::average_now() {
+  const std::lock_guard lock(mutex_);
+  reducer_->begin(trace::now_ns(), contributors_);
+  reducer_->finalize();
+}
+
 void GradientHooks::begin_expected() {
   --expected_;
   begin_backward(expected_forward_ns_);
@@ -146,6 +158,7 @@ void GradientHooks::leave_out_unreachable() {
 
 torch::Tensor GradientHooks::new_gradient(std::size_t parameter, const torch::Tensor& gradient) {
   const std::lock_guard lock(mutex_);
+  note_pass();
   if (!reducer_->under_way() && expected_ > 0) begin_expected();
   const bool in_use =
       reducer_->parameters()[parameter].tensor.grad().defined() && !options_.copy_over_gradients;

@@ -25,7 +25,12 @@ namespace lockstep {
 class GradientHooks : public std::enable_shared_from_this<GradientHooks> {
  public:
   struct Options {
-    std::vector<NamedTensor> frozen;  ///< parameters that must stay without a gradient
+    std::vector<NamedTensor> frozen = {};  ///< parameters that must stay without a gradient
+    /// In messages: whose the parameters' gradients are.
+    std::string owner = "DistributedDataParallel";
+    /// Without watch() and expect_backward(): of each so many backward passes the last is one to average. 0:
+    /// only those that were watched or expected are.
+    int passes_per_average = 0;
     /// Breaks the accumulation of gradients: for tests that must see it noticed.
     bool copy_over_gradients = false;
   };
@@ -49,6 +54,13 @@ class GradientHooks : public std::enable_shared_from_this<GradientHooks> {
   /// Closes the group in this rank's name, so that the others do not wait for its gradients.
   void close() noexcept;
 
+  /// Backward passes that came to these parameters, averaged or not, counted from what was set last.
+  int passes() const { return passes_; }
+  void set_passes(int passes) { passes_ = passes; }
+  /// Averages what is in grad() now, as a pass that begins and ends here. Collective. Throws as
+  /// Reducer::finalize() does.
+  void average_now();
+
   /// A backward pass that comes through `output` is one to average. False if none can come through it.
   bool watch(const torch::Tensor& output, std::uint64_t forward_ns);
   /// Where the output cannot be watched: one more of the next backward passes is one to average.
@@ -65,6 +77,7 @@ class GradientHooks : public std::enable_shared_from_this<GradientHooks> {
   void attach_to(std::size_t parameter);
   void detach_from(std::size_t parameter);
   void begin_backward(std::uint64_t forward_ns);
+  void note_pass();
   void begin_expected();
   void cancel();
   void leave_out_unreachable();
@@ -84,6 +97,8 @@ class GradientHooks : public std::enable_shared_from_this<GradientHooks> {
   std::uint64_t expected_forward_ns_ = 0;
   bool was_expected_ = false;  // the pass that is under way
   int contributors_;
+  int passes_ = 0;
+  int last_pass_ = -1;    // autograd's number of it
   bool partial_ = false;  // autograd::grad() or backward() of some parameters only
 };
 

@@ -39,20 +39,6 @@ torch::Tensor flat_view(const Bucket& bucket, torch::ScalarType type) {
       [memory = bucket.keep_alive()](void*) {}, type);
 }
 
-/// Destroys works as an exception would: without waiting, closing the group in this rank's name.
-void abandon_all(std::vector<Work>& works) noexcept {
-  struct ClearWhileUnwinding {
-    std::vector<Work>& works;
-    ~ClearWhileUnwinding() { works.clear(); }
-  };
-  try {
-    const ClearWhileUnwinding clear{works};
-    throw std::exception();
-  } catch (const std::exception&) {
-    return;  // it was thrown for its unwinding only
-  }
-}
-
 /// Everybody's rows of `mine`, in rank order; `counts`: how many each rank has.
 torch::Tensor gather_rows(const Group& group, const torch::Tensor& mine,
                           const std::vector<std::size_t>& counts) {
@@ -544,7 +530,8 @@ void Reducer::abandon() noexcept {
   } catch (const std::exception&) {
     // The group is closed already.
   }
-  abandon_all(works_);
+  for (Work& work : works_) work.abandon();
+  works_.clear();
 }
 
 }  // namespace lockstep

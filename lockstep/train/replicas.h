@@ -34,6 +34,10 @@ void require_averageable(const NamedTensor& item);
 /// names has one gradient.
 std::vector<NamedTensor> distinct_parameters(std::span<const NamedTensor> tensors, bool trainable);
 
+/// For each of `tensors`, whether its gradients are sparse: the weights of the module's embeddings that say
+/// so.
+std::vector<char> sparse_gradients(const torch::nn::Module& module, std::span<const NamedTensor> tensors);
+
 /// Something that all ranks must agree on: {"parameter fc.weight", "f32 [10, 64]"}.
 struct Fact {
   std::string name;

@@ -8,7 +8,10 @@
 #include <type_traits>
 
 #include "lockstep/group/collectives.h"
+#include "lockstep/train/broadcast_state.h"
 #include "lockstep/train/data_parallel.h"
+#include "lockstep/train/distributed_optimizer.h"
+#include "lockstep/train/gradient_tape.h"
 #include "lockstep/train/power_sgd.h"
 #include "lockstep/train/sharded_optimizer.h"
 #include "lockstep/train/tensor_collectives.h"
@@ -64,8 +67,8 @@ std::unique_ptr<torch::optim::Optimizer> make_sharded(const Trial& trial, torch:
 }
 
 /// 100 steps on part `part` of `parts` of each batch; `backward` gets inputs and targets.
-template <class Backward>
-void train(torch::optim::Optimizer& optimizer, Backward&& backward, const Trial& trial, std::int64_t part,
+template <class Optimizer, class Backward>
+void train(Optimizer& optimizer, Backward&& backward, const Trial& trial, std::int64_t part,
            std::int64_t parts) {
   const Data data(trial);
   const std::int64_t size = batch / parts;
@@ -149,6 +152,46 @@ void train_together(const Group& group, torch::nn::Sequential& net, const Trial&
     run();
 }
 
+DistributedOptimizerOptions optimizer_options_for(const Trial& trial) {
+  DistributedOptimizerOptions options{.shared_heap = trial.shared_heap};
+  if (trial.way == Way::optimizer_in_two_passes) options.backward_passes_per_step = 2;
+  if (trial.way == Way::optimizer_groups) options.groups = 3;
+  if (trial.way == Way::optimizer_predivided) options.gradient_predivide_factor = 3;
+  if (trial.way == Way::optimizer_fp16) options.compression = Compression::fp16;
+  if (trial.way == Way::optimizer_bf16) options.compression = Compression::bf16;
+  return options;
+}
+
+void train_with_optimizer(const Group& group, torch::nn::Sequential& net, const Trial& trial) {
+  broadcast_parameters(group, net);
+  const auto inner = make_optimizer(trial, net);
+  DistributedOptimizer optimizer(*inner, *net, group, optimizer_options_for(trial));
+  const auto backward = [&](const torch::Tensor& x, const torch::Tensor& y) {
+    if (trial.way != Way::optimizer_in_two_passes) return torch::mse_loss(net->forward(x), y).backward();
+    const auto inputs = x.tensor_split(2), targets = y.tensor_split(2);
+    for (const std::size_t half : {0UL, 1UL})
+      (torch::mse_loss(net->forward(inputs[half]), targets[half]) / 2).backward();
+  };
+  train(optimizer, backward, trial, group.rank(), group.size());
+}
+
+void train_with_tape(const Group& group, torch::nn::Sequential& net, const Trial& trial) {
+  DistributedGradientTapeOptions options;
+  if (trial.way == Way::tape_fp16) options.compression = Compression::fp16;
+  if (trial.way == Way::tape_bf16) options.compression = Compression::bf16;
+  const DistributedGradientTape tape(group, options);
+  const auto optimizer = make_optimizer(trial, net);
+  bool is_first = true;
+  const auto backward = [&](const torch::Tensor& x, const torch::Tensor& y) {
+    // As Horovod's examples: after the first step, when the optimizer has its state.
+    if (is_first) broadcast_parameters(group, net);
+    is_first = false;
+    const auto gradients = tape.gradient(torch::mse_loss(net->forward(x), y), net->parameters());
+    for (std::size_t i = 0; i < gradients.size(); ++i) net->parameters()[i].mutable_grad() = gradients[i];
+  };
+  train(*optimizer, backward, trial, group.rank(), group.size());
+}
+
 bool same_on_all_ranks(const Group& group, const torch::Tensor& mine) {
   const auto all = torch::empty({group.size(), mine.numel()}, mine.options());
   const std::span in(static_cast<const std::byte*>(mine.const_data_ptr()), mine.nbytes());
@@ -164,9 +207,26 @@ bool same_on_all_ranks(const Group& group, const torch::Tensor& mine) {
 
 std::string to_string(const Trial& trial) {
   constexpr std::array rules = {"SGD", "Nesterov", "Adam", "AdamW"};
-  constexpr std::array ways = {"",          "find_unused", "static_graph",    "no_sync",
-                               "join",      "skip",        "all_reduce hook", "fp16 hook",
-                               "bf16 hook", "PowerSGD",    "thin PowerSGD"};
+  constexpr std::array ways = {"",
+                               "find_unused",
+                               "static_graph",
+                               "no_sync",
+                               "join",
+                               "skip",
+                               "all_reduce hook",
+                               "fp16 hook",
+                               "bf16 hook",
+                               "PowerSGD",
+                               "thin PowerSGD",
+                               "optimizer",
+                               "optimizer in two passes",
+                               "optimizer in groups",
+                               "optimizer predivided",
+                               "optimizer fp16",
+                               "optimizer bf16",
+                               "tape",
+                               "tape fp16",
+                               "tape bf16"};
   std::ostringstream out;
   out << (trial.sharded ? "sharded " : "") << (trial.shared_heap ? "" : "without heap ")
       << rules.at(static_cast<std::size_t>(trial.rule)) << " " << trial.type << " "
@@ -176,7 +236,11 @@ std::string to_string(const Trial& trial) {
 
 double Outcome::bound(const Trial& trial) {
   switch (trial.way) {
+    case Way::optimizer_fp16:
+    case Way::tape_fp16:
     case Way::fp16_hook: return 1e-3;  // of 11 bits, 100 steps' roundings of either sign
+    case Way::optimizer_bf16:
+    case Way::tape_bf16:
     case Way::bf16_hook: return 1e-2;
     case Way::power_sgd: return trial.type == torch::kFloat64 ? 1e-6 : 1e-3;
     case Way::thin_power_sgd: return 0.2;
@@ -203,6 +267,10 @@ Outcome compare_with_one_process(const Group& group, const Trial& trial) {
   };
   if (trial.sharded)
     train(*make_sharded(trial, net, group), backward_of(net), trial, group.rank(), group.size());
+  else if (trial.way >= Way::tape)
+    train_with_tape(group, net, trial);
+  else if (trial.way >= Way::optimizer)
+    train_with_optimizer(group, net, trial);
   else
     train_together(group, net, trial);
   const auto backward_and_clip = [&](const torch::Tensor& x, const torch::Tensor& y) {

@@ -14,7 +14,8 @@ enum class Sabotage { none, sum, no_broadcast, same_shard, one_bucket_left_out, 
 
 enum class Rule { sgd, nesterov, adam, adamw };  ///< sgd: with momentum and weight decay
 
-/// How the ranks train, with DistributedDataParallel; all but the hooks that round give what one process has.
+/// How the ranks train, with DistributedDataParallel unless it says otherwise; all but what rounds gives what
+/// one process has.
 enum class Way {
   plain,
   find_unused,
@@ -27,6 +28,15 @@ enum class Way {
   bf16_hook,
   power_sgd,       ///< of full rank
   thin_power_sgd,  ///< of rank 2
+  optimizer,       ///< DistributedOptimizer
+  optimizer_in_two_passes,
+  optimizer_groups,
+  optimizer_predivided,
+  optimizer_fp16,
+  optimizer_bf16,
+  tape,  ///< DistributedGradientTape
+  tape_fp16,
+  tape_bf16,
 };
 
 struct Trial {

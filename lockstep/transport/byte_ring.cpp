@@ -5,6 +5,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/kernel/copy.h"
 #include "lockstep/kernel/own_line.h"
 
 namespace lockstep {
@@ -22,7 +23,7 @@ constexpr std::uint64_t lines_of(std::size_t bytes) {
 }
 
 std::byte* take(std::byte* to, std::span<const std::byte>& from, std::size_t count) {
-  if (count > 0) std::memcpy(to, from.data(), count);
+  if (count > 0) copy_for_others(to, from.data(), count);
   from = from.subspan(count);
   return to + count;
 }

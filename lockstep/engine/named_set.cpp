@@ -1,0 +1,439 @@
+#include "lockstep/engine/named_set.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "lockstep/base/log.h"
+#include "lockstep/group/collectives.h"
+#include "lockstep/group/grouped.h"
+#include "lockstep/group/impl.h"
+#include "lockstep/kernel/reduce.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int note_tag = 0, body_tag = 1;
+constexpr std::size_t most_unsent_bytes = std::size_t{1} << 20;
+
+std::vector<int> world_ranks_of(const Group& group) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < group.size(); ++rank) ranks.push_back(group.world_rank(rank));
+  return ranks;
+}
+
+/// How `rows` are shared out: evenly, the first ranks get one more each where they cannot be.
+std::vector<std::size_t> shares_of(std::size_t rows, int ranks) {
+  const auto parts = static_cast<std::size_t>(ranks);
+  std::vector<std::size_t> shares(parts, rows / parts);
+  for (std::size_t i = 0; i < rows % parts; ++i) ++shares[i];
+  return shares;
+}
+
+std::span<NamedNote> one(NamedNote& note) { return {&note, 1}; }
+
+}  // namespace
+
+NamedSet::NamedSet(Group group, const NamedOptions& options) : group_(std::move(group)) {
+  if (decides() && group_.size() > 1) negotiation_.emplace(world_ranks_of(group_), options.fusion_bytes);
+}
+
+/// Throws now what would otherwise fail on all ranks in the middle.
+void NamedSet::require_possible(const NamedRequest& request) const {
+  require_sound(request);
+  if (has_root(request.operation) && (request.root < 0 || request.root >= group_.size())) {
+    throw_invalid_argument(to_string(request) + ": the group has ranks 0 to " +
+                           std::to_string(group_.size() - 1));
+  }
+  if (reduces(request.operation) && !supports(request.dtype, request.reduce_op)) {
+    throw_invalid_argument(to_string(request) + ": " + std::string(to_string(request.dtype)) + " has no " +
+                           std::string(to_string(request.reduce_op)));
+  }
+}
+
+std::shared_ptr<NamedOperation> NamedSet::submit(NamedRequest request, NamedBuffers buffers) {
+  if (closed_) std::rethrow_exception(closed_);
+  require_possible(request);
+  if (joining_)
+    throw_invalid_argument(to_string(request) + " comes after join(): wait until all ranks have joined");
+  if (waiting_.contains(request.name) || started_.contains(request.name)) {
+    throw_invalid_argument(to_string(request) +
+                           " is under way already on this rank: wait for it first, or give this one another "
+                           "name");
+  }
+  auto operation = std::make_shared<NamedOperation>();
+  operation->request = std::move(request);
+  operation->buffers = std::move(buffers);
+  const NamedRequest& mine = operation->request;
+  waiting_.emplace(mine.name, operation);
+  ++statistics_.submitted;
+  if (group_.size() == 1) {
+    Decision decision{.request = mine};
+    if (!mine.rows.empty()) decision.rows = {mine.rows};
+    try {
+      carry_out({std::move(decision)});
+      (void)finish();
+    } catch (...) {
+      fail(std::current_exception());
+    }
+    return operation;
+  }
+  const auto place = numbers_.find(mine.name);
+  const Known* known = place == numbers_.end() ? nullptr : &*known_[place->second];
+  const auto own = static_cast<std::size_t>(group_.rank());
+  const bool is_known =
+      known != nullptr && known->request.fits(mine) && (mine.rows.empty() || known->rows[own] == mine.rows);
+  if (is_known) ++statistics_.by_number;
+  if (negotiation_ && is_known) {
+    negotiation_->submit_known(0, place->second, Clock::now());
+  } else if (negotiation_) {
+    negotiation_->submit(0, mine, Clock::now());
+  } else if (is_known) {
+    if (unsent_.words_used == NamedNote::most_words) flush();
+    unsent_.words[unsent_.words_used++] = place->second;
+  } else {
+    if (unsent_body_.size() > most_unsent_bytes) flush();
+    unsent_body_ += encode(NamedSubmission{.requests = {mine}});
+  }
+  return operation;
+}
+
+void NamedSet::flush() {
+  if (unsent_.words_used == 0 && unsent_body_.empty()) return;
+  send(0, std::exchange(unsent_, {}), std::exchange(unsent_body_, {}));
+}
+
+std::shared_ptr<NamedOperation> NamedSet::join() {
+  if (closed_) std::rethrow_exception(closed_);
+  if (joining_) throw_invalid_argument("join() is under way already on this rank");
+  if (!waiting_.empty()) {
+    throw_invalid_argument("join() comes while " + to_string(waiting_.begin()->second->request) +
+                           " is under way on this rank: wait for it first");
+  }
+  auto operation = std::make_shared<NamedOperation>();
+  operation->request.name = "join";
+  if (group_.size() == 1) {
+    operation->end();
+    return operation;
+  }
+  joining_ = operation;
+  if (negotiation_) {
+    negotiation_->join(0);
+  } else {
+    unsent_body_ += encode(NamedSubmission{.joins = true});
+  }
+  return operation;
+}
+
+bool NamedSet::is_idle() const { return waiting_.empty() && started_.empty() && !joining_; }
+
+bool NamedSet::expects_note() const {
+  if (closed_) return false;
+  return negotiation_ ? negotiation_->awaits_others(0) : !waiting_.empty() || joining_ != nullptr;
+}
+
+bool NamedSet::advance() noexcept {
+  if (failure_ || group_.size() == 1) return false;
+  try {
+    flush();
+    bool has_moved = receive();
+    has_moved |= decide();
+    has_moved |= finish();
+    while (!outgoing_.empty() && outgoing_.front().note_work.test() && outgoing_.front().body_work.test())
+      outgoing_.pop_front();
+    return has_moved;
+  } catch (...) {
+    fail(std::current_exception());
+    return true;
+  }
+}
+
+/// A receive is posted only while something must still come: so none is left over in the end.
+bool NamedSet::receive() {
+  bool has_moved = false;
+  while (true) {
+    if (!incoming_.is_posted) {
+      if (!expects_note()) return has_moved;
+      incoming_.work =
+          recv(group_, one(incoming_.note), decides() ? any_source : 0, note_tag, &incoming_.from);
+      incoming_.is_posted = true;
+    }
+    if (!incoming_.work.test()) return has_moved;
+    has_moved = true;
+    if (!std::exchange(incoming_.has_note, true)) {
+      require_sound(incoming_.note);
+      incoming_.body.assign(incoming_.note.body_bytes, '\0');
+      if (!incoming_.body.empty()) {
+        incoming_.work = recv(group_, incoming_.body, incoming_.from.source, body_tag);
+        continue;
+      }
+    }
+    incoming_.is_posted = incoming_.has_note = false;
+    take_note();
+  }
+}
+
+void NamedSet::take_note() {
+  if (incoming_.from.source == group_.rank()) return;  // see look()
+  if (negotiation_) {
+    take_submission(incoming_.from.source);
+  } else {
+    take_decisions();
+  }
+}
+
+void NamedSet::take_submission(int rank) {
+  const auto now = Clock::now();
+  const NamedNote& note = incoming_.note;
+  for (std::size_t i = 0; i < note.words_used; ++i) negotiation_->submit_known(rank, note.words[i], now);
+  const auto submission = decode_submission(incoming_.body);
+  for (const auto& request : submission.requests) negotiation_->submit(rank, request, now);
+  if (submission.joins) negotiation_->join(rank);
+}
+
+void NamedSet::take_decisions() {
+  std::vector<Decision> decisions;
+  const NamedNote& note = incoming_.note;
+  for (std::size_t i = 0; i < note.words_used; ++i) {
+    Decision& decision = decisions.emplace_back();
+    decision.is_known = true;
+    decision.number = note.words[i] & ~NamedNote::with_previous;
+    decision.with_previous = (note.words[i] & NamedNote::with_previous) != 0;
+  }
+  auto described = decode_decisions(incoming_.body, static_cast<std::size_t>(group_.size()));
+  std::ranges::move(described, std::back_inserter(decisions));
+  carry_out(std::move(decisions));
+}
+
+bool NamedSet::decide() {
+  if (!negotiation_) return false;
+  auto decisions = negotiation_->take_decisions();
+  if (decisions.empty()) return false;
+  tell_all(decisions);
+  carry_out(std::move(decisions));
+  return true;
+}
+
+void NamedSet::tell_all(const std::vector<Decision>& decisions) {
+  NamedNote note;
+  std::string body;
+  const bool are_known = std::ranges::all_of(decisions, &Decision::is_known);
+  if (are_known && decisions.size() <= NamedNote::most_words) {
+    for (const Decision& decision : decisions)
+      note.words[note.words_used++] =
+          decision.number | (decision.with_previous ? NamedNote::with_previous : 0);
+  } else {
+    body = encode(decisions);
+  }
+  for (int rank = 1; rank < group_.size(); ++rank) send(rank, note, body);
+}
+
+void NamedSet::send(int rank, const NamedNote& note, const std::string& body) {
+  Outgoing& out = outgoing_.emplace_back();
+  out.note = note;
+  out.body = body;
+  if (body.size() > most_named_body_bytes)
+    throw_invalid_argument("named operations of " + std::to_string(body.size()) +
+                           " bytes of names and shapes");
+  out.note.body_bytes = static_cast<std::uint32_t>(body.size());
+  out.note_work = lockstep::send(group_, one(out.note), rank, note_tag);
+  if (!body.empty()) out.body_work = lockstep::send(group_, out.body, rank, body_tag);
+  ++statistics_.notes_sent;
+  statistics_.note_bytes += sizeof(NamedNote) + body.size();
+}
+
+std::shared_ptr<NamedOperation> NamedSet::take_waiting(const std::string& name) {
+  const auto place = waiting_.find(name);
+  if (place == waiting_.end()) return nullptr;
+  auto operation = std::move(place->second);
+  waiting_.erase(place);
+  return operation;
+}
+
+void NamedSet::carry_out(std::vector<Decision> decisions) {
+  for (Decision& decision : decisions) {
+    if (decision.kind != Decision::Kind::start || decision.number == Decision::no_number) continue;
+    if (decision.number >= known_.size()) known_.resize(decision.number + std::size_t{1});
+    auto& known = known_[decision.number];
+    if (!decision.is_known) {
+      numbers_[decision.request.name] = decision.number;
+      known = Known{decision.request, decision.rows};
+    } else if (!known) {
+      throw Error(ErrorCode::corrupt_data, "named operations: rank 0 decides on number " +
+                                               std::to_string(decision.number) +
+                                               ", which this rank does not know");
+    } else if (!negotiation_) {
+      decision.request = known->request;
+      decision.rows = known->rows;
+    }
+  }
+  for (std::size_t i = 0; i < decisions.size();) {
+    const Decision& first = decisions[i];
+    std::size_t end = i + 1;
+    while (end < decisions.size() && decisions[end].with_previous) ++end;
+    if (first.kind == Decision::Kind::start) {
+      start(std::span(decisions).subspan(i, end - i));
+    } else if (first.kind == Decision::Kind::refuse) {
+      refuse(first);
+    } else if (joining_) {
+      last_joined_ = first.last_joined;
+      std::exchange(joining_, nullptr)->end();
+    }
+    i = end;
+  }
+}
+
+/// After a time-out nobody knows who still waits for what: nothing can be submitted any more.
+void NamedSet::refuse(const Decision& decision) {
+  const auto why = std::make_exception_ptr(Error(decision.code, decision.why, decision.peer));
+  if (decision.code != ErrorCode::timeout) {
+    if (const auto operation = take_waiting(decision.request.name)) operation->end(why);
+    return;
+  }
+  closed_ = why;
+  for (const auto& [name, operation] : waiting_) operation->end(why);
+  waiting_.clear();
+  if (joining_) std::exchange(joining_, nullptr)->end(why);
+}
+
+void NamedSet::start(std::span<const Decision> decisions) {
+  Running running;
+  const Decision& first = decisions.front();
+  ++statistics_.calls;
+  if (first.request.operation == Operation::all_reduce) {
+    start_all_reduces(decisions, running);
+  } else {
+    auto operation = take_waiting(first.request.name);
+    NamedOperation none;  // of a rank that has joined
+    none.request = first.request;
+    running.work = start_one(first, operation ? *operation : none, running);
+    if (operation) running.operations.push_back(std::move(operation));
+  }
+  for (const auto& operation : running.operations) started_.emplace(operation->request.name, operation);
+  running_.push_back(std::move(running));
+}
+
+void NamedSet::start_all_reduces(std::span<const Decision> decisions, Running& running) {
+  std::vector<std::span<std::byte>> buffers;
+  for (const Decision& decision : decisions) {
+    if (auto operation = take_waiting(decision.request.name)) {
+      std::ranges::copy(operation->buffers.in_place, std::back_inserter(buffers));
+      running.operations.push_back(std::move(operation));
+      continue;
+    }
+    for (const Shape& shape : decision.request.shapes)
+      buffers.emplace_back(
+          running.own_buffers.emplace_back(elements_of(shape) * size_of(decision.request.dtype)));
+  }
+  const NamedRequest& request = decisions.front().request;
+  running.work = all_reduce_grouped_bytes(
+      group_, buffers, {.dtype = request.dtype, .op = request.reduce_op, .prescale = request.prescale});
+}
+
+Work NamedSet::start_one(const Decision& decision, NamedOperation& operation, Running& running) {
+  const NamedRequest& request = decision.request;
+  const auto own = static_cast<std::size_t>(group_.rank());
+  const auto ranks = static_cast<std::size_t>(group_.size());
+  const auto output = [&](const std::vector<std::int64_t>& rows, std::size_t row_bytes) {
+    if (operation.buffers.make_output) return operation.buffers.make_output(rows);
+    const auto all = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+    return std::span(running.own_buffers.emplace_back(static_cast<std::size_t>(all) * row_bytes));
+  };
+  if (request.operation == Operation::barrier) return {};
+  const Shape& shape = request.shapes.front();
+  if (request.operation == Operation::broadcast)
+    return broadcast_bytes(group_, operation.buffers.in_place.front(), request.root);
+  if (request.operation == Operation::reduce_scatter) {
+    const auto row_elements = elements_of(Shape(shape.begin() + 1, shape.end()));
+    auto counts = shares_of(static_cast<std::size_t>(shape.front()), group_.size());
+    const auto out = output({static_cast<std::int64_t>(counts[own])}, row_elements * size_of(request.dtype));
+    for (auto& count : counts) count *= row_elements;
+    return reduce_scatter_bytes(
+        group_, operation.buffers.input, out,
+        {.dtype = request.dtype, .op = request.reduce_op, .prescale = request.prescale}, counts);
+  }
+  const std::size_t row_bytes = elements_of(shape) * size_of(request.dtype);
+  std::vector<std::int64_t> received(ranks);
+  std::vector<std::size_t> sent(ranks), counts(ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const auto& rows = decision.rows[rank];
+    received[rank] = request.operation == Operation::all_gather ? rows.front() : rows[own];
+    counts[rank] = static_cast<std::size_t>(received[rank]);
+  }
+  const auto out = output(received, row_bytes);
+  if (row_bytes == 0) return {};
+  if (request.operation == Operation::all_gather)
+    return all_gather_bytes(group_, operation.buffers.input, out, row_bytes, counts);
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    sent[rank] = static_cast<std::size_t>(decision.rows[own][rank]);
+  return all_to_all_v_bytes(group_, operation.buffers.input, sent, out, counts, row_bytes);
+}
+
+bool NamedSet::finish() {
+  bool has_moved = false;
+  while (!running_.empty() && running_.front().work.test()) {
+    for (const auto& operation : running_.front().operations) {
+      started_.erase(operation->request.name);
+      operation->end();
+    }
+    running_.pop_front();
+    has_moved = true;
+  }
+  return has_moved;
+}
+
+void NamedSet::sleep(std::chrono::nanoseconds at_most) noexcept {
+  if (failure_ || group_.size() == 1) return;
+  try {
+    if (!running_.empty()) {
+      (void)running_.front().work.wait_for(at_most);
+    } else if (incoming_.is_posted) {
+      (void)incoming_.work.wait_for(at_most);
+    }
+  } catch (...) {
+    fail(std::current_exception());
+  }
+}
+
+void NamedSet::look() {
+  if (closed_ || !negotiation_) return;
+  const GroupOptions& options = group_.impl().context->options;
+  const auto now = Clock::now();
+  if (options.warn_after < Clock::duration::max()) {
+    for (const auto& line : negotiation_->stalled_since(now - options.warn_after)) log::warning(line);
+  }
+  // Before the group's own time-out, which would blame this rank.
+  const auto patience = options.timeout / 10 * 9;
+  if (options.timeout == std::chrono::nanoseconds::max()) return;
+  negotiation_->refuse_stalled_since(now - patience, patience);
+  if (advance() && incoming_.is_posted && !expects_note()) send(0, {}, {});  // ends the receive
+}
+
+void NamedSet::abandon() noexcept {
+  fail(std::make_exception_ptr(Error(ErrorCode::aborted, "named operations were left by an exception")));
+}
+
+/// Ends every operation. What is under way closes the group, so that no other rank waits for it.
+void NamedSet::fail(const std::exception_ptr& why) noexcept {
+  if (failure_) return;
+  failure_ = closed_ = why;
+  std::vector<Work> works;
+  for (Running& running : running_) {
+    for (const auto& operation : running.operations) operation->end(why);
+    works.push_back(std::move(running.work));
+  }
+  for (const auto& [name, operation] : waiting_) operation->end(why);
+  if (joining_) joining_->end(why);
+  works.push_back(std::move(incoming_.work));
+  for (Outgoing& out : outgoing_) {
+    works.push_back(std::move(out.note_work));
+    works.push_back(std::move(out.body_work));
+  }
+  for (Work& work : works) work.abandon();
+  running_.clear();
+  waiting_.clear();
+  started_.clear();
+  joining_.reset();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,133 @@
+// One rank's side of the named operations of one group: what it has submitted, what has been decided, what is
+// under way. The group's first rank also decides; see negotiation.h.
+//
+//   rank r   submit  --- note: numbers, requests --->  rank 0   Negotiation
+//            start   <-- note: decisions ------------           the same on all ranks, in the same order
+//            the group's collectives, in that order
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "lockstep/engine/named_operation.h"
+#include "lockstep/engine/named_wire.h"
+#include "lockstep/execute/message.h"
+#include "lockstep/group/group.h"
+
+namespace lockstep {
+
+struct NamedOptions {
+  /// all_reduces that are ready together become one call of at most so many bytes. 0: each is its own.
+  std::size_t fusion_bytes = std::size_t{64} << 20;
+  /// A thread drives what is under way while the program does other things. It sleeps while nothing is, and
+  /// while a wait() drives. Without it operations go on in wait(), test() and the next submission.
+  bool background_thread = true;
+};
+
+struct NamedStatistics {
+  std::uint64_t submitted = 0;   ///< operations of this rank
+  std::uint64_t by_number = 0;   ///< of these, those whose name and request were known
+  std::uint64_t calls = 0;       ///< collectives that they became
+  std::uint64_t notes_sent = 0;  ///< messages for agreeing
+  std::uint64_t note_bytes = 0;  ///< of these messages
+};
+
+/// Thread safety: none; NamedEngine has the lock.
+class NamedSet {
+ public:
+  using Clock = Negotiation::Clock;
+
+  /// `group` is for named operations alone.
+  NamedSet(Group group, const NamedOptions& options);
+
+  const Group& group() const { return group_; }
+  const NamedStatistics& statistics() const { return statistics_; }
+
+  /// Throws Error: invalid_argument (the request is unsound; the name is under way), or the set's failure.
+  std::shared_ptr<NamedOperation> submit(NamedRequest request, NamedBuffers buffers);
+  /// Takes part in the others' operations with nothing, until all have joined; the operation is over then.
+  std::shared_ptr<NamedOperation> join();
+  /// The rank that joined last, in the last join of all.
+  int last_joined() const { return last_joined_; }
+
+  /// Takes all steps that can be taken; true if there were any. Others learn now what was submitted. What
+  /// fails ends every operation of the set.
+  bool advance() noexcept;
+  /// Whether nothing is under way.
+  bool is_idle() const;
+  /// Waits for what may come next, for at most so long.
+  void sleep(std::chrono::nanoseconds at_most) noexcept;
+  /// Warns of operations that some ranks have not submitted; refuses those after the group's time-out.
+  void look();
+  /// Fails at once, on all ranks, in this rank's name.
+  void abandon() noexcept;
+
+ private:
+  struct Outgoing {
+    NamedNote note;
+    std::string body;
+    Work note_work, body_work;
+  };
+  struct Incoming {
+    bool is_posted = false, has_note = false;
+    NamedNote note;
+    Received from;
+    std::string body;
+    Work work;
+  };
+  struct Running {
+    std::vector<std::shared_ptr<NamedOperation>> operations;
+    std::vector<std::vector<std::byte>> own_buffers;  // of a rank that has joined
+    Work work;
+  };
+  struct Known {
+    NamedRequest request;
+    std::vector<std::vector<std::int64_t>> rows;
+  };
+
+  bool decides() const { return group_.rank() == 0; }
+  bool expects_note() const;
+  bool receive();
+  void take_note();
+  void take_submission(int rank);
+  void take_decisions();
+  bool decide();
+  void send(int rank, const NamedNote& note, const std::string& body);
+  void flush();
+  void tell_all(const std::vector<Decision>& decisions);
+  void carry_out(std::vector<Decision> decisions);
+  void refuse(const Decision& decision);
+  void require_possible(const NamedRequest& request) const;
+  void start(std::span<const Decision> decisions);
+  void start_all_reduces(std::span<const Decision> decisions, Running& running);
+  Work start_one(const Decision& decision, NamedOperation& operation, Running& running);
+  bool finish();
+  void fail(const std::exception_ptr& why) noexcept;
+  std::shared_ptr<NamedOperation> take_waiting(const std::string& name);
+
+  Group group_;
+  std::optional<Negotiation> negotiation_;                                       // of rank 0
+  std::map<std::string, std::shared_ptr<NamedOperation>, std::less<>> waiting_;  // not decided yet
+  std::map<std::string, std::shared_ptr<NamedOperation>, std::less<>> started_;
+  std::unordered_map<std::string, std::uint32_t> numbers_;
+  std::vector<std::optional<Known>> known_;  // by number
+  std::shared_ptr<NamedOperation> joining_;
+  NamedNote unsent_;  // what rank 0 has not been told yet
+  std::string unsent_body_;
+  std::deque<Running> running_;
+  std::deque<Outgoing> outgoing_;
+  Incoming incoming_;
+  std::exception_ptr closed_;   // why nothing can be submitted any more
+  std::exception_ptr failure_;  // why nothing goes on
+  NamedStatistics statistics_;
+  int last_joined_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,78 @@
+#include "lockstep/train/gradient_tape.h"
+
+#include <map>
+
+#include "lockstep/base/error.h"
+#include "lockstep/group/grouped.h"
+#include "lockstep/train/adasum.h"
+#include "lockstep/train/tensor_bytes.h"
+
+namespace lockstep {
+namespace {
+
+/// The type in which it travels.
+torch::ScalarType type_on_the_way(torch::ScalarType type, Compression compression) {
+  if (compression == Compression::none || (type != torch::kFloat && type != torch::kDouble)) return type;
+  return compression == Compression::fp16 ? torch::kHalf : torch::kBFloat16;
+}
+
+}  // namespace
+
+DistributedGradientTape::DistributedGradientTape(const Group& group,
+                                                 const DistributedGradientTapeOptions& options)
+    : group_(group), options_(options) {
+  if (options.op == GradientOp::adasum && options.compression != Compression::none)
+    throw_invalid_argument("compression is for GradientOp::average and sum only");
+}
+
+std::vector<torch::Tensor> DistributedGradientTape::gradient(
+    const torch::Tensor& loss, const std::vector<torch::Tensor>& sources) const {
+  if (sources.empty())
+    throw_invalid_argument("DistributedGradientTape: there is nothing to take gradients of");
+  auto gradients = torch::autograd::grad({loss}, sources, {}, c10::nullopt, false, /*allow_unused=*/true);
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    auto& gradient = gradients[i];
+    if (!gradient.defined()) gradient = torch::zeros_like(sources[i]);
+    gradient = gradient.contiguous();
+    if (gradient.is_view()) gradient = gradient.clone();  // which zero_grad() cannot work with
+    require_host_array(gradients[i], "the gradient of source " + std::to_string(i));
+  }
+  if (group_.size() == 1) return gradients;
+  if (options_.op == GradientOp::adasum) {
+    adasum(group_, gradients);
+    return gradients;
+  }
+  std::vector<torch::Tensor> sent;
+  std::map<Dtype, std::vector<std::span<std::byte>>> buffers;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const auto what = "the gradient of source " + std::to_string(i);
+    sent.push_back(gradients[i].to(type_on_the_way(gradients[i].scalar_type(), options_.compression)));
+    const auto dtype = reducible_dtype(sent.back().scalar_type());
+    if (!dtype)
+      throw Error(ErrorCode::unsupported, what + " is " + describe(gradients[i]) + ", which cannot be added");
+    buffers[*dtype].push_back(writable_bytes(sent.back(), what));
+  }
+  const auto op = options_.op == GradientOp::average ? ReduceOp::average : ReduceOp::sum;
+  std::vector<Work> works;
+  for (const auto& [dtype, spans] : buffers)
+    works.push_back(all_reduce_grouped_bytes(group_, spans, {.dtype = dtype, .op = op}));
+  Work::all(std::move(works)).wait();
+  for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = sent[i].to(gradients[i].scalar_type());
+  return gradients;
+}
+
+void apply_gradients(torch::optim::Optimizer& optimizer, const std::vector<torch::Tensor>& parameters,
+                     const std::vector<torch::Tensor>& gradients) {
+  if (parameters.size() != gradients.size()) {
+    throw_invalid_argument("apply_gradients: " + std::to_string(gradients.size()) + " gradients for " +
+                           std::to_string(parameters.size()) + " parameters");
+  }
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    torch::Tensor parameter = parameters[i];
+    parameter.mutable_grad() = gradients[i];
+  }
+  optimizer.step();
+}
+
+}  // namespace lockstep
