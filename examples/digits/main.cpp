@@ -67,7 +67,7 @@ class Training {
   Training(const Options& options, const lockstep::Group& world)
       : options_(options),
         world_(world),
-        ddp_(net_, world),  // 3
+        ddp_(net_, world, {.non_finite = lockstep::NonFinite::stop}),  // 3
         sgd_(net_->parameters(), torch::optim::SGDOptions(rate()).momentum(0.9)),
         train_set_(options.data + "/train", {.scale = 1.0F / 16}),
         test_set_(options.data + "/test", {.scale = 1.0F / 16}),
@@ -182,10 +182,10 @@ void add_flags(CLI::App& app, Options& options) {
   app.add_option("--epochs", options.epochs, "Passes through the training set")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
-  app.add_option("--batch-size", options.batch_size, "Images per process and step")
+  app.add_option("--batch_size,--batch-size", options.batch_size, "Images per process and step")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
-  app.add_option("--learning-rate", options.learning_rate,
+  app.add_option("--learning_rate,--learning-rate", options.learning_rate,
                  "Of one process; multiplied by the number of processes")
       ->check(CLI::Range(1e-9, 1e3))
       ->capture_default_str();

@@ -1,0 +1,153 @@
+// Each example that trains, with a rank that is killed, stops, throws or has gradients that are no numbers:
+// the others name it. Nothing in an example is there for these tests: signals come from outside, and flags
+// that only one rank has do the rest.
+#include <signal.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "example_test.h"
+#include "lockstep/base/deadline.h"
+#include "tests/multi_rank/training/small_digits.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+struct Example {
+  const char* name;
+  const char* flags;         // of a training that does not end
+  const char* too_much;      // of one that needs more memory than there is, or other data
+  const char* not_a_number;  // of one that makes gradients that are no numbers
+};
+std::ostream& operator<<(std::ostream& out, const Example& example) { return out << example.name; }
+
+const Example examples[] = {
+    {"digits", "--data FOLDER --epochs 1000000", "--data FOLDER/none",
+     "--data FOLDER --epochs 1000000 --learning_rate 1000"},
+    {"accumulate", "--steps 1000000000", "--micro_batch_size 1000000000000000",
+     "--steps 1000000000 --noise nan"},
+    {"sync_batch_norm", "--steps 1000000000", "--batch_size 1000000000000000",
+     "--steps 1000000000 --noise nan"},
+    {"powersgd", "--steps 1000000000", "--batch_size 1000000000000000", "--steps 1000000000 --noise nan"},
+    {"sharded_adamw", "--steps 1000000000", "--batch_size 1000000000000000",
+     "--steps 1000000000 --noise nan"},
+    {"char_transformer", "--synthetic --steps 1000000000", "--text FOLDER/none",
+     "--synthetic --steps 1000000000 --learning_rate 1e30"},
+};
+
+class FaultTest : public ExampleTest {
+ protected:
+  void SetUp() override {
+    ExampleTest::SetUp();
+    write_digits(folder(), 10);
+  }
+
+  /// Sends `signal` to rank 1 of the job below `launcher` once it has come to its 20th collective: it trains
+  /// then.
+  void hurt_in_training(const Process& launcher, int signal) const {
+    const Deadline deadline = Deadline::after(std::chrono::seconds(30));
+    const std::string beginning = "  rank 1 (pid ";
+    std::string said;
+    while (!deadline.expired()) {
+      said = start({program("lockstep"), "explain", "--pid", std::to_string(launcher.pid())}).finish().out;
+      for (const auto& line : lines_with(said, beginning)) {
+        const auto call = line.find('#');
+        if (call == std::string::npos || std::atoi(line.c_str() + call + 1) < 20) continue;
+        const pid_t pid = std::atoi(line.c_str() + beginning.size());
+        ASSERT_GT(pid, 1) << line;
+        ASSERT_EQ(::kill(pid, signal), 0) << line;
+        return;
+      }
+      std::this_thread::sleep_for(
+          std::chrono::milliseconds(20));  // a job does not say that it has come so far
+    }
+    FAIL() << "rank 1 never came to train:\n" << said;
+  }
+};
+
+class Faults : public FaultTest, public ::testing::WithParamInterface<Example> {
+ protected:
+  std::string in_folder(std::string flags) const {
+    for (auto at = flags.find("FOLDER"); at != std::string::npos; at = flags.find("FOLDER"))
+      flags.replace(at, 6, folder().string());
+    return flags;
+  }
+  Process start_training(const std::string& flags_of_1, Variables variables = {}) const {
+    return launch_unlike(GetParam().name, in_folder(GetParam().flags), in_folder(flags_of_1),
+                         std::move(variables));
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Of, Faults, ::testing::ValuesIn(examples),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(Faults, NameARankThatIsKilled) {
+  Process job = start_training(GetParam().flags);
+  hurt_in_training(job, SIGKILL);
+  const Ending ending = job.finish();
+  EXPECT_EQ(ending.exit_code, 128 + SIGKILL) << ending.err;
+  EXPECT_THAT(ending.err, ContainsRegex("lockstep run: rank 1 \\(pid [0-9]+\\) was killed by signal 9 "));
+}
+
+TEST_P(Faults, NameARankThatStops) {
+  Process job = start_training(GetParam().flags, {{"LOCKSTEP_TIMEOUT", "2s"}});
+  hurt_in_training(job, SIGSTOP);
+  const Ending ending = job.finish();
+  EXPECT_EQ(ending.exit_code, 1) << ending.err;
+  EXPECT_THAT(lines_with(ending.err, std::string("[0] ") + GetParam().name + ": "),
+              ElementsAre(ContainsRegex("rank 1 .*did not")))
+      << ending.err;
+}
+
+TEST_P(Faults, NameARankThatThrows) {
+  const Ending ending = start_training(GetParam().too_much).finish();
+  EXPECT_EQ(ending.exit_code, 1) << ending.err;
+  EXPECT_THAT(lines_with(ending.err, std::string("[1] ") + GetParam().name + ": "), SizeIs(1)) << ending.err;
+  EXPECT_THAT(ending.err, ContainsRegex("lockstep run: rank 1 \\(pid [0-9]+\\) ended with exit code 1\n"));
+}
+
+TEST_P(Faults, NameARankWhoseGradientsAreNoNumbers) {
+  const Ending ending = start_training(GetParam().not_a_number).finish();
+  EXPECT_EQ(ending.exit_code, 1) << ending.err;
+  for (const char* rank : {"[0] ", "[1] "}) {
+    EXPECT_THAT(lines_with(ending.err, rank),
+                Contains(ContainsRegex("the gradient of parameter .* on rank 1 is not finite")))
+        << ending.err;
+  }
+}
+
+class FaultsOfOne : public FaultTest {};
+
+TEST_F(FaultsOfOne, DigitsThatAreKilledLeaveTheirLastCheckpointWhole) {
+  const std::string file = folder() / "digits.ckpt";
+  const std::vector<std::string> words = {program("digits"), "--data", folder(), "--checkpoint", file};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), words.begin(), words.end());
+    return more;
+  };
+  ASSERT_EQ(launch(with({"--epochs", "1"})).finish().exit_code, 0);
+  Process job = launch(with({"--epochs", "1000000", "--resume"}));
+  hurt_in_training(job, SIGKILL);
+  EXPECT_EQ(job.finish().exit_code, 128 + SIGKILL);
+  const Ending after = launch(with({"--epochs", "1", "--resume"})).finish();  // nothing is left to train
+  EXPECT_EQ(after.exit_code, 0) << after.err;
+  EXPECT_THAT(after.out, HasSubstr("summary processes=2"));
+}
+
+TEST_F(FaultsOfOne, ToyModelNamesARankThatIsKilled) {
+  Process job = start({program("toy_model"), "--steps", "1000000000"});
+  hurt_in_training(job, SIGKILL);
+  const Ending ending = job.finish();
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.err,
+              ContainsRegex("\ntoy_model: spawn: rank 1 \\(pid [0-9]+\\) was killed by signal 9 "));
+}
+
+}  // namespace
+}  // namespace lockstep::testing
