@@ -1,4 +1,5 @@
 // Training on processes: over shared memory, and over TCP between two hosts.
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -127,6 +128,59 @@ TEST_F(Training, OfTheDigitsResumesWhereItStopped) {
   const auto whole =
       start({program("training_rank"), "same", folder / "whole.ckpt", folder / "parts.ckpt"}).finish();
   EXPECT_THAT(whole.out, HasSubstr("same")) << whole.err;
+}
+
+class TrainerExample : public Training {
+ protected:
+  Ending trainer(std::vector<std::string> more) const {
+    more.insert(more.begin(), {program("trainer"), "--data", folder()});
+    const auto ending = launch(2, more);
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    return ending;
+  }
+};
+
+TEST_F(TrainerExample, LeavesACurveAndGoesOnFromItsCheckpoint) {
+  write_digits(folder(), 10);
+  const std::vector<std::string> files = {"--curve", folder() / "curve.svg", "--checkpoint",
+                                          folder() / "model.ckpt", "--resume"};
+  const auto with = [&files](std::vector<std::string> words) {
+    words.insert(words.end(), files.begin(), files.end());
+    return words;
+  };
+  EXPECT_THAT(lines_with(trainer(with({"--epochs", "2"})).out, "[0] epoch "),
+              ::testing::ElementsAre(HasSubstr("epoch 1/2  loss "), HasSubstr("epoch 2/2  loss ")));
+  const auto resumed = trainer(with({"--epochs", "3"}));
+  EXPECT_THAT(lines_with(resumed.out, "[0] epoch "),
+              ::testing::ElementsAre(AllOf(HasSubstr("epoch 3/3  loss "), HasSubstr("  accuracy "))));
+  EXPECT_THAT(lines_with(resumed.out, "[1]"), ::testing::IsEmpty()) << "rank 0 speaks for all";
+  std::ifstream curve(folder() / "curve.svg");
+  const std::string svg{std::istreambuf_iterator<char>(curve), {}};
+  EXPECT_THAT(svg, AllOf(HasSubstr("Handwritten digits"), HasSubstr("eval loss"), HasSubstr("</svg>")));
+}
+
+TEST_F(TrainerExample, IsReadByTensorBoard) {
+  const char* const peers = std::getenv("LOCKSTEP_PEERS");
+  const auto python = std::filesystem::path(peers != nullptr ? peers : "") / "tensorboard" / "bin" / "python";
+  if (!std::filesystem::exists(python))
+    GTEST_SKIP() << "TensorBoard is not installed: script/bootstrap --peers tensorboard";
+  write_digits(folder(), 10);
+  const auto trained = trainer({"--epochs", "2", "--tensorboard", folder() / "runs"});
+  const auto read = start({python, READ_EVENTS, folder() / "runs"}).finish();
+  ASSERT_EQ(read.exit_code, 0) << read.err;
+  for (const std::string tag :
+       {"accuracy/eval", "images_per_second", "learning_rate", "loss/eval", "loss/train"})
+    EXPECT_THAT(lines_with(read.out, tag + " "), ::testing::SizeIs(2)) << read.out;
+  // 20 images for each of 2 ranks are one step an epoch.
+  const auto shown = lines_with(trained.out, "[0] epoch 2/2  loss ");
+  const auto found = lines_with(read.out, "loss/train 2 ");
+  ASSERT_EQ(shown.size(), 1U) << trained.out;
+  ASSERT_EQ(found.size(), 1U) << read.out;
+  const auto number_behind = [](const std::string& line, const std::string& words) {
+    return std::stod(line.substr(words.size()));
+  };
+  const double loss = number_behind(shown[0], "[0] epoch 2/2  loss ");
+  EXPECT_NEAR(number_behind(found[0], "loss/train 2 "), loss, 1e-3 * loss);
 }
 
 }  // namespace
