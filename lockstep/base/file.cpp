@@ -136,8 +136,12 @@ void FileReplacement::write(std::span<const std::byte> bytes) {
   }
 }
 
-UniqueFd FileReplacement::commit() {
+void FileReplacement::sync() {
   if (::fsync(fd_.get()) != 0) fail("sync");
+}
+
+UniqueFd FileReplacement::commit() {
+  sync();
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("rename");
   UniqueFd file = std::move(fd_);
   const UniqueFd folder(::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

@@ -36,6 +36,8 @@ class FileReplacement {
   void write(std::span<const std::byte> bytes);
   /// Bytes written so far.
   std::uint64_t size() const { return size_; }
+  /// To the disk, but not yet in place.
+  void sync();
   /// To the disk, then in place. Returns the file, still locked: while it is open, remove_unless_locked()
   /// leaves it alone.
   UniqueFd commit();

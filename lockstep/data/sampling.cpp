@@ -1,5 +1,6 @@
 #include "lockstep/data/sampling.h"
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -80,6 +81,12 @@ std::vector<std::size_t> shard_indices(const Sharding& sharding, std::uint64_t e
     shard[i] = order[(static_cast<std::size_t>(sharding.rank) + i * stride) % order.size()];
   }
   return shard;
+}
+
+std::size_t position_in_shard(const Sharding& sharding, std::uint64_t consumed) {
+  const std::uint64_t size = shard_size(sharding);
+  const auto ranks = static_cast<std::uint64_t>(sharding.ranks);
+  return static_cast<std::size_t>(std::min(size, consumed / ranks + (consumed % ranks != 0 ? 1 : 0)));
 }
 
 }  // namespace lockstep

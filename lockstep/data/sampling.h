@@ -34,4 +34,19 @@ std::size_t shard_size(const Sharding& sharding);
 /// Steele, Lea & Flood 2014 (SplitMix64); Lemire 2019 (bounded integers).
 std::vector<std::size_t> shard_indices(const Sharding& sharding, std::uint64_t epoch);
 
+/// Where an epoch is, for any number of ranks: they have gone through the first `consumed` places of its
+/// permutation, whichever rank had which.
+struct SamplerPosition {
+  std::uint64_t samples = 0;  ///< in the whole set
+  std::uint64_t seed = 0;
+  std::uint64_t epoch = 0;
+  std::uint64_t consumed = 0;  ///< in this epoch, by all ranks together
+  bool operator==(const SamplerPosition&) const = default;
+};
+
+/// How many samples of its shard the rank has behind it where all ranks together have `consumed` so many:
+/// consumed / ranks, rounded up, at most shard_size(). Rounding leaves out up to ranks - 1 samples in that
+/// epoch, and none where as many ranks go on as there were. Throws as shard_size() does.
+std::size_t position_in_shard(const Sharding& sharding, std::uint64_t consumed);
+
 }  // namespace lockstep

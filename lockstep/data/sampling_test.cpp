@@ -157,5 +157,35 @@ TEST(Sampling, SharesThatCannotBeAreRefused) {
             "drop_last leaves nothing of 3 samples for 4 ranks; use fewer ranks or drop_last = false");
 }
 
+TEST(PositionInShard, IsWhereAllRanksTogetherAre) {
+  const auto at = [](int ranks, std::uint64_t consumed, bool drop_last = false) {
+    return position_in_shard({.samples = 10, .ranks = ranks, .drop_last = drop_last}, consumed);
+  };
+  EXPECT_EQ(at(2, 6), 3U);
+  EXPECT_EQ(at(1, 6), 6U);
+  EXPECT_EQ(at(4, 6), 2U) << "rounded up";
+  EXPECT_EQ(at(4, 0), 0U);
+  EXPECT_EQ(at(4, 12), 3U) << "two of them repeated";
+  EXPECT_EQ(at(4, 12, true), 2U);
+  EXPECT_EQ(at(4, ~std::uint64_t{0}), 3U) << "no more than there are";
+}
+
+TEST(PositionInShard, LeavesNothingOutAndRepeatsNothingWhereRanksDivideIt) {
+  const std::uint64_t consumed = 24;
+  std::multiset<std::size_t> seen;
+  const auto take = [&](int ranks, std::size_t from, bool to_the_end) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Sharding sharding{.samples = 48, .rank = rank, .ranks = ranks, .seed = 3};
+      const auto indices = shard_indices(sharding, 5);
+      const std::size_t middle = position_in_shard(sharding, consumed);
+      for (std::size_t i = from; i < (to_the_end ? indices.size() : middle); ++i) seen.insert(indices[i]);
+    }
+  };
+  take(2, 0, false);
+  take(3, consumed / 3, true);
+  EXPECT_EQ(seen.size(), 48U);
+  EXPECT_EQ(std::set<std::size_t>(seen.begin(), seen.end()).size(), 48U);
+}
+
 }  // namespace
 }  // namespace lockstep

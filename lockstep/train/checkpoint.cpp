@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
 #include "lockstep/train/checkpoint_file.h"
+#include "lockstep/train/checkpoint_save.h"
 #include "lockstep/train/checkpoint_shards.h"
 #include "lockstep/train/host_array.h"
 #include "lockstep/train/optimizer_state.h"
@@ -20,13 +21,6 @@
 namespace lockstep {
 namespace {
 
-std::uint8_t type_number(const NamedTensor& item) {
-  if (const auto type = checkpoint_type(item.tensor.scalar_type())) return *type;
-  throw Error(ErrorCode::unsupported,
-              item.label() + " is " + describe(item.tensor) +
-                  "; a checkpoint cannot hold that type: convert it, or leave it out");
-}
-
 std::string describe_entry(const CheckpointEntry& entry) {
   const std::vector<std::int64_t> shape(entry.shape.begin(), entry.shape.end());
   return type_name(type_of(entry)) + " " + shape_text(shape);
@@ -37,70 +31,6 @@ struct OptimizerContent {
   std::string name;
   std::string content;
 };
-
-void write_file(const std::filesystem::path& path, const torch::nn::Module& module,
-                const std::optional<OptimizerContent>& optimizer, const CheckpointInfo& info) {
-  CheckpointImage image({.epoch = info.epoch, .metadata = info.metadata});
-  std::vector<torch::Tensor> keep;
-  for (const auto& item : tensors_of(module)) {
-    require_array(item.tensor, item.label());
-    const auto& tensor = keep.emplace_back(item.tensor.detach().to(torch::kCPU).contiguous());
-    image.add({.kind = item.is_parameter ? EntryKind::parameter : EntryKind::buffer,
-               .type = type_number(item),
-               .name = item.name,
-               .shape = {tensor.sizes().begin(), tensor.sizes().end()}},
-              elements_of(tensor));
-  }
-  if (optimizer) {
-    image.add({.kind = EntryKind::optimizer, .name = optimizer->name, .shape = {optimizer->content.size()}},
-              std::as_bytes(std::span(optimizer->content)));
-  }
-  FileReplacement file(path, "checkpoint");
-  image.write([&](std::span<const std::byte> bytes) { file.write(bytes); });
-  file.commit();
-}
-
-void save_whole(const std::filesystem::path& path, const Group& group, const torch::nn::Module& module,
-                const torch::optim::Optimizer* optimizer, const CheckpointInfo& info) {
-  if (const auto* sharded = dynamic_cast<const ShardedState*>(optimizer)) sharded->gather_state();
-  on_rank_0(group, [&] {
-    std::optional<OptimizerContent> state;
-    if (optimizer != nullptr) state = {optimizer_kind(*optimizer), optimizer_state(*optimizer)};
-    write_file(path, module, state, info);
-    remove_stale_shards(path);
-  });
-}
-
-void save_sharded(const std::filesystem::path& path, const Group& group, const torch::nn::Module& module,
-                  const torch::optim::Optimizer* optimizer, const CheckpointInfo& info) {
-  const auto* const sharded = dynamic_cast<const ShardedState*>(optimizer);
-  if (sharded == nullptr)
-    throw_invalid_argument("CheckpointOptions::sharded is for a ShardedOptimizer; save whole");
-  const auto slices = sharded->slices();
-  const auto states = sharded->slice_states();
-  ShardIndex index = make_index(group.size(), *optimizer, slices, states);
-  on_rank_0(group, [&] {
-    remove_stale_shards(path);
-    index.token = new_token();
-  });
-  index.token = broadcast_text(group, index.token);
-  UniqueFd shard;  // locked, so that nobody takes it for a leftover
-  auto failure =
-      failure_on_any_rank(group, [&] { shard = write_shard(path, index, group.rank(), slices, states); });
-  if (!failure) {
-    failure = failure_on_rank_0(group, [&] {
-      const std::string kind = optimizer_kind(*optimizer);
-      write_file(path, module, OptimizerContent{sharded_name(kind), encode_index(index, kind)}, info);
-      remove_stale_shards(path);
-    });
-  }
-  if (!failure) return;
-  // The file may be in place, and only its folder not on the disk: then it names the shards.
-  std::error_code ignored;
-  if (named_token(path) != index.token)
-    std::filesystem::remove(shard_path(path, index, group.rank()), ignored);
-  throw Error(*failure);
-}
 
 /// The entry of each tensor, in the tensors' order.
 std::vector<const CheckpointEntry*> match(const CheckpointFile& file, std::span<const NamedTensor> tensors) {
@@ -243,15 +173,19 @@ void read_tensors(const CheckpointFile& file, std::span<const NamedTensor> tenso
 }
 
 /// What rank 0 tells the others besides tensors.
-std::string pack(const CheckpointInfo& info) {
-  CheckpointHeader header{.epoch = info.epoch, .metadata = info.metadata};
+std::string pack(std::uint64_t epoch, const Metadata& metadata) {
+  CheckpointHeader header{.epoch = epoch, .metadata = metadata};
   const auto bytes = encode(header);
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-CheckpointInfo unpack(const std::string& text) {
+CheckpointInfo unpack(const std::string& text, int rank) {
   CheckpointHeader header = decode(std::as_bytes(std::span(text)), text.size(), "from rank 0");
-  return {header.epoch, std::move(header.metadata)};
+  CheckpointInfo info{.epoch = header.epoch};
+  if (const auto record = take_record(header.metadata, "from rank 0"))
+    info.training = state_of_rank(*record, rank);
+  info.metadata = std::move(header.metadata);
+  return info;
 }
 
 }  // namespace
@@ -259,7 +193,9 @@ CheckpointInfo unpack(const std::string& text) {
 void save_checkpoint(const std::filesystem::path& path, const Group& group, const torch::nn::Module& module,
                      const torch::optim::Optimizer* optimizer, const CheckpointInfo& info,
                      const CheckpointOptions& options) {
-  (options.sharded ? save_sharded : save_whole)(path, group, module, optimizer, info);
+  CheckpointSave save(path, group, {module, optimizer, info, options.sharded}, nullptr);
+  save.write();
+  save.finish();
 }
 
 CheckpointInfo load_checkpoint(const std::filesystem::path& path, const Group& group,
@@ -289,7 +225,9 @@ CheckpointInfo load_checkpoint(const std::filesystem::path& path, const Group& g
       if (!sharded_kind(read.name))
         require_fitting_state(read.content, *optimizer, "checkpoint " + file->name());
     }
-    info = pack({file->header().epoch, file->header().metadata});
+    info = pack(file->header().epoch, file->header().metadata);
+    auto metadata = file->header().metadata;
+    (void)take_record(metadata, file->name());  // throws before anything changes
   });
   read.name = broadcast_text(group, std::move(read.name));
   read.content = broadcast_text(group, std::move(read.content));
@@ -304,7 +242,7 @@ CheckpointInfo load_checkpoint(const std::filesystem::path& path, const Group& g
     if (sharded != nullptr) sharded->forget_state();
     restore_optimizer(*optimizer, read.content);
   }
-  return unpack(broadcast_text(group, std::move(info)));
+  return unpack(broadcast_text(group, std::move(info)), group.rank());
 }
 
 void remove_checkpoint_leftovers(const std::filesystem::path& path, const Group& group) {

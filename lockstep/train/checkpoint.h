@@ -1,7 +1,8 @@
-// A job that dies goes on from its last checkpoint: model, optimizer and epoch in one file, written by rank 0
-// whole or not at all, read by rank 0 and sent to the others, so that no shared file system is needed. Where
-// the optimizer's state is too much for one rank, each rank writes and reads its own part of it, beside that
-// file. The files' layout is in docs/checkpoint_format.md.
+// A job that dies goes on from its last checkpoint: model, optimizer, and where the training was, in one
+// file, written by rank 0 whole or not at all, read by rank 0 and sent to the others, so that no shared file
+// system is needed. Where the optimizer's state is too much for one rank, each rank writes and reads its own
+// part of it, beside that file. The files' layout is in docs/checkpoint_format.md; async_checkpoint.h writes
+// them while training goes on.
 #pragma once
 
 #include <torch/torch.h>
@@ -9,16 +10,20 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "lockstep/group/group.h"
 #include "lockstep/train/module_of.h"
+#include "lockstep/train/training_state.h"
 
 namespace lockstep {
 
 struct CheckpointInfo {
-  std::uint64_t epoch = 0;                        ///< the next one to train, or whatever the program counts
-  std::map<std::string, std::string> metadata{};  ///< anything; keys and values up to 1 MiB
+  std::uint64_t epoch = 0;  ///< the next one to train, or whatever the program counts
+  /// Anything; keys and values up to 1 MiB. Keys that begin with "lockstep." may get a meaning.
+  std::map<std::string, std::string> metadata{};
+  std::optional<TrainingState> training{};  ///< on all ranks or on none; of the rest rank 0's is saved
 };
 
 struct CheckpointOptions {
@@ -44,8 +49,9 @@ CheckpointInfo load_checkpoint(const std::filesystem::path& path, const Group& g
 /// then its shards go. Move or copy a sharded checkpoint with all its files.
 ///
 /// If rank 0 fails, or any rank where all write, every rank throws the same Error: system (no folder, no
-/// permission, disk full), invalid_argument (options.sharded without a ShardedOptimizer). The checkpoint that
-/// was there before can be loaded then, and nothing else is left.
+/// permission, disk full), invalid_argument (options.sharded without a ShardedOptimizer; a metadata key that
+/// is reserved), mismatch (some ranks save a training state, some do not). The checkpoint that was there
+/// before can be loaded then, and nothing else is left.
 ///
 /// Cost: the model is read twice (checksums) and written once; the others wait, within the group's time-out.
 /// State too: by rank 0, which has all of it in memory twice; sharded by all ranks at the same time.
@@ -62,7 +68,8 @@ void save_checkpoint(const std::filesystem::path& path, const Group& group, cons
   save_checkpoint(path, group, module_of(model), nullptr, info, {});
 }
 
-/// Collective. Rank 0 reads and checks all of the file before any tensor changes; then it is everybody's.
+/// Collective. Rank 0 reads and checks all of the file before any tensor changes; then it is everybody's. The
+/// result is the same on all ranks but for training->random; training is there if it was saved.
 /// Tensors are found by name. The optimizer also gets the options it had (learning rate, momentum, ...): set
 /// those that shall differ afterwards. Removes leftovers as save_checkpoint() does.
 ///

@@ -13,7 +13,6 @@
 #include "lockstep/base/file.h"
 #include "lockstep/base/quote.h"
 #include "lockstep/schedule/call.h"
-#include "lockstep/train/checkpoint_file.h"
 #include "lockstep/train/tensor_bytes.h"
 
 namespace lockstep {
@@ -199,8 +198,8 @@ std::filesystem::path shard_path(const std::filesystem::path& path, const ShardI
          std::to_string(index.shards);
 }
 
-UniqueFd write_shard(const std::filesystem::path& path, const ShardIndex& index, int shard,
-                     std::span<const ParameterSlice> slices, std::span<const SliceState> states) {
+CheckpointImage make_shard(const ShardIndex& index, int shard, std::span<const ParameterSlice> slices,
+                           std::span<const SliceState> states) {
   CheckpointImage image({.metadata = metadata_of(index, shard)});
   for (std::size_t i = 0; i < slices.size(); ++i) {
     for (std::size_t array = 0; array < most_shard_arrays; ++array) {
@@ -217,6 +216,11 @@ UniqueFd write_shard(const std::filesystem::path& path, const ShardIndex& index,
       }
     }
   }
+  return image;
+}
+
+UniqueFd write_shard(const std::filesystem::path& path, const ShardIndex& index, int shard,
+                     CheckpointImage& image) {
   FileReplacement file(shard_path(path, index, shard), "shard of the checkpoint");
   image.write([&](std::span<const std::byte> bytes) { file.write(bytes); });
   return file.commit();

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "lockstep/base/unique_fd.h"
+#include "lockstep/train/checkpoint_file.h"
 #include "lockstep/train/shard_index.h"
 #include "lockstep/train/sharded_state.h"
 
@@ -30,11 +31,15 @@ std::string new_token();
 /// Where a shard of the checkpoint `path` lies, or of what it leads to where it is a link.
 std::filesystem::path shard_path(const std::filesystem::path& path, const ShardIndex& index, int shard);
 
-/// Writes shard number `shard`. It is left alone by remove_stale_shards() while the result is open.
+/// What shard number `shard` holds. `states` are borrowed.
+CheckpointImage make_shard(const ShardIndex& index, int shard, std::span<const ParameterSlice> slices,
+                           std::span<const SliceState> states);
+
+/// Writes it. It is left alone by remove_stale_shards() while the result is open. Call once for an image.
 /// Cost: the state is read twice (checksums). Throws Error{system}; nothing is left behind then but, where
 /// the folder could not be synced, the shard.
 UniqueFd write_shard(const std::filesystem::path& path, const ShardIndex& index, int shard,
-                     std::span<const ParameterSlice> slices, std::span<const SliceState> states);
+                     CheckpointImage& image);
 
 /// The state of each slice, in memory of its own. Of `slices`, require_same_parameters() holds. Reads the
 /// header of every shard and, of the contents, what has a part in a slice.

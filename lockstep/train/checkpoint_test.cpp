@@ -11,8 +11,11 @@
 
 #include "lockstep/base/file.h"
 #include "lockstep/base/unique_fd.h"
+#include "lockstep/train/checkpoint_file.h"
 #include "lockstep/train/data_parallel.h"
 #include "lockstep/train/ranks_test.h"
+#include "lockstep/train/replicas.h"
+#include "lockstep/train/tensor_bytes.h"
 
 namespace lockstep {
 namespace {
@@ -93,8 +96,80 @@ TEST_F(CheckpointTest, BringsBackModelEpochAndMetadata) {
   const auto info = load_checkpoint(path_, alone, other);
   EXPECT_EQ(info.epoch, 5U);
   EXPECT_EQ(info.metadata.at("loss"), "0.25");
+  EXPECT_FALSE(info.training);
   EXPECT_TRUE(same(copy_of(*net), copy_of(*other)));
   EXPECT_THAT(files(), testing::ElementsAre("model.ckpt"));
+}
+
+TEST_F(CheckpointTest, BringsBackWhereTheTrainingWas) {
+  const auto random_of = [](int rank) { return torch::full({5}, rank + 1, torch::kUInt8); };
+  const SamplerPosition position = {.samples = 40, .seed = 3, .epoch = 5, .consumed = 16};
+  test::on_ranks(2, [&](const Group& group) {
+    Net net;
+    const TrainingState training{
+        .step = 13, .schedule_step = 6, .sampler = position, .random = random_of(group.rank())};
+    save_checkpoint(path_, group, net, {.epoch = 5, .metadata = {{"loss", "0.25"}}, .training = training});
+  });
+  for (const int ranks : {1, 2, 4}) {
+    test::on_ranks(ranks, [&](const Group& group) {
+      Net net;
+      const auto info = load_checkpoint(path_, group, net);
+      EXPECT_EQ(info.epoch, 5U);
+      EXPECT_EQ(info.metadata, (std::map<std::string, std::string>{{"loss", "0.25"}}));
+      ASSERT_TRUE(info.training);
+      EXPECT_EQ(info.training->step, 13U);
+      EXPECT_EQ(info.training->schedule_step, 6U);
+      EXPECT_EQ(info.training->sampler, position);
+      if (group.rank() < 2) {
+        EXPECT_TRUE(test::same_bits(info.training->random, random_of(group.rank())));
+      } else {
+        EXPECT_GT(info.training->random.numel(), 1000) << "a state of libtorch's generator";
+      }
+    });
+  }
+}
+
+TEST_F(CheckpointTest, IsReadByThoseWhoKnowOfNoTrainingState) {
+  save_checkpoint(path_, Group(), Net(), {.training = TrainingState{.step = 3}});
+  const CheckpointFile file(path_, "checkpoint");
+  EXPECT_EQ(file.header().metadata,
+            (std::map<std::string, std::string>{{"lockstep.step", "3"}, {"lockstep.schedule_step", "0"}}));
+  EXPECT_EQ(file.header().entries.size(), tensors_of(*Net()).size());
+}
+
+TEST_F(CheckpointTest, RefusesATrainingStateThatMakesNoSense) {
+  Net net, other;
+  const auto before = copy_of(*other);
+  CheckpointImage image({.metadata = {{"lockstep.step", "many"}}});
+  std::vector<torch::Tensor> tensors = copy_of(*net);
+  std::size_t next = 0;
+  for (const auto& item : tensors_of(*net)) {
+    const auto& tensor = tensors[next++];
+    image.add({.kind = item.is_parameter ? EntryKind::parameter : EntryKind::buffer,
+               .type = checkpoint_type(tensor.scalar_type()).value(),
+               .name = item.name,
+               .shape = {tensor.sizes().begin(), tensor.sizes().end()}},
+              elements_of(tensor));
+  }
+  std::ofstream out(path_, std::ios::binary);
+  image.write([&](std::span<const std::byte> bytes) {
+    out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  });
+  out.close();
+  EXPECT_THAT(refusal_to_load(other), HasSubstr("corrupt_data: checkpoint " + path_.string() +
+                                                ": at byte 80 expected a number in lockstep.step"));
+  EXPECT_TRUE(same(before, copy_of(*other)));
+}
+
+TEST_F(CheckpointTest, KeepsItsOwnKeysToItself) {
+  const auto endings = test::run_ranks(2, [&](const Group& group) {
+    save_checkpoint(path_, group, Net(), {.metadata = {{"lockstep.sampler", ""}}});
+  });
+  for (const auto& ending : endings) {
+    EXPECT_EQ(ending.code, ErrorCode::invalid_argument);
+    EXPECT_THAT(ending.text, HasSubstr("the key \"lockstep.sampler\" of the checkpoint's metadata is for"));
+  }
+  EXPECT_THAT(files(), testing::IsEmpty());
 }
 
 TEST_F(CheckpointTest, LetsTrainingGoOnAsIfItHadNeverStopped) {
@@ -174,7 +249,9 @@ TEST_F(CheckpointTest, IsRefusedWithAnyByteChangedAndChangesNothing) {
   Net net(1), other(1);
   torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
   train(net, sgd, Group(), 0, 1);
-  save_checkpoint(path_, Group(), net, sgd);
+  const TrainingState training{
+      .step = 1, .sampler = SamplerPosition{.samples = 8}, .random = torch::ones({5}, torch::kUInt8)};
+  save_checkpoint(path_, Group(), net, sgd, {.metadata = {{"loss", "0.25"}}, .training = training});
   const std::string whole = content();
   const auto before = copy_of(*other);
   std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "lockstep/data/sampling.h"
 #include "lockstep/group/group.h"
 
 namespace lockstep {
@@ -39,13 +40,22 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   /// Of which this epoch has given out so many.
   std::size_t index() const;
 
-  /// Starts the epoch from its first sample; with a set of another size if `samples` is given.
+  /// Starts the epoch from its first sample, or where resume() or load() was; with a set of another size if
+  /// `samples` is given.
   void reset(std::optional<std::size_t> samples = std::nullopt) override;
   /// The next indices, at most `batch_size`; nullopt when the epoch is over.
   std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
 
-  /// Where the sampler is: samples, seed, epoch, position. Rank and ranks are not saved. load() goes on from
-  /// there; throws Error{corrupt_data} if what it reads makes no sense.
+  /// Where this epoch is, the same on all ranks that have taken as many samples. Workers of a data loader
+  /// take samples before they are trained with: set `consumed` to what was trained with on all ranks then.
+  SamplerPosition position() const;
+  /// The next begin() of a data loader goes on from there, unless it is of another epoch; so does next()
+  /// without one. On another number of ranks see position_in_shard(). Throws Error{invalid_argument} for a
+  /// position in a set of another size.
+  void resume(const SamplerPosition& position);
+
+  /// position() in an archive. load() does what resume() does; throws Error{corrupt_data} if what it reads
+  /// makes no sense.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 

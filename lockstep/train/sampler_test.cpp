@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
+#include <sstream>
 
 #include "lockstep/train/ranks_test.h"
 
@@ -116,6 +118,103 @@ TEST(DistributedSampler, GoesOnWhereItWasSaved) {
   EXPECT_EQ(other.index(), 7U);
   EXPECT_EQ(other.epoch(), 3U);
   EXPECT_EQ(whole_epoch(other), rest);
+}
+
+/// The samples of one epoch of a data loader, after `sampler` was told where it is.
+std::vector<std::int64_t> samples_of_epoch(DistributedSampler& sampler, std::size_t batch_size = 2) {
+  auto loader =
+      torch::data::make_data_loader(Numbers().map(torch::data::transforms::Stack<>()), sampler, batch_size);
+  std::vector<std::int64_t> seen;
+  for (const auto& batch : *loader) {
+    for (std::int64_t i = 0; i < batch.data.size(0); ++i) seen.push_back(batch.data[i].item<std::int64_t>());
+  }
+  return seen;
+}
+
+TEST(DistributedSampler, ResumesInTheMiddleOfADataLoadersEpoch) {
+  DistributedSampler sampler(10, Group(), {.seed = 5});
+  sampler.set_epoch(3);
+  const auto whole = samples_of_epoch(sampler);
+  sampler.reset();
+  (void)sampler.next(4);
+  const SamplerPosition middle = sampler.position();
+  EXPECT_EQ(middle, (SamplerPosition{.samples = 10, .seed = 5, .epoch = 3, .consumed = 4}));
+  DistributedSampler other(10, Group());
+  other.resume(middle);
+  other.set_epoch(3);  // as programs do at the beginning of each
+  EXPECT_EQ(other.index(), 4U);
+  EXPECT_EQ(samples_of_epoch(other), std::vector<std::int64_t>(whole.begin() + 4, whole.end()));
+  EXPECT_EQ(samples_of_epoch(other), whole) << "the epoch after it begins at its beginning";
+  other.resume(middle);
+  other.set_epoch(4);
+  EXPECT_EQ(samples_of_epoch(other).size(), 10U) << "another epoch does, too";
+  other.resume({.samples = 10, .seed = 5, .epoch = 3, .consumed = 10});
+  EXPECT_THAT(samples_of_epoch(other), testing::IsEmpty());
+}
+
+TEST(DistributedSampler, ResumesOnAnotherNumberOfRanks) {
+  SamplerPosition middle;
+  std::vector<std::multiset<std::size_t>> seen(3);
+  test::on_ranks(2, [&](const Group& group) {
+    DistributedSampler sampler(24, group);
+    (void)sampler.next(3);
+    if (group.rank() == 0) middle = sampler.position();
+  });
+  EXPECT_EQ(middle.consumed, 6U);
+  DistributedSampler alone(24, Group());
+  alone.resume(middle);
+  const auto rest = whole_epoch(alone);
+  EXPECT_EQ(rest.size(), 18U);
+  test::on_ranks(3, [&](const Group& group) {
+    DistributedSampler sampler(24, group);
+    sampler.resume(middle);
+    const auto indices = whole_epoch(sampler);
+    EXPECT_EQ(indices.size(), 6U);
+    seen[static_cast<std::size_t>(group.rank())].insert(indices.begin(), indices.end());
+  });
+  std::multiset<std::size_t> all;
+  for (const auto& some : seen) all.insert(some.begin(), some.end());
+  EXPECT_EQ(all, std::multiset<std::size_t>(rest.begin(), rest.end()));
+}
+
+TEST(DistributedSampler, HasNotBegunAnEpochThatWasOnlySet) {
+  DistributedSampler sampler(10, Group());
+  (void)sampler.next(4);
+  sampler.set_epoch(1);
+  EXPECT_EQ(sampler.position().consumed, 0U);
+  EXPECT_EQ(sampler.position().epoch, 1U);
+}
+
+TEST(DistributedSampler, RefusesAPositionInAnotherSet) {
+  DistributedSampler sampler(20, Group());
+  try {
+    sampler.resume({.samples = 21});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error.what(),
+                testing::HasSubstr("one in a set of 21 samples, this sampler's set has 20; resume with"));
+  }
+}
+
+TEST(DistributedSampler, LoadsWhatAnotherNumberOfRanksHasSaved) {
+  std::string saved;
+  test::on_ranks(2, [&](const Group& group) {
+    DistributedSampler sampler(20, group, {.seed = 5});
+    (void)sampler.next(7);
+    if (group.rank() == 0) saved = archived(sampler);
+  });
+  DistributedSampler sampler(20, Group());
+  restore(sampler, saved);
+  EXPECT_EQ(sampler.index(), 14U);
+  torch::serialize::OutputArchive archive;  // from before archives had a number of ranks
+  for (const auto& [name, number] :
+       std::map<std::string, std::int64_t>{{"samples", 20}, {"seed", 5}, {"epoch", 0}, {"position", 7}})
+    archive.write(name, torch::tensor(number), /*is_buffer=*/true);
+  std::ostringstream out;
+  archive.save_to(out);
+  restore(sampler, out.str());
+  EXPECT_EQ(sampler.index(), 7U);
 }
 
 TEST(DistributedSampler, RefusesTheStateOfAnotherSet) {

@@ -1,7 +1,6 @@
 #include "lockstep/train/shard_index.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "lockstep/train/checkpoint_file.h"
 #include "lockstep/train/optimizer_state.h"
 #include "lockstep/train/tensor_bytes.h"
+#include "lockstep/train/words.h"
 
 namespace lockstep {
 namespace {
@@ -18,31 +18,6 @@ namespace {
 constexpr std::string_view sharded_mark = " sharded";
 constexpr std::string_view parameter_mark = "parameter ";
 constexpr std::uint64_t most_shards = 1'000'000;
-
-/// Words and numbers, each but the last with one space after it.
-class Words {
- public:
-  explicit Words(std::string_view text) : rest_(text) {}
-
-  std::optional<std::string_view> word() {
-    if (rest_.empty()) return std::nullopt;
-    const auto word = rest_.substr(0, rest_.find(' '));
-    rest_.remove_prefix(std::min(rest_.size(), word.size() + 1));
-    return word;
-  }
-  std::optional<std::uint64_t> number(std::uint64_t most) {
-    const auto text = word().value_or("");
-    std::uint64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (text.empty() || error != std::errc() || end != text.data() + text.size() || value > most)
-      return std::nullopt;
-    return value;
-  }
-  std::string_view rest() const { return rest_; }
-
- private:
-  std::string_view rest_;
-};
 
 bool is_token(std::string_view text) {
   return text.size() == 16 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
