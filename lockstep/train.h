@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/train/adasum.h>
+#include <lockstep/train/async_checkpoint.h>
 #include <lockstep/train/broadcast_state.h>
 #include <lockstep/train/checkpoint.h>
 #include <lockstep/train/curve.h>

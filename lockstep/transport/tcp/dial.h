@@ -8,9 +8,9 @@
 #include <optional>
 #include <string>
 
+#include "lockstep/base/background_thread.h"
 #include "lockstep/base/secret.h"
 #include "lockstep/base/socket.h"
-#include "lockstep/transport/tcp/background_thread.h"
 #include "lockstep/transport/tcp/bell.h"
 #include "lockstep/transport/tcp/hello.h"
 

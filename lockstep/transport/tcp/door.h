@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/background_thread.h"
 #include "lockstep/base/secret.h"
 #include "lockstep/base/socket.h"
 #include "lockstep/transport/guest.h"
-#include "lockstep/transport/tcp/background_thread.h"
 #include "lockstep/transport/tcp/bell.h"
 #include "lockstep/transport/tcp/hello.h"
 

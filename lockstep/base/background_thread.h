@@ -13,7 +13,7 @@
 
 #include "lockstep/base/error.h"
 
-namespace lockstep::tcp {
+namespace lockstep {
 
 class BackgroundThread {
  public:
@@ -54,4 +54,4 @@ class BackgroundThread {
   std::unique_ptr<std::thread> thread_;
 };
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep
