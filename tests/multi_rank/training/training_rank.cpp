@@ -3,7 +3,7 @@
 //   equivalence          trains beside one process, as in lockstep/train/trial_test.h: "passed N trials"
 //   sabotage             the same with each sabotage: "noticed N sabotages"
 //   overlap              trains a network of 8 buckets; prints medians of what the record says of a step
-//   save FILE VALUE      saves a model full of VALUE
+//   save FILE VALUE [behind]     saves a model full of VALUE; "behind": by an AsyncCheckpoint
 //   load FILE            prints the VALUE of that model
 //   save-sharded, load-sharded   the same with a ShardedOptimizer whose state is full of VALUE, too
 //   same FILE FILE       "same" if two checkpoints of examples/digits hold the same model, bit for bit
@@ -111,9 +111,15 @@ torch::nn::Linear filled(double value) {
   return net;
 }
 
-int save(const Group& world, const std::string& file, double value) {
+int save(const Group& world, const std::string& file, double value, bool is_behind) {
   const auto net = filled(value);
-  lockstep::save_checkpoint(file, world, net, {.epoch = static_cast<std::uint64_t>(value)});
+  const lockstep::CheckpointInfo info = {.epoch = static_cast<std::uint64_t>(value)};
+  lockstep::AsyncCheckpoint behind(world);
+  if (is_behind)
+    behind.save(file, net, info);
+  else
+    lockstep::save_checkpoint(file, world, net, info);
+  behind.wait();
   return 0;
 }
 
@@ -130,13 +136,18 @@ int load(const Group& world, const std::string& file) {
 
 using ShardedSgd = lockstep::ShardedOptimizer<torch::optim::SGD>;
 
-int save_sharded(const Group& world, const std::string& file, double value) {
+int save_sharded(const Group& world, const std::string& file, double value, bool is_behind) {
   const auto net = filled(value);
   ShardedSgd sgd(*net, world, torch::optim::SGDOptions(0).momentum(0.9));  // steps change its state alone
   for (auto& p : net->parameters()) p.mutable_grad() = torch::full_like(p.detach(), value);
   sgd.step();
-  const auto epoch = static_cast<std::uint64_t>(value);
-  lockstep::save_checkpoint(file, world, net, sgd, {.epoch = epoch}, {.sharded = true});
+  const lockstep::CheckpointInfo info = {.epoch = static_cast<std::uint64_t>(value)};
+  lockstep::AsyncCheckpoint behind(world);
+  if (is_behind)
+    behind.save(file, net, sgd, info, {.sharded = true});
+  else
+    lockstep::save_checkpoint(file, world, net, sgd, info, {.sharded = true});
+  behind.wait();
   return 0;
 }
 
@@ -328,9 +339,10 @@ int run(const std::vector<std::string>& words) {
   if (action == "soak") return train_until_hurt(world, words.at(1), words.size() > 2);
   if (action == "losses") return losses(world, words.at(1) == "adamw", words.at(2) == "sharded");
   if (action == "steps") return many_steps(world, std::stoul(words.at(1)), words.at(2) == "sharded");
-  if (action == "save") return save(world, words.at(1), std::stod(words.at(2)));
+  if (action == "save") return save(world, words.at(1), std::stod(words.at(2)), words.size() > 3);
   if (action == "load") return load(world, words.at(1));
-  if (action == "save-sharded") return save_sharded(world, words.at(1), std::stod(words.at(2)));
+  if (action == "save-sharded")
+    return save_sharded(world, words.at(1), std::stod(words.at(2)), words.size() > 3);
   if (action == "load-sharded") return load_sharded(world, words.at(1));
   if (action == "same") return same(world, words.at(1), words.at(2));
   if (action == "return-in-training") return return_in_training(world);
