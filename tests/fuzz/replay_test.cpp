@@ -40,6 +40,7 @@ constexpr Target targets[] = {
     {"tuning", tuning::run_one},
     {"settings", settings::run_one},
     {"idx", idx::run_one},
+    {"checkpoint", checkpoint::run_one},
     {"output", output::run_one},
     {"flight_record", flight_record::run_one},
 };

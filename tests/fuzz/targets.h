@@ -63,6 +63,10 @@ int run_one(Input input);
 namespace idx {
 int run_one(Input input);
 }
+/// Checkpoints: train/checkpoint_format.h, train/training_record.h.
+namespace checkpoint {
+int run_one(Input input);
+}
 /// What ranks print: launch/line_prefixer.h.
 namespace output {
 int run_one(Input input);
