@@ -44,10 +44,11 @@ bool is_permutation_of_all(const Indices& indices) {
   return sorted == in_order(indices.size());
 }
 
+/// As many samples as ranks, or more.
 template <class Check>
 void for_every_size(Check check) {
   for (std::size_t samples = 1; samples <= 50; ++samples) {
-    for (int ranks = 1; ranks <= 8; ++ranks) {
+    for (int ranks = 1; ranks <= 8 && static_cast<std::size_t>(ranks) <= samples; ++ranks) {
       SCOPED_TRACE(std::to_string(samples) + " samples, " + std::to_string(ranks) + " ranks");
       check(Sharding{.samples = samples, .ranks = ranks, .seed = 7});
     }
@@ -79,19 +80,11 @@ TEST(Sampling, DropLastLeavesTheTailOut) {
   for_every_size([](Sharding sharding) {
     sharding.drop_last = true;
     const auto ranks = static_cast<std::size_t>(sharding.ranks);
-    if (sharding.samples < ranks) {
-      EXPECT_THROW(static_cast<void>(shard_size(sharding)), Error);
-      return;
-    }
     EXPECT_EQ(shard_size(sharding), sharding.samples / ranks);
     Indices order = permutation(sharding.samples, sharding.seed, 3);
     order.resize(order.size() - order.size() % ranks);
     EXPECT_EQ(woven(sharding, 3), order);
   });
-}
-
-TEST(Sampling, FewerSamplesThanRanksAreRepeatedAsOftenAsNeeded) {
-  EXPECT_EQ(woven({.samples = 2, .ranks = 5, .shuffle = false}, 0), (Indices{0, 1, 0, 1, 0}));
 }
 
 TEST(Sampling, WithoutShuffleEveryEpochHasTheSetsOrder) {
@@ -108,6 +101,43 @@ TEST(Sampling, EpochsAndSeedsHaveOrdersOfTheirOwn) {
   EXPECT_EQ(orders.size(), 900u);
 }
 
+TEST(Sampling, RandomSharingGivesEachRankAsManyOfTheWholeSetAndNoneTwice) {
+  for_every_size([](Sharding sharding) {
+    const Sharding shards = sharding;
+    sharding.sharing = Sharing::random;
+    for (sharding.rank = 0; sharding.rank < sharding.ranks; ++sharding.rank) {
+      const Indices drawn = shard_indices(sharding, 3);
+      EXPECT_EQ(drawn.size(), shard_size(shards));
+      EXPECT_EQ(std::set<std::size_t>(drawn.begin(), drawn.end()).size(), drawn.size());
+      EXPECT_LT(*std::max_element(drawn.begin(), drawn.end()), sharding.samples);
+    }
+  });
+}
+
+TEST(Sampling, RandomSharingGivesRanksEpochsAndSeedsOrdersOfTheirOwn) {
+  std::set<Indices> orders;
+  for (int rank = 0; rank < 10; ++rank) {
+    for (std::uint64_t epoch = 0; epoch < 10; ++epoch) {
+      for (std::uint64_t seed = 0; seed < 10; ++seed) {
+        orders.insert(shard_indices(
+            {.samples = 1000, .rank = rank, .ranks = 10, .seed = seed, .sharing = Sharing::random}, epoch));
+      }
+    }
+  }
+  EXPECT_EQ(orders.size(), 1000u);
+}
+
+TEST(Sampling, RandomSharingReachesEverySampleInTime) {
+  std::vector<int> counts(40);
+  for (std::uint64_t epoch = 0; epoch < 4000; ++epoch) {
+    for (const std::size_t index :
+         shard_indices({.samples = 40, .rank = 1, .ranks = 4, .sharing = Sharing::random}, epoch)) {
+      ++counts[index];
+    }
+  }
+  for (const int count : counts) EXPECT_NEAR(count, 1000, 150);  // a standard deviation is 27
+}
+
 // Computed by another program from the description in sampling.h. If these change, runs that resume from a
 // checkpoint train on other batches than they would have: do not adapt the values.
 TEST(Sampling, ThePermutationNeverChanges) {
@@ -119,6 +149,15 @@ TEST(Sampling, ThePermutationNeverChanges) {
   std::uint64_t fnv = 0xcbf29ce484222325;
   for (const std::size_t index : permutation(60000, 42, 3)) fnv = (fnv ^ index) * 0x100000001b3;
   EXPECT_EQ(fnv, 0x840ff415b2219f85);
+}
+
+TEST(Sampling, WhatRanksDrawNeverChanges) {
+  const auto drawn_by = [](int rank) {
+    return shard_indices({.samples = 10, .rank = rank, .ranks = 3, .seed = 5, .sharing = Sharing::random}, 2);
+  };
+  EXPECT_EQ(drawn_by(0), (Indices{6, 2, 3, 1}));
+  EXPECT_EQ(drawn_by(1), (Indices{5, 0, 9, 1}));
+  EXPECT_EQ(drawn_by(2), (Indices{0, 1, 4, 5}));
 }
 
 TEST(Sampling, AllOrdersAreAboutAsLikely) {
@@ -153,8 +192,12 @@ TEST(Sampling, SharesThatCannotBeAreRefused) {
   EXPECT_EQ(refusal({.samples = 5, .rank = 2, .ranks = 2}), "there is no shard for rank 2; expected 0 to 1");
   EXPECT_EQ(refusal({.samples = 5, .rank = -1, .ranks = 2}),
             "there is no shard for rank -1; expected 0 to 1");
-  EXPECT_EQ(refusal({.samples = 3, .ranks = 4, .drop_last = true}),
-            "drop_last leaves nothing of 3 samples for 4 ranks; use fewer ranks or drop_last = false");
+  for (const bool drop_last : {false, true}) {
+    EXPECT_EQ(refusal({.samples = 3, .ranks = 4, .drop_last = drop_last}),
+              "a data set of 3 samples is too small for 4 ranks; use at most 3 ranks, or more data");
+  }
+  EXPECT_EQ(refusal({.samples = 5, .shuffle = false, .sharing = Sharing::random}),
+            "Sharing::random draws at random, which shuffle = false forbids; use Sharing::shards");
 }
 
 TEST(PositionInShard, IsWhereAllRanksTogetherAre) {
