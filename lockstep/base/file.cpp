@@ -206,18 +206,34 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> bytes) const {
                                static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     const int error_number = errno;
-    const auto place = [&] { return kind_ + " " + name_ + " at byte " + std::to_string(offset); };
-    if (count < 0) throw_system("cannot read the " + place(), error_number);
-    if (count == 0) {
-      throw Error(
-          ErrorCode::corrupt_data,
-          place() + ": expected " + std::to_string(bytes.size()) +
-              " more bytes, found the end of the file; it became shorter while it was read: try again "
-              "when its writer is done");
+    if (count < 0) {
+      throw_system("cannot read the " + kind_ + " " + name_ + " at byte " + std::to_string(offset),
+                   error_number);
     }
+    if (count == 0) throw_shortened(offset, bytes.size());
     bytes = bytes.subspan(static_cast<std::size_t>(count));
     offset += static_cast<std::uint64_t>(count);
   }
+}
+
+Mapping InputFile::map() const {
+  return Mapping::of_file(fd_.get(), static_cast<std::size_t>(size_), Mapping::Access::read,
+                          "the " + kind_ + " " + name_);
+}
+
+void InputFile::require_whole() const {
+  struct stat status {};
+  if (::fstat(fd_.get(), &status) != 0) throw_system("cannot look at the " + kind_ + " " + name_);
+  const auto bytes = static_cast<std::uint64_t>(status.st_size);
+  if (bytes < size_) throw_shortened(bytes, size_ - bytes);
+}
+
+void InputFile::throw_shortened(std::uint64_t offset, std::uint64_t missing) const {
+  throw Error(ErrorCode::corrupt_data,
+              kind_ + " " + name_ + " at byte " + std::to_string(offset) + ": expected " +
+                  std::to_string(missing) +
+                  " more bytes, found the end of the file; it became shorter while it was read: try again "
+                  "when its writer is done");
 }
 
 }  // namespace lockstep

@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 
+#include "lockstep/base/mapping.h"
 #include "lockstep/base/unique_fd.h"
 
 namespace lockstep {
@@ -76,7 +77,16 @@ class InputFile {
   /// say that it has shrunk where size() was asked first.
   void read(std::uint64_t offset, std::span<std::byte> bytes) const;
 
+  /// The whole file in memory, for reading: pages come from the disk when they are first looked at, and all
+  /// processes of a host have them in common. Ask require_whole() before looking: a page that the file no
+  /// longer has ends the process (SIGBUS). Throws Error: system; corrupt_data for an empty file.
+  Mapping map() const;
+  /// Throws Error{corrupt_data} if the file has become shorter since it was opened. Cost: one fstat(2).
+  void require_whole() const;
+
  private:
+  [[noreturn]] void throw_shortened(std::uint64_t offset, std::uint64_t missing) const;
+
   std::string name_;
   std::string kind_;
   UniqueFd fd_;

@@ -127,5 +127,28 @@ TEST_F(FileTest, BeyondTheLimitOfItsSizeIsAnErrorAndNoSignal) {
   EXPECT_THAT(files(), UnorderedElementsAre("note"));
 }
 
+TEST_F(FileTest, IsMappedAsItStands) {
+  std::ofstream(folder_ / "note") << "as it stands";
+  const InputFile file(folder_ / "note", "note");
+  const Mapping mapped = file.map();
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(mapped.data()), mapped.size()), "as it stands");
+  EXPECT_NO_THROW(file.require_whole());
+}
+
+TEST_F(FileTest, NamesWhatCannotBeMappedOrHasShrunk) {
+  const fs::path path = folder_ / "note";
+  std::ofstream(path) << "";
+  EXPECT_EQ(refusal([&] { (void)InputFile(path, "note").map(); }),
+            "corrupt_data: the note " + path.string() + " has 0 bytes, expected at least 1");
+  std::ofstream(path) << "ten bytes.";
+  const InputFile file(path, "note");
+  fs::resize_file(path, 4);
+  EXPECT_EQ(
+      refusal([&] { file.require_whole(); }),
+      "corrupt_data: note " + path.string() +
+          " at byte 4: expected 6 more bytes, found the end of the file; it became shorter while it was "
+          "read: try again when its writer is done");
+}
+
 }  // namespace
 }  // namespace lockstep

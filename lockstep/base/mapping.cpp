@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <fstream>
 #include <utility>
 
@@ -72,17 +73,18 @@ void release_pages(int memfd, std::size_t offset, std::size_t bytes) {
                                 static_cast<off_t>(bytes)));
 }
 
-Mapping Mapping::of_file(int fd, std::size_t least_bytes, Access access) {
+Mapping Mapping::of_file(int fd, std::size_t least_bytes, Access access, const std::string& what) {
   struct stat status {};
-  if (::fstat(fd, &status) != 0) throw_system("fstat of shared memory");
+  if (::fstat(fd, &status) != 0) throw_system("fstat of " + what);
   const auto size = static_cast<std::size_t>(status.st_size);
   if (size < least_bytes || size == 0) {
-    throw Error(ErrorCode::corrupt_data, "shared memory has " + std::to_string(size) +
-                                             " bytes, expected at least " + std::to_string(least_bytes));
+    throw Error(ErrorCode::corrupt_data, what + " has " + std::to_string(size) +
+                                             " bytes, expected at least " +
+                                             std::to_string(std::max<std::size_t>(least_bytes, 1)));
   }
   const int protection = access == Access::read ? PROT_READ : PROT_READ | PROT_WRITE;
   void* address = ::mmap(nullptr, size, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
-  if (address == MAP_FAILED) throw_system("mapping " + std::to_string(size) + " bytes of shared memory");
+  if (address == MAP_FAILED) throw_system("mapping " + std::to_string(size) + " bytes of " + what);
   return {static_cast<std::byte*>(address), size};
 }
 

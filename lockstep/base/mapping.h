@@ -34,8 +34,9 @@ class Mapping {
   Mapping() = default;
   enum class Access { read, read_and_write };
   /// Maps the whole of `fd` (its size is read from the file and must be at least `least_bytes`), shared.
-  /// Throws Error{system}, or corrupt_data when the file is too small.
-  static Mapping of_file(int fd, std::size_t least_bytes, Access access = Access::read_and_write);
+  /// Throws Error{system}, or corrupt_data when the file is too small; `what` stands in messages.
+  static Mapping of_file(int fd, std::size_t least_bytes, Access access = Access::read_and_write,
+                         const std::string& what = "shared memory");
   /// Zeroed memory shared by the threads of this process only.
   static Mapping anonymous(std::size_t bytes);
 

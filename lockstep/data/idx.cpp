@@ -9,18 +9,12 @@
 #include <system_error>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/corrupt.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::size_t longest_header_bytes = 4 + 4 * idx_max_dimensions;
-
-[[noreturn]] void throw_corrupt(std::string_view name, std::uint64_t offset, const std::string& expected,
-                                const std::string& found, std::string_view what_to_do) {
-  throw Error(ErrorCode::corrupt_data, std::string(name) + ": at byte " + std::to_string(offset) +
-                                           " expected " + expected + ", found " + found + "; " +
-                                           std::string(what_to_do));
-}
 
 std::string hex(std::span<const std::byte> bytes) {
   std::string text;
@@ -279,6 +273,18 @@ void IdxFile::decode_record(std::size_t i, std::span<To> out) const {
 
 void IdxFile::decode(std::size_t i, std::span<float> out) const { decode_record(i, out); }
 void IdxFile::decode(std::size_t i, std::span<std::int64_t> out) const { decode_record(i, out); }
+
+std::int64_t IdxFile::label(std::size_t i, std::size_t classes) const {
+  std::int64_t label = 0;
+  decode(i, std::span(&label, 1));
+  if (classes != 0 && (label < 0 || static_cast<std::size_t>(label) >= classes)) {
+    throw_corrupt(file_.name(), header_.data_offset() + i * record_bytes(),
+                  std::string("a label of 0 to ").append(std::to_string(classes - 1)),
+                  std::to_string(label) + " (record " + std::to_string(i) + ")",
+                  "check the number of classes, or get the file again");
+  }
+  return label;
+}
 
 IdxPair find_idx_pair(const std::filesystem::path& prefix) {
   IdxPair pair{find_one(prefix, "images", "idx3-ubyte"), find_one(prefix, "labels", "idx1-ubyte")};

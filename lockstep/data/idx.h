@@ -91,6 +91,9 @@ class IdxFile {
   void decode(std::size_t i, std::span<float> out) const;
   /// The same, exact, for integer types. Throws Error{invalid_argument} also for f32 and f64.
   void decode(std::size_t i, std::span<std::int64_t> out) const;
+  /// Record `i` of a file of labels. Throws as decode() does, and Error{corrupt_data} (file, offset, record,
+  /// label) for one that is not in 0…classes-1; classes 0: any is taken.
+  std::int64_t label(std::size_t i, std::size_t classes = 0) const;
 
  private:
   void read_record(std::size_t i, std::span<std::byte> out) const;

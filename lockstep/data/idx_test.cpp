@@ -200,6 +200,19 @@ TEST_F(Idx, DecodesIntegersExactly) {
   EXPECT_EQ(labels, (std::vector<std::int64_t>{largest, -1}));
 }
 
+TEST_F(Idx, LabelsOutsideOfTheirClassesAreRefusedWhereTheyStand) {
+  const IdxFile labels(file("labels", bytes({0, 0, 8, 1, 0, 0, 0, 3, 0, 9, 10})));
+  EXPECT_EQ(labels.label(1, 10), 9);
+  expect_error(ErrorCode::corrupt_data,
+               {"labels: at byte 10 expected a label of 0 to 9, found 10 (record 2); check the number of"},
+               [&] { static_cast<void>(labels.label(2, 10)); });
+  EXPECT_EQ(labels.label(2), 10) << "unchecked";
+  const IdxFile negative(file("negative", bytes({0, 0, 9, 1, 0, 0, 0, 1, 255})));
+  expect_error(ErrorCode::corrupt_data, {"at byte 8 expected a label of 0 to 9, found -1 (record 0)"},
+               [&] { static_cast<void>(negative.label(0, 10)); });
+  EXPECT_EQ(negative.label(0), -1);
+}
+
 TEST_F(Idx, DecodeRefusesWhatWouldLoseSomething) {
   const IdxFile images(file("x", small_file));
   std::vector<float> floats(2);

@@ -2,33 +2,12 @@
 // can be read.
 #include "lockstep/data/idx.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include "lockstep/base/error.h"
-#include "lockstep/base/unique_fd.h"
+#include "tests/fuzz/content_file.h"
 #include "tests/fuzz/script.h"
 
 namespace lockstep::fuzz::idx {
 namespace {
-
-/// One for all inputs, because it is quick: anonymous, and under a path.
-class File {
- public:
-  File() : fd_(::memfd_create("idx", MFD_CLOEXEC)), path_("/proc/self/fd/" + std::to_string(fd_.get())) {}
-
-  void replace(Input content) const {
-    const bool done = ::ftruncate(fd_.get(), 0) == 0 && ::pwrite(fd_.get(), content.data(), content.size(),
-                                                                 0) == static_cast<ssize_t>(content.size());
-    require(done, "the test has a file");
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  UniqueFd fd_;
-  std::string path_;
-};
 
 void parse(Input start, std::uint64_t file_bytes) {
   const IdxHeader header = parse_idx_header(start, file_bytes, "file");
@@ -59,7 +38,7 @@ void read(const std::string& path) {
 }  // namespace
 
 int run_one(Input input) {
-  static const File file;
+  static const ContentFile file;
   Script script(input);
   const bool is_huge = script.below(2) == 1;  // in what its header and its size say
   try {

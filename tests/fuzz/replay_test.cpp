@@ -41,6 +41,8 @@ constexpr Target targets[] = {
     {"settings", settings::run_one},
     {"idx", idx::run_one},
     {"checkpoint", checkpoint::run_one},
+    {"cifar10", cifar10::run_one},
+    {"tokens", tokens::run_one},
     {"output", output::run_one},
     {"flight_record", flight_record::run_one},
 };

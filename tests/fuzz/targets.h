@@ -59,8 +59,14 @@ int run_one(Input input);
 namespace settings {
 int run_one(Input input);
 }
-/// Data sets: data/idx.h.
+/// Data sets: data/idx.h, cifar10.h, tokens.h.
 namespace idx {
+int run_one(Input input);
+}
+namespace cifar10 {
+int run_one(Input input);
+}
+namespace tokens {
 int run_one(Input input);
 }
 /// Checkpoints: train/checkpoint_format.h, train/training_record.h.
