@@ -7,5 +7,6 @@
 #include <lockstep/group/group.h>
 #include <lockstep/group/grouped.h>
 #include <lockstep/group/init.h>
+#include <lockstep/group/once_per_host.h>
 #include <lockstep/group/reproducible.h>
 #include <lockstep/launch/spawn.h>
