@@ -5,7 +5,9 @@
 #include <lockstep/train/async_checkpoint.h>
 #include <lockstep/train/broadcast_state.h>
 #include <lockstep/train/checkpoint.h>
+#include <lockstep/train/cifar10_dataset.h>
 #include <lockstep/train/curve.h>
+#include <lockstep/train/data_loader.h>
 #include <lockstep/train/data_parallel.h>
 #include <lockstep/train/dataset.h>
 #include <lockstep/train/device.h>
@@ -15,6 +17,7 @@
 #include <lockstep/train/fused_optimizer.h>
 #include <lockstep/train/gradient_noise.h>
 #include <lockstep/train/gradient_tape.h>
+#include <lockstep/train/image_transforms.h>
 #include <lockstep/train/learning_rate.h>
 #include <lockstep/train/metrics.h>
 #include <lockstep/train/mixed_precision.h>
@@ -26,5 +29,7 @@
 #include <lockstep/train/shared_heap.h>
 #include <lockstep/train/stale_average.h>
 #include <lockstep/train/sync_batch_norm.h>
+#include <lockstep/train/synthetic_images.h>
 #include <lockstep/train/tensor_collectives.h>
+#include <lockstep/train/token_dataset.h>
 #include <lockstep/train/trainer.h>

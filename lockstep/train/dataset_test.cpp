@@ -46,6 +46,31 @@ TEST_F(IdxDatasetTest, StacksIntoBatches) {
   EXPECT_TRUE(torch::equal(batch.target, torch::tensor({5, 9, 5}, torch::kInt64)));
 }
 
+TEST_F(IdxDatasetTest, MakesTheBatchThatStackingMakes) {
+  IdxDataset set(folder_ / "train");
+  const std::vector<std::size_t> indices = {4, 0, 4};
+  const auto stacked = set.map(torch::data::transforms::Stack<>()).get_batch(indices);
+  const auto batch = set.batch(indices);
+  EXPECT_TRUE(torch::equal(batch.data, stacked.data));
+  EXPECT_TRUE(torch::equal(batch.target, stacked.target));
+  EXPECT_EQ(batch.target.scalar_type(), torch::kInt64);
+}
+
+TEST_F(IdxDatasetTest, NamesALabelThatIsNoClass) {
+  IdxDataset set(folder_ / "train", {.classes = 9});
+  EXPECT_EQ(set.get(1).target.item<std::int64_t>(), 8);
+  const std::vector<std::size_t> indices = {1, 0};
+  try {
+    (void)set.batch(indices);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::corrupt_data);
+    EXPECT_THAT(error.what(), testing::EndsWith("train-labels-idx1-ubyte: at byte 8 expected a label of 0 to "
+                                                "8, found 9 (record 0); check the number of classes, or get "
+                                                "the file again"));
+  }
+}
+
 TEST_F(IdxDatasetTest, RefusesASampleThatIsNotThere) {
   IdxDataset set(folder_ / "train");
   try {

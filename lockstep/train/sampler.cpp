@@ -1,6 +1,7 @@
 #include "lockstep/train/sampler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/base/error.h"
 
@@ -14,22 +15,30 @@ constexpr std::uint64_t most_ranks = 1'000'000'000;
 struct DistributedSampler::State {
   Sharding sharding;
   std::uint64_t epoch = 0;
-  std::vector<std::size_t> indices;
-  std::uint64_t begun = 0;  // the epoch that they are of
   std::size_t position = 0;
-  std::optional<std::uint64_t> resumed{};  // the epoch whose next start is not from its first sample
+  bool is_resumed = false;  // the next reset() goes on from the position
 
-  void start(std::size_t at) {
-    indices = shard_indices(sharding, epoch);
-    begun = epoch;
-    position = at;
+  void go_to(std::uint64_t new_epoch, std::size_t new_position) {
+    if (new_epoch != epoch) forget_order();
+    epoch = new_epoch;
+    position = new_position;
+    is_resumed = false;
   }
   void resume(const SamplerPosition& from) {
     sharding.seed = from.seed;
-    epoch = from.epoch;
-    start(position_in_shard(sharding, from.consumed));
-    resumed = epoch;
+    forget_order();
+    go_to(from.epoch, position_in_shard(sharding, from.consumed));
+    is_resumed = true;
   }
+  void forget_order() { order_.reset(); }
+  /// This rank's in this epoch; made when it is first asked for.
+  const std::vector<std::size_t>& order() {
+    if (!order_) order_ = shard_indices(sharding, epoch);
+    return *order_;
+  }
+
+ private:
+  std::optional<std::vector<std::size_t>> order_;
 };
 
 DistributedSampler::DistributedSampler(std::size_t samples, const Group& group,
@@ -40,42 +49,65 @@ DistributedSampler::DistributedSampler(std::size_t samples, const Group& group,
                       .ranks = group.size(),
                       .seed = options.seed,
                       .shuffle = options.shuffle,
-                      .drop_last = options.drop_last};
-  state_->start(0);
+                      .drop_last = options.drop_last,
+                      .sharing = options.sharing};
+  (void)shard_size(state_->sharding);  // throws what is wrong
 }
 
-void DistributedSampler::set_epoch(std::uint64_t epoch) { state_->epoch = epoch; }
+void DistributedSampler::set_epoch(std::uint64_t epoch) {
+  if (epoch != state_->epoch) state_->go_to(epoch, 0);
+}
+
+void DistributedSampler::seek(std::uint64_t epoch, std::size_t index) {
+  if (index > size()) {
+    throw_invalid_argument("there is no sample " + std::to_string(index) + " to go to; a rank has " +
+                           std::to_string(size()) + " in an epoch");
+  }
+  state_->go_to(epoch, index);
+}
+
 std::uint64_t DistributedSampler::epoch() const { return state_->epoch; }
+std::uint64_t DistributedSampler::seed() const { return state_->sharding.seed; }
 std::size_t DistributedSampler::size() const { return shard_size(state_->sharding); }
 std::size_t DistributedSampler::index() const { return state_->position; }
 
+std::vector<std::size_t> DistributedSampler::rest() const {
+  const auto& order = state_->order();
+  return {order.begin() + static_cast<std::ptrdiff_t>(state_->position), order.end()};
+}
+
 void DistributedSampler::reset(std::optional<std::size_t> samples) {
   State& state = *state_;
-  const bool goes_on =
-      state.resumed == state.epoch && samples.value_or(state.sharding.samples) == state.sharding.samples;
-  state.sharding.samples = samples.value_or(state.sharding.samples);
-  state.start(goes_on ? state.position : 0);
-  state.resumed.reset();
+  if (samples && *samples != state.sharding.samples) {
+    Sharding other = state.sharding;
+    other.samples = *samples;
+    (void)shard_size(other);
+    state.sharding = other;
+    state.forget_order();
+    state.is_resumed = false;
+  }
+  if (!std::exchange(state.is_resumed, false)) state.position = 0;
 }
 
 std::optional<std::vector<std::size_t>> DistributedSampler::next(std::size_t batch_size) {
-  State& state = *state_;
-  state.resumed.reset();
-  if (state.position >= state.indices.size()) return std::nullopt;
-  const std::size_t end = state.position + std::min(batch_size, state.indices.size() - state.position);
-  std::vector<std::size_t> batch(state.indices.begin() + static_cast<std::ptrdiff_t>(state.position),
-                                 state.indices.begin() + static_cast<std::ptrdiff_t>(end));
-  state.position = end;
+  if (batch_size == 0) throw_invalid_argument("expected a batch size of at least 1, found 0");
+  state_->is_resumed = false;
+  const auto& order = state_->order();
+  std::size_t& position = state_->position;
+  if (position >= order.size()) return std::nullopt;
+  const std::size_t end = position + std::min(batch_size, order.size() - position);
+  std::vector<std::size_t> batch(order.begin() + static_cast<std::ptrdiff_t>(position),
+                                 order.begin() + static_cast<std::ptrdiff_t>(end));
+  position = end;
   return batch;
 }
 
 SamplerPosition DistributedSampler::position() const {
   const State& state = *state_;
-  const std::size_t taken = state.begun == state.epoch ? state.position : 0;
   return {.samples = state.sharding.samples,
           .seed = state.sharding.seed,
           .epoch = state.epoch,
-          .consumed = std::uint64_t{taken} * static_cast<std::uint64_t>(state.sharding.ranks)};
+          .consumed = std::uint64_t{state.position} * static_cast<std::uint64_t>(state.sharding.ranks)};
 }
 
 void DistributedSampler::resume(const SamplerPosition& position) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <functional>
 #include <set>
 #include <sstream>
 
@@ -64,6 +65,52 @@ TEST(DistributedSampler, SharesItsStateWithItsCopies) {
   sampler.set_epoch(7);
   copy.reset();
   EXPECT_NE(whole_epoch(copy), first);
+}
+
+TEST(DistributedSampler, GoesToTheBeginningOfAnotherEpochAndStaysInItsOwn) {
+  DistributedSampler sampler(10, Group());
+  (void)sampler.next(4);
+  sampler.set_epoch(0);
+  EXPECT_EQ(sampler.index(), 4U);
+  EXPECT_EQ(sampler.rest().size(), 6U);
+  sampler.set_epoch(1);
+  EXPECT_EQ(sampler.index(), 0U);
+  const auto order = sampler.rest();
+  EXPECT_EQ(whole_epoch(sampler), order);
+  EXPECT_TRUE(sampler.rest().empty());
+}
+
+TEST(DistributedSampler, GoesToWhereACheckpointSays) {
+  DistributedSampler sampler(20, Group(), {.seed = 5}), resumed(20, Group(), {.seed = 5});
+  sampler.set_epoch(3);
+  (void)sampler.next(7);
+  resumed.seek(sampler.epoch(), sampler.index());
+  EXPECT_EQ(whole_epoch(resumed), whole_epoch(sampler));
+  resumed.seek(4, 20);
+  EXPECT_EQ(resumed.next(1), std::nullopt);
+  try {
+    resumed.seek(0, 21);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_STREQ(error.what(), "there is no sample 21 to go to; a rank has 20 in an epoch");
+  }
+  EXPECT_EQ(resumed.epoch(), 4U) << "where it was";
+}
+
+TEST(DistributedSampler, DrawsForEachRankFromTheWholeSet) {
+  std::vector<std::vector<std::size_t>> drawn(4);
+  test::on_ranks(4, [&](const Group& group) {
+    DistributedSampler sampler(100, group, {.sharing = Sharing::random});
+    auto& mine = drawn[static_cast<std::size_t>(group.rank())];
+    mine = whole_epoch(sampler);
+    EXPECT_EQ(mine.size(), 25U);
+    EXPECT_EQ(std::set<std::size_t>(mine.begin(), mine.end()).size(), 25U);
+  });
+  std::set<std::size_t> all;
+  for (const auto& mine : drawn) all.insert(mine.begin(), mine.end());
+  EXPECT_GT(all.size(), 25U) << "ranks draw by seeds of their own";
+  EXPECT_LT(all.size(), 100U) << "and not from each other's shards";
 }
 
 struct Numbers : torch::data::datasets::Dataset<Numbers> {
@@ -226,7 +273,35 @@ TEST(DistributedSampler, RefusesTheStateOfAnotherSet) {
   EXPECT_THROW(restore(other, out.str()), Error);
 }
 
-TEST(DistributedSampler, RefusesASetWithoutSamples) { EXPECT_THROW(DistributedSampler(0, Group()), Error); }
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(DistributedSampler, RefusesASetWithoutSamples) {
+  EXPECT_EQ(refusal([] { const DistributedSampler sampler(0, Group()); }),
+            "cannot shard a data set without samples; check the path to the data");
+}
+
+TEST(DistributedSampler, RefusesASetThatIsSmallerThanTheGroup) {
+  test::on_ranks(3, [](const Group& group) {
+    EXPECT_EQ(refusal([&] { const DistributedSampler sampler(2, group); }),
+              "a data set of 2 samples is too small for 3 ranks; use at most 2 ranks, or more data");
+    DistributedSampler sampler(3, group);
+    EXPECT_THROW(sampler.reset(2), Error);
+    EXPECT_EQ(sampler.size(), 1U) << "of the set that it had";
+  });
+}
+
+TEST(DistributedSampler, RefusesBatchesOfNothing) {
+  DistributedSampler sampler(3, Group());
+  EXPECT_EQ(refusal([&] { (void)sampler.next(0); }), "expected a batch size of at least 1, found 0");
+}
 
 }  // namespace
 }  // namespace lockstep
