@@ -43,6 +43,7 @@ constexpr Target targets[] = {
     {"checkpoint", checkpoint::run_one},
     {"cifar10", cifar10::run_one},
     {"tokens", tokens::run_one},
+    {"pth", pth::run_one},
     {"output", output::run_one},
     {"flight_record", flight_record::run_one},
 };

@@ -73,6 +73,10 @@ int run_one(Input input);
 namespace checkpoint {
 int run_one(Input input);
 }
+/// Tensors that Python has written: data/pth_file.h, data/pth_pickle.h.
+namespace pth {
+int run_one(Input input);
+}
 /// What ranks print: launch/line_prefixer.h.
 namespace output {
 int run_one(Input input);
