@@ -28,6 +28,7 @@
 #include <lockstep/train/sharded_optimizer.h>
 #include <lockstep/train/shared_heap.h>
 #include <lockstep/train/stale_average.h>
+#include <lockstep/train/state_dict.h>
 #include <lockstep/train/sync_batch_norm.h>
 #include <lockstep/train/synthetic_images.h>
 #include <lockstep/train/tensor_collectives.h>

@@ -7,6 +7,8 @@
 //   load FILE            prints the VALUE of that model
 //   save-sharded, load-sharded   the same with a ShardedOptimizer whose state is full of VALUE, too
 //   same FILE FILE       "same" if two checkpoints of examples/digits hold the same model, bit for bit
+//   rewrite FILE OTHER [KEY]     reads a .pth file, or the dict under KEY in it, and writes it as OTHER
+//   adopt FILE OTHER     loads a .pth file into the model of torch_files.py, and saves it as OTHER
 //   soak FILE [sharded]  trains on, saving to FILE every few steps, until a soak hurts a rank
 //   losses OPTIMIZER HOW the training of torch_losses.py: sgd|adamw, ddp|sharded; prints each step's loss
 //   steps COUNT HOW      trains, ddp|sharded; prints the memory in use after each tenth of the steps, in KiB
@@ -173,6 +175,22 @@ int same(const Group& world, const std::string& file, const std::string& other) 
   for (std::size_t i = 0; i < a->parameters().size(); ++i)
     equal &= torch::equal(a->parameters()[i], b->parameters()[i]);
   std::cout << (equal ? "same" : "different") << std::endl;
+  return 0;
+}
+
+int rewrite(const std::string& file, const std::string& other, const std::string& key) {
+  lockstep::write_pth(other, lockstep::read_pth(file, key));
+  return 0;
+}
+
+/// Modules whose state has no two names in another order than in Python.
+int adopt(const Group& world, const std::string& file, const std::string& other) {
+  namespace nn = torch::nn;
+  nn::Sequential net(nn::Conv2d(1, 2, 3), nn::BatchNorm2d(2), nn::LSTM(nn::LSTMOptions(3, 4).num_layers(2)),
+                     nn::LayerNorm(nn::LayerNormOptions({4})), nn::Embedding(5, 4),
+                     nn::MultiheadAttention(4, 2));
+  lockstep::load_state_dict(file, world, net);
+  lockstep::save_state_dict(other, world, net);
   return 0;
 }
 
@@ -344,6 +362,8 @@ int run(const std::vector<std::string>& words) {
   if (action == "save-sharded")
     return save_sharded(world, words.at(1), std::stod(words.at(2)), words.size() > 3);
   if (action == "load-sharded") return load_sharded(world, words.at(1));
+  if (action == "rewrite") return rewrite(words.at(1), words.at(2), words.size() > 3 ? words.at(3) : "");
+  if (action == "adopt") return adopt(world, words.at(1), words.at(2));
   if (action == "same") return same(world, words.at(1), words.at(2));
   if (action == "return-in-training") return return_in_training(world);
   throw std::runtime_error("unknown action " + action);
