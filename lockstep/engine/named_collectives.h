@@ -65,8 +65,7 @@ class NamedCollectives {
       all.in_place.push_back(detail::output_bytes(buffer));
       shapes.push_back(rows_of(all.in_place.back(), sizeof(ValueOf<R>)));
     }
-    return submit(reduction<ValueOf<R>>(name, Operation::all_reduce, std::move(shapes), op, options),
-                  std::move(all));
+    return submit(reduction<ValueOf<R>>(name, Operation::all_reduce, shapes, op, options), std::move(all));
   }
   /// Copies the root's `buffer` into everybody's.
   template <OutputRange R>
@@ -135,14 +134,15 @@ class NamedCollectives {
     return {static_cast<std::int64_t>(bytes.size() / element_bytes)};
   }
   template <class T>
-  static NamedRequest reduction(const std::string& name, Operation operation, std::vector<Shape> shapes,
-                                ReduceOp op, const CollectiveOptions& options) {
+  static NamedRequest reduction(const std::string& name, Operation operation,
+                                const std::vector<Shape>& shapes, ReduceOp op,
+                                const CollectiveOptions& options) {
     return {.name = name,
             .operation = operation,
             .dtype = dtype_of<T>,
             .reduce_op = op,
             .prescale = options.prescale,
-            .shapes = std::move(shapes)};
+            .shapes = shapes};
   }
   template <class T>
   static std::function<std::span<std::byte>(std::span<const std::int64_t>)> resize(std::vector<T>& output) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/quote.h"
@@ -45,6 +46,7 @@ std::string fault_of(const NamedRequest& request) {
     return "has " + std::to_string(request.shapes.size()) + " buffers; at most " +
            std::to_string(named_limits.buffers) + " go into one call";
   if (!std::ranges::all_of(request.shapes, is_sound)) return "has a shape that no memory can hold";
+  if (!std::isfinite(request.prescale)) return "has a prescale that is no number";
   if (request.rows.size() > named_limits.rows) return "has too many counts of rows";
   for (const auto rows : request.rows) {
     if (rows < 0) return "has a negative number of rows";

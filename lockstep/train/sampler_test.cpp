@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
 #include <functional>
+#include <map>
 #include <set>
 #include <sstream>
 

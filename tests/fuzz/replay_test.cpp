@@ -44,6 +44,7 @@ constexpr Target targets[] = {
     {"cifar10", cifar10::run_one},
     {"tokens", tokens::run_one},
     {"pth", pth::run_one},
+    {"named", named::run_one},
     {"output", output::run_one},
     {"flight_record", flight_record::run_one},
 };

@@ -77,6 +77,10 @@ int run_one(Input input);
 namespace pth {
 int run_one(Input input);
 }
+/// What ranks say about named operations: engine/named_wire.h.
+namespace named {
+int run_one(Input input);
+}
 /// What ranks print: launch/line_prefixer.h.
 namespace output {
 int run_one(Input input);
