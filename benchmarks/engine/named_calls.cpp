@@ -90,6 +90,7 @@ void idle(const lockstep::NamedCollectives& named, std::chrono::milliseconds len
     const auto begin = Clock::now();
     const double used = processor_seconds();
     lockstep::Work work;
+    // The time itself is what is measured: how much of it rank 0 uses.
     if (named.rank() != 0 || !waits) std::this_thread::sleep_for(length);
     named.all_reduce("values", values).wait();
     const double share = (processor_seconds() - used) * 1e6 / us_since(begin);

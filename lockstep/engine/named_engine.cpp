@@ -122,6 +122,7 @@ void NamedEngine::serve() {
         doorbell.sleep(ticket, shared_nap);
       }
     } else if (++idle_naps <= most_idle_naps || is_under_way_) {
+      // Nobody tells it when a wait() ends or something is submitted: that would cost each of them a wake-up.
       std::this_thread::sleep_for(shared_nap);
     } else {
       is_asleep_ = true;

@@ -14,10 +14,6 @@ constexpr std::size_t length_bytes = 4;
 // Elements are multiplied by 16 bytes at most, and summed over ranks.
 constexpr std::int64_t most_elements = std::int64_t{1} << 48;
 
-[[noreturn]] void throw_corrupt(const std::string& what) {
-  throw Error(ErrorCode::corrupt_data, "message about named operations: " + what);
-}
-
 std::string to_string(const Shape& shape) {
   std::string text = "[";
   for (const auto size : shape) text.append(text.size() > 1 ? ", " : "").append(std::to_string(size));
@@ -106,6 +102,10 @@ void require_sound(const NamedRequest& request) {
     throw_invalid_argument(std::string(to_string(request.operation)).append(" by name ").append(fault));
 }
 
+void throw_corrupt_message(const std::string& what) {
+  throw Error(ErrorCode::corrupt_data, "message about named operations: " + what);
+}
+
 void put_number(std::string& out, std::uint64_t number, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; ++i) out.push_back(static_cast<char>(number >> (8 * i)));
 }
@@ -133,7 +133,7 @@ void encode(const NamedRequest& request, std::string& out) {
 }
 
 std::uint64_t NamedReader::number(std::size_t bytes) {
-  if (bytes_.size() < bytes) throw_corrupt("it ends in the middle of a number");
+  if (bytes_.size() < bytes) throw_corrupt_message("it ends in the middle of a number");
   std::uint64_t number = 0;
   for (std::size_t i = 0; i < bytes; ++i)
     number |= std::uint64_t{static_cast<unsigned char>(bytes_[i])} << (8 * i);
@@ -144,14 +144,14 @@ std::uint64_t NamedReader::number(std::size_t bytes) {
 std::size_t NamedReader::length(std::size_t most) {
   const auto length = number(length_bytes);
   if (length > most)
-    throw_corrupt("a length of " + std::to_string(length) + ", of which " + std::to_string(most) +
-                  " are allowed");
+    throw_corrupt_message("a length of " + std::to_string(length) + ", of which " + std::to_string(most) +
+                          " are allowed");
   return length;
 }
 
 std::string NamedReader::text(std::size_t most_bytes) {
   const auto bytes = length(most_bytes);
-  if (bytes_.size() < bytes) throw_corrupt("it ends in the middle of a text");
+  if (bytes_.size() < bytes) throw_corrupt_message("it ends in the middle of a text");
   std::string text(bytes_.substr(0, bytes));
   bytes_.remove_prefix(bytes);
   return text;
@@ -159,7 +159,7 @@ std::string NamedReader::text(std::size_t most_bytes) {
 
 std::vector<std::int64_t> NamedReader::numbers(std::size_t most) {
   const auto count = length(most);
-  if (bytes_.size() / 8 < count) throw_corrupt("it ends in the middle of a list");
+  if (bytes_.size() / 8 < count) throw_corrupt_message("it ends in the middle of a list");
   std::vector<std::int64_t> numbers(count);
   for (auto& value : numbers) value = static_cast<std::int64_t>(number(8));
   return numbers;
@@ -175,16 +175,17 @@ NamedRequest NamedReader::request() {
   request.dtype = static_cast<Dtype>(dtype);
   request.reduce_op = static_cast<ReduceOp>(reduce_op);
   if (operation >= operation_count || is_message(request.operation))
-    throw_corrupt("there is no operation " + std::to_string(operation));
-  if (size_of(request.dtype) == 0) throw_corrupt("there is no element type " + std::to_string(dtype));
+    throw_corrupt_message("there is no operation " + std::to_string(operation));
+  if (size_of(request.dtype) == 0) throw_corrupt_message("there is no element type " + std::to_string(dtype));
   if (reduce_op >= static_cast<std::uint64_t>(ReduceOp::custom))
-    throw_corrupt("there is no reduction " + std::to_string(reduce_op));
+    throw_corrupt_message("there is no reduction " + std::to_string(reduce_op));
   request.prescale = std::bit_cast<float>(static_cast<std::uint32_t>(number(4)));
   request.root = static_cast<int>(static_cast<std::uint32_t>(number(4)));
   const auto shapes = length(named_limits.buffers);
   for (std::size_t i = 0; i < shapes; ++i) request.shapes.push_back(numbers(named_limits.dimensions));
   request.rows = numbers(named_limits.rows);
-  if (const auto fault = fault_of(request); !fault.empty()) throw_corrupt("an operation that " + fault);
+  if (const auto fault = fault_of(request); !fault.empty())
+    throw_corrupt_message("an operation that " + fault);
   return request;
 }
 

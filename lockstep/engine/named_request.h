@@ -77,6 +77,9 @@ class NamedReader {
   std::string_view bytes_;
 };
 
+/// Throws Error{corrupt_data} about what another rank has sent.
+[[noreturn]] void throw_corrupt_message(const std::string& what);
+
 void put_number(std::string& out, std::uint64_t number, std::size_t bytes);
 void put_text(std::string& out, std::string_view text);
 void put_numbers(std::string& out, std::span<const std::int64_t> numbers);

@@ -1,12 +1,10 @@
 #include "lockstep/engine/named_set.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "lockstep/base/log.h"
 #include "lockstep/group/collectives.h"
-#include "lockstep/group/grouped.h"
 #include "lockstep/group/impl.h"
 #include "lockstep/kernel/reduce.h"
 
@@ -20,14 +18,6 @@ std::vector<int> world_ranks_of(const Group& group) {
   std::vector<int> ranks;
   for (int rank = 0; rank < group.size(); ++rank) ranks.push_back(group.world_rank(rank));
   return ranks;
-}
-
-/// How `rows` are shared out: evenly, the first ranks get one more each where they cannot be.
-std::vector<std::size_t> shares_of(std::size_t rows, int ranks) {
-  const auto parts = static_cast<std::size_t>(ranks);
-  std::vector<std::size_t> shares(parts, rows / parts);
-  for (std::size_t i = 0; i < rows % parts; ++i) ++shares[i];
-  return shares;
 }
 
 std::span<NamedNote> one(NamedNote& note) { return {&note, 1}; }
@@ -297,82 +287,21 @@ void NamedSet::refuse(const Decision& decision) {
 }
 
 void NamedSet::start(std::span<const Decision> decisions) {
-  Running running;
-  const Decision& first = decisions.front();
-  ++statistics_.calls;
-  if (first.request.operation == Operation::all_reduce) {
-    start_all_reduces(decisions, running);
-  } else {
-    auto operation = take_waiting(first.request.name);
-    NamedOperation none;  // of a rank that has joined
-    none.request = first.request;
-    running.work = start_one(first, operation ? *operation : none, running);
-    if (operation) running.operations.push_back(std::move(operation));
-  }
-  for (const auto& operation : running.operations) started_.emplace(operation->request.name, operation);
-  running_.push_back(std::move(running));
-}
-
-void NamedSet::start_all_reduces(std::span<const Decision> decisions, Running& running) {
-  std::vector<std::span<std::byte>> buffers;
+  std::vector<std::shared_ptr<NamedOperation>> operations;
   for (const Decision& decision : decisions) {
-    if (auto operation = take_waiting(decision.request.name)) {
-      std::ranges::copy(operation->buffers.in_place, std::back_inserter(buffers));
-      running.operations.push_back(std::move(operation));
-      continue;
-    }
-    for (const Shape& shape : decision.request.shapes)
-      buffers.emplace_back(
-          running.own_buffers.emplace_back(elements_of(shape) * size_of(decision.request.dtype)));
+    auto operation = take_waiting(decision.request.name);
+    if (operation) started_.emplace(operation->request.name, operation);
+    operations.push_back(std::move(operation));
   }
-  const NamedRequest& request = decisions.front().request;
-  running.work = all_reduce_grouped_bytes(
-      group_, buffers, {.dtype = request.dtype, .op = request.reduce_op, .prescale = request.prescale});
-}
-
-Work NamedSet::start_one(const Decision& decision, NamedOperation& operation, Running& running) {
-  const NamedRequest& request = decision.request;
-  const auto own = static_cast<std::size_t>(group_.rank());
-  const auto ranks = static_cast<std::size_t>(group_.size());
-  const auto output = [&](const std::vector<std::int64_t>& rows, std::size_t row_bytes) {
-    if (operation.buffers.make_output) return operation.buffers.make_output(rows);
-    const auto all = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
-    return std::span(running.own_buffers.emplace_back(static_cast<std::size_t>(all) * row_bytes));
-  };
-  if (request.operation == Operation::barrier) return {};
-  const Shape& shape = request.shapes.front();
-  if (request.operation == Operation::broadcast)
-    return broadcast_bytes(group_, operation.buffers.in_place.front(), request.root);
-  if (request.operation == Operation::reduce_scatter) {
-    const auto row_elements = elements_of(Shape(shape.begin() + 1, shape.end()));
-    auto counts = shares_of(static_cast<std::size_t>(shape.front()), group_.size());
-    const auto out = output({static_cast<std::int64_t>(counts[own])}, row_elements * size_of(request.dtype));
-    for (auto& count : counts) count *= row_elements;
-    return reduce_scatter_bytes(
-        group_, operation.buffers.input, out,
-        {.dtype = request.dtype, .op = request.reduce_op, .prescale = request.prescale}, counts);
-  }
-  const std::size_t row_bytes = elements_of(shape) * size_of(request.dtype);
-  std::vector<std::int64_t> received(ranks);
-  std::vector<std::size_t> sent(ranks), counts(ranks);
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const auto& rows = decision.rows[rank];
-    received[rank] = request.operation == Operation::all_gather ? rows.front() : rows[own];
-    counts[rank] = static_cast<std::size_t>(received[rank]);
-  }
-  const auto out = output(received, row_bytes);
-  if (row_bytes == 0) return {};
-  if (request.operation == Operation::all_gather)
-    return all_gather_bytes(group_, operation.buffers.input, out, row_bytes, counts);
-  for (std::size_t rank = 0; rank < ranks; ++rank)
-    sent[rank] = static_cast<std::size_t>(decision.rows[own][rank]);
-  return all_to_all_v_bytes(group_, operation.buffers.input, sent, out, counts, row_bytes);
+  ++statistics_.calls;
+  running_.push_back(start_call(group_, decisions, std::move(operations)));
 }
 
 bool NamedSet::finish() {
   bool has_moved = false;
   while (!running_.empty() && running_.front().work.test()) {
     for (const auto& operation : running_.front().operations) {
+      if (!operation) continue;
       started_.erase(operation->request.name);
       operation->end();
     }
@@ -418,10 +347,8 @@ void NamedSet::fail(const std::exception_ptr& why) noexcept {
   if (failure_) return;
   failure_ = closed_ = why;
   std::vector<Work> works;
-  for (Running& running : running_) {
-    for (const auto& operation : running.operations) operation->end(why);
-    works.push_back(std::move(running.work));
-  }
+  for (RunningCall& running : running_) works.push_back(std::move(running.work));
+  for (const auto& [name, operation] : started_) operation->end(why);
   for (const auto& [name, operation] : waiting_) operation->end(why);
   if (joining_) joining_->end(why);
   works.push_back(std::move(incoming_.work));

@@ -16,7 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "lockstep/engine/named_operation.h"
+#include "lockstep/engine/named_call.h"
 #include "lockstep/engine/named_wire.h"
 #include "lockstep/execute/message.h"
 #include "lockstep/group/group.h"
@@ -82,11 +82,6 @@ class NamedSet {
     std::string body;
     Work work;
   };
-  struct Running {
-    std::vector<std::shared_ptr<NamedOperation>> operations;
-    std::vector<std::vector<std::byte>> own_buffers;  // of a rank that has joined
-    Work work;
-  };
   struct Known {
     NamedRequest request;
     std::vector<std::vector<std::int64_t>> rows;
@@ -106,8 +101,6 @@ class NamedSet {
   void refuse(const Decision& decision);
   void require_possible(const NamedRequest& request) const;
   void start(std::span<const Decision> decisions);
-  void start_all_reduces(std::span<const Decision> decisions, Running& running);
-  Work start_one(const Decision& decision, NamedOperation& operation, Running& running);
   bool finish();
   void fail(const std::exception_ptr& why) noexcept;
   std::shared_ptr<NamedOperation> take_waiting(const std::string& name);
@@ -121,7 +114,7 @@ class NamedSet {
   std::shared_ptr<NamedOperation> joining_;
   NamedNote unsent_;  // what rank 0 has not been told yet
   std::string unsent_body_;
-  std::deque<Running> running_;
+  std::deque<RunningCall> running_;
   std::deque<Outgoing> outgoing_;
   Incoming incoming_;
   std::exception_ptr closed_;   // why nothing can be submitted any more

@@ -9,10 +9,6 @@ constexpr std::uint8_t known_flag = 1, with_previous_flag = 2;
 constexpr std::uint8_t is_request = 0, is_join = 1;
 constexpr std::size_t most_why_bytes = std::size_t{64} << 10;
 
-[[noreturn]] void throw_corrupt(const std::string& what) {
-  throw Error(ErrorCode::corrupt_data, "message about named operations: " + what);
-}
-
 void encode(const Decision& decision, std::string& out) {
   put_number(out, static_cast<std::uint64_t>(decision.kind), 1);
   put_number(out, (decision.is_known ? known_flag : 0U) | (decision.with_previous ? with_previous_flag : 0U),
@@ -38,17 +34,18 @@ void encode(const Decision& decision, std::string& out) {
 void decode_start(NamedReader& in, std::size_t ranks, Decision& decision) {
   decision.request = in.request();
   const auto rows = in.length(ranks);
-  if (rows != 0 && rows != ranks) throw_corrupt("rows of " + std::to_string(rows) + " ranks");
+  if (rows != 0 && rows != ranks) throw_corrupt_message("rows of " + std::to_string(rows) + " ranks");
   for (std::size_t rank = 0; rank < rows; ++rank) decision.rows.push_back(in.numbers(named_limits.rows));
   // Each rank's rows are as sound as a request with them, and there are as many on all.
   for (const auto& own : decision.rows) {
     NamedRequest one = decision.request;
     one.rows = own;
-    if (own.empty() || own.size() != decision.rows.front().size()) throw_corrupt("rows that do not fit");
+    if (own.empty() || own.size() != decision.rows.front().size())
+      throw_corrupt_message("rows that do not fit");
     try {
       require_sound(one);
     } catch (const Error& error) {
-      throw_corrupt(error.what());
+      throw_corrupt_message(error.what());
     }
   }
 }
@@ -57,14 +54,16 @@ Decision decode_decision(NamedReader& in, std::size_t ranks) {
   Decision decision;
   const auto kind = in.number(1);
   if (kind > static_cast<std::uint64_t>(Decision::Kind::all_joined))
-    throw_corrupt("there is no decision " + std::to_string(kind));
+    throw_corrupt_message("there is no decision " + std::to_string(kind));
   decision.kind = static_cast<Decision::Kind>(kind);
   const auto flags = in.number(1);
-  if (flags > (known_flag | with_previous_flag)) throw_corrupt("unknown flags " + std::to_string(flags));
+  if (flags > (known_flag | with_previous_flag))
+    throw_corrupt_message("unknown flags " + std::to_string(flags));
   decision.is_known = (flags & known_flag) != 0;
   decision.with_previous = (flags & with_previous_flag) != 0;
   decision.number = static_cast<std::uint32_t>(in.number(4));
-  if (decision.number > Decision::no_number) throw_corrupt("number " + std::to_string(decision.number));
+  if (decision.number > Decision::no_number)
+    throw_corrupt_message("number " + std::to_string(decision.number));
   switch (decision.kind) {
     case Decision::Kind::start:
       if (!decision.is_known) decode_start(in, ranks, decision);
@@ -72,7 +71,8 @@ Decision decode_decision(NamedReader& in, std::size_t ranks) {
     case Decision::Kind::refuse: {
       decision.request.name = in.text(named_limits.name_bytes);
       const auto code = in.number(1);
-      if (code > static_cast<std::uint64_t>(ErrorCode::system)) throw_corrupt("there is no such error");
+      if (code > static_cast<std::uint64_t>(ErrorCode::system))
+        throw_corrupt_message("there is no such error");
       decision.code = static_cast<ErrorCode>(code);
       const auto peer = static_cast<int>(static_cast<std::uint32_t>(in.number(4)));
       if (peer >= 0) decision.peer = peer;
@@ -89,11 +89,11 @@ Decision decode_decision(NamedReader& in, std::size_t ranks) {
 
 void require_sound(const NamedNote& note) {
   if (note.words_used > NamedNote::most_words)
-    throw_corrupt(std::to_string(note.words_used) + " words, of which " +
-                  std::to_string(NamedNote::most_words) + " fit");
+    throw_corrupt_message(std::to_string(note.words_used) + " words, of which " +
+                          std::to_string(NamedNote::most_words) + " fit");
   if (note.body_bytes > most_named_body_bytes)
-    throw_corrupt("a body of " + std::to_string(note.body_bytes) + " bytes, of which " +
-                  std::to_string(most_named_body_bytes) + " are allowed");
+    throw_corrupt_message("a body of " + std::to_string(note.body_bytes) + " bytes, of which " +
+                          std::to_string(most_named_body_bytes) + " are allowed");
 }
 
 std::string encode(const NamedSubmission& submission) {
@@ -111,7 +111,7 @@ NamedSubmission decode_submission(std::string_view body) {
   NamedSubmission submission;
   while (!in.at_end()) {
     const auto kind = in.number(1);
-    if (kind > is_join) throw_corrupt("there is no submission " + std::to_string(kind));
+    if (kind > is_join) throw_corrupt_message("there is no submission " + std::to_string(kind));
     if (kind == is_join) {
       submission.joins = true;
     } else {

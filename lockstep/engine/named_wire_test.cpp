@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/failure_test.h"
 
 namespace lockstep {
 namespace {
@@ -21,15 +21,8 @@ NamedRequest request_with_everything() {
           .rows = {1, 2, 3}};
 }
 
-template <class Call>
-std::string fault_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::corrupt_data) << error.what();
-    return error.what();
-  }
-  return "nothing was thrown";
+std::string corruption_of(const std::function<void()>& call) {
+  return test::failure_of(call, ErrorCode::corrupt_data);
 }
 
 TEST(NamedWire, BringsSubmissionsAcross) {
@@ -75,30 +68,30 @@ TEST(NamedWire, RefusesBodiesThatEndTooEarly) {
   const auto decided = encode(decisions);
   const auto submitted = encode(NamedSubmission{.requests = {request_with_everything()}});
   for (std::size_t length = 1; length < decided.size(); ++length)
-    EXPECT_THAT(fault_of([&] { decode_decisions(decided.substr(0, length), 2); }), HasSubstr("it ends"))
+    EXPECT_THAT(corruption_of([&] { decode_decisions(decided.substr(0, length), 2); }), HasSubstr("it ends"))
         << length;
   for (std::size_t length = 1; length < submitted.size(); ++length)
-    EXPECT_THAT(fault_of([&] { decode_submission(submitted.substr(0, length)); }), HasSubstr("it ends"))
+    EXPECT_THAT(corruption_of([&] { decode_submission(submitted.substr(0, length)); }), HasSubstr("it ends"))
         << length;
 }
 
 TEST(NamedWire, BelievesNoLength) {
   NamedNote note;
   note.words_used = 31;
-  EXPECT_THAT(fault_of([&] { require_sound(note); }), HasSubstr("31 words, of which 30 fit"));
+  EXPECT_THAT(corruption_of([&] { require_sound(note); }), HasSubstr("31 words, of which 30 fit"));
   note = {};
   note.body_bytes = (64U << 20) + 1;
-  EXPECT_THAT(fault_of([&] { require_sound(note); }), HasSubstr("a body of 67108865 bytes"));
+  EXPECT_THAT(corruption_of([&] { require_sound(note); }), HasSubstr("a body of 67108865 bytes"));
   // A request, and a name of 4 GiB.
-  EXPECT_THAT(fault_of([] { decode_submission(std::string("\0\xff\xff\xff\xff", 5)); }),
+  EXPECT_THAT(corruption_of([] { decode_submission(std::string("\0\xff\xff\xff\xff", 5)); }),
               HasSubstr("a length of 4294967295, of which 4096 are allowed"));
   NamedRequest large{.name = "a", .operation = Operation::all_reduce, .shapes = {{1 << 30, 1 << 30}}};
-  EXPECT_THAT(fault_of([&] { decode_submission(encode(NamedSubmission{.requests = {large}})); }),
+  EXPECT_THAT(corruption_of([&] { decode_submission(encode(NamedSubmission{.requests = {large}})); }),
               HasSubstr("has a shape that no memory can hold"));
   NamedRequest negative{.name = "a", .operation = Operation::all_gather, .shapes = {{}}, .rows = {-1}};
-  EXPECT_THAT(fault_of([&] { decode_submission(encode(NamedSubmission{.requests = {negative}})); }),
+  EXPECT_THAT(corruption_of([&] { decode_submission(encode(NamedSubmission{.requests = {negative}})); }),
               HasSubstr("has a negative number of rows"));
-  EXPECT_THAT(fault_of([] { decode_decisions(std::string("\x03", 1), 2); }),
+  EXPECT_THAT(corruption_of([] { decode_decisions(std::string("\x03", 1), 2); }),
               HasSubstr("there is no decision 3"));
 }
 

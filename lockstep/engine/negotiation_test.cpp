@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/base/failure_test.h"
+
 namespace lockstep {
 namespace {
 
@@ -32,15 +34,8 @@ std::vector<std::string> names_of(const std::vector<Decision>& decisions) {
   return names;
 }
 
-std::string text_of_fault(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::corrupt_data);
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
+std::string corruption_of(const std::function<void()>& call) {
+  return test::failure_of(call, ErrorCode::corrupt_data);
 }
 
 TEST(Negotiation, StartsWhatTheLastRankHasSubmittedInTheOrderOfLastSubmissions) {
@@ -172,13 +167,13 @@ TEST(Negotiation, NamesWhoHasNotSubmittedWhat) {
 TEST(Negotiation, RefusesWhatNoRankCanSay) {
   auto negotiation = of_two();
   negotiation.submit(0, sum_of("a", 3), begin);
-  EXPECT_THAT(text_of_fault([&] { negotiation.submit(0, sum_of("a", 3), begin); }),
+  EXPECT_THAT(corruption_of([&] { negotiation.submit(0, sum_of("a", 3), begin); }),
               HasSubstr("rank 0 submits one name twice"));
-  EXPECT_THAT(text_of_fault([&] { negotiation.submit_known(1, 7, begin); }),
+  EXPECT_THAT(corruption_of([&] { negotiation.submit_known(1, 7, begin); }),
               HasSubstr("rank 1 submits number 7, which nobody knows"));
   negotiation.join(1);
-  EXPECT_THAT(text_of_fault([&] { negotiation.join(1); }), HasSubstr("rank 1 joins twice"));
-  EXPECT_THAT(text_of_fault([&] { negotiation.submit(1, sum_of("b", 3), begin); }),
+  EXPECT_THAT(corruption_of([&] { negotiation.join(1); }), HasSubstr("rank 1 joins twice"));
+  EXPECT_THAT(corruption_of([&] { negotiation.submit(1, sum_of("b", 3), begin); }),
               HasSubstr("rank 1 submits after it has joined"));
 }
 

@@ -4,11 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <string>
 #include <thread>
 #include <vector>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/failure_test.h"
 #include "lockstep/group/in_process.h"
 
 namespace lockstep::test {
@@ -22,18 +21,6 @@ inline void on_ranks(int ranks, const std::function<void(Group&)>& body, const G
   }
   world.clear();
   for (auto& thread : threads) thread.join();
-}
-
-/// The text of what `call` throws, which must have this code.
-inline std::string failure_of(const std::function<void()>& call, ErrorCode expected) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), expected) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
 }
 
 }  // namespace lockstep::test

@@ -48,14 +48,6 @@ void throw_first(const Group& group, const std::string& problem) {
   }
 }
 
-std::string text_from(const Group& group, std::string text, int root) {
-  std::vector<std::uint64_t> size = {text.size()};
-  broadcast(group, size, root).wait();
-  text.resize(size[0]);
-  broadcast(group, text, root).wait();
-  return text;
-}
-
 }  // namespace
 
 void broadcast_parameters(const Group& group, const torch::nn::Module& module, int root) {
@@ -67,7 +59,7 @@ void broadcast_parameters(const Group& group, const torch::nn::Module& module, i
 void broadcast_optimizer_state(const Group& group, torch::optim::Optimizer& optimizer, int root) {
   if (group.size() == 1) return;
   const bool is_root = group.rank() == root;
-  const auto state = text_from(group, is_root ? optimizer_state(optimizer) : std::string(), root);
+  const auto state = broadcast_text(group, is_root ? optimizer_state(optimizer) : std::string(), root);
   std::string problem;
   try {
     require_fitting_state(state, optimizer, "what rank " + std::to_string(root) + " sends");
@@ -79,7 +71,7 @@ void broadcast_optimizer_state(const Group& group, torch::optim::Optimizer& opti
 }
 
 c10::IValue broadcast_object(const Group& group, const c10::IValue& value, int root) {
-  return to_value(text_from(group, group.rank() == root ? to_bytes(value) : std::string(), root), root);
+  return to_value(broadcast_text(group, group.rank() == root ? to_bytes(value) : std::string(), root), root);
 }
 
 std::vector<c10::IValue> all_gather_object(const Group& group, const c10::IValue& value) {

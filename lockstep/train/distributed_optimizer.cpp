@@ -45,17 +45,14 @@ void require_possible(const DistributedOptimizerOptions& options) {
   const bool predivides = options.gradient_predivide_factor != 1.0;
   if (predivides && options.op != GradientOp::average)
     throw_invalid_argument("gradient_predivide_factor is for GradientOp::average only");
-  if (options.op == GradientOp::adasum && options.compression != Compression::none)
-    throw_invalid_argument("compression is for GradientOp::average and sum only");
+  require_compressible(options.op, options.compression);
 }
 
 /// Null: the average as it is.
 std::shared_ptr<CommunicationHook> hook_for(const DistributedOptimizerOptions& options) {
   std::shared_ptr<CommunicationHook> hook;
-  if (options.compression != Compression::none) {
-    hook = std::make_shared<HalfHook>(options.compression == Compression::fp16 ? torch::kHalf
-                                                                               : torch::kBFloat16);
-  }
+  if (options.compression != Compression::none)
+    hook = std::make_shared<HalfHook>(half_of(options.compression));
   if (options.gradient_predivide_factor == 1.0) return hook;
   if (!hook) hook = std::make_shared<AllReduceHook>();
   return std::make_shared<PredividedHook>(std::move(hook), options.gradient_predivide_factor);

@@ -22,26 +22,17 @@
 
 #include "lockstep/group/group.h"
 #include "lockstep/train/gradient_hooks.h"
+#include "lockstep/train/gradient_op.h"
 #include "lockstep/train/shared_heap.h"
 
 namespace lockstep {
-
-/// How gradients of several ranks become one.
-enum class GradientOp {
-  average,
-  sum,
-  /// Each rank takes a step of its own, and the steps are brought together (adasum.h); nothing is sent in
-  /// backward.
-  adasum,
-};
-
-/// How gradients of f32 and f64 travel.
-enum class Compression { none, fp16, bf16 };
 
 /// Alike on all ranks.
 struct DistributedOptimizerOptions {
   /// Backward passes before each step(): their gradients add up, and the last one's backward averages.
   int backward_passes_per_step = 1;
+  /// For adasum each rank takes a step of its own, and the steps are brought together; nothing is sent in
+  /// backward.
   GradientOp op = GradientOp::average;
   Compression compression = Compression::none;
   /// Gradients are divided by it before they are added up, and their sum by size() / it: for halves, whose

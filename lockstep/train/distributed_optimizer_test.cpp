@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/base/failure_test.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/train/broadcast_state.h"
 #include "lockstep/train/data_parallel_test.h"
@@ -15,17 +16,6 @@ namespace {
 using namespace test;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-std::string fault_of(const std::function<void()>& call, ErrorCode code) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
-}
 
 TEST(DistributedOptimizer, StepsWithTheAverage) {
   on_ranks(3, [](const Group& group) {
@@ -133,7 +123,7 @@ TEST(DistributedOptimizer, RefusesMoreBackwardsThanWereAnnounced) {
     DistributedOptimizer optimizer(sgd, *net, group);
     for (int pass = 0; pass < 2; ++pass) net->forward(row(1)).sum().backward();
     EXPECT_THAT(
-        fault_of([&] { optimizer.step(); }, ErrorCode::invalid_argument),
+        failure_of([&] { optimizer.step(); }, ErrorCode::invalid_argument),
         HasSubstr("backward ran 2 times since the last step(), and backward_passes_per_step is 1: the "
                   "gradients of the last ones are not averaged; set it to 2"));
   });
@@ -144,7 +134,7 @@ TEST(DistributedOptimizer, RefusesWhatCannotBe) {
   auto net = ones(3, 2), other = ones(3, 2);
   torch::optim::SGD sgd(net->parameters(), 1);
   const auto fault = [&](const DistributedOptimizerOptions& options) {
-    return fault_of([&] { DistributedOptimizer(sgd, *net, alone, options); }, ErrorCode::invalid_argument);
+    return failure_of([&] { DistributedOptimizer(sgd, *net, alone, options); }, ErrorCode::invalid_argument);
   };
   EXPECT_THAT(fault({.backward_passes_per_step = 0}),
               HasSubstr("backward_passes_per_step is 0; it has to be 1"));
@@ -154,7 +144,7 @@ TEST(DistributedOptimizer, RefusesWhatCannotBe) {
               HasSubstr("gradient_predivide_factor is for GradientOp::average only"));
   EXPECT_THAT(fault({.op = GradientOp::adasum, .compression = Compression::fp16}),
               HasSubstr("compression is for GradientOp::average and sum only"));
-  EXPECT_THAT(fault_of([&] { DistributedOptimizer(sgd, *other, alone); }, ErrorCode::invalid_argument),
+  EXPECT_THAT(failure_of([&] { DistributedOptimizer(sgd, *other, alone); }, ErrorCode::invalid_argument),
               HasSubstr("2 of the optimizer's parameters are not the module's"));
 }
 
@@ -163,8 +153,8 @@ TEST(DistributedOptimizer, NamesOptionsThatDiffer) {
     auto net = ones(3, 2);
     torch::optim::SGD sgd(net->parameters(), 1);
     const auto compression = group.rank() == 0 ? Compression::none : Compression::bf16;
-    EXPECT_THAT(fault_of([&] { DistributedOptimizer(sgd, *net, group, {.compression = compression}); },
-                         ErrorCode::mismatch),
+    EXPECT_THAT(failure_of([&] { DistributedOptimizer(sgd, *net, group, {.compression = compression}); },
+                           ErrorCode::mismatch),
                 HasSubstr("rank 1's compression is bf16, rank 0's is none"));
   });
 }
@@ -202,9 +192,9 @@ TEST(GradientTape, AveragesWhatItTakes) {
     torch::optim::SGD sgd(net->parameters(), 1);
     apply_gradients(sgd, net->parameters(), {gradients[0], gradients[1]});
     EXPECT_TRUE(torch::allclose(net->weight, torch::full({2, 3}, -0.5)));
-    EXPECT_THAT(fault_of([&] { apply_gradients(sgd, net->parameters(), {}); }, ErrorCode::invalid_argument),
+    EXPECT_THAT(failure_of([&] { apply_gradients(sgd, net->parameters(), {}); }, ErrorCode::invalid_argument),
                 HasSubstr("0 gradients for 2 parameters"));
-    EXPECT_THAT(fault_of([&] { (void)tape.gradient(unused.sum(), {}); }, ErrorCode::invalid_argument),
+    EXPECT_THAT(failure_of([&] { (void)tape.gradient(unused.sum(), {}); }, ErrorCode::invalid_argument),
                 HasSubstr("nothing to take gradients of"));
   });
 }
@@ -254,7 +244,7 @@ TEST(BroadcastState, RefusesAnOptimizerOfOtherParameters) {
     if (group.rank() == 2) parameters.push_back(second->weight);
     torch::optim::SGD sgd(parameters, 0.1);
     EXPECT_THAT(
-        fault_of([&] { broadcast_optimizer_state(group, sgd); }, ErrorCode::invalid_argument),
+        failure_of([&] { broadcast_optimizer_state(group, sgd); }, ErrorCode::invalid_argument),
         AllOf(HasSubstr("on rank 2 what rank 0 sends holds the state of an optimizer of 2 parameters, here "
                         "it has 3")));
   });

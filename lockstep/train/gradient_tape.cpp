@@ -13,7 +13,7 @@ namespace {
 /// The type in which it travels.
 torch::ScalarType type_on_the_way(torch::ScalarType type, Compression compression) {
   if (compression == Compression::none || (type != torch::kFloat && type != torch::kDouble)) return type;
-  return compression == Compression::fp16 ? torch::kHalf : torch::kBFloat16;
+  return half_of(compression);
 }
 
 }  // namespace
@@ -21,8 +21,7 @@ torch::ScalarType type_on_the_way(torch::ScalarType type, Compression compressio
 DistributedGradientTape::DistributedGradientTape(const Group& group,
                                                  const DistributedGradientTapeOptions& options)
     : group_(group), options_(options) {
-  if (options.op == GradientOp::adasum && options.compression != Compression::none)
-    throw_invalid_argument("compression is for GradientOp::average and sum only");
+  require_compressible(options.op, options.compression);
 }
 
 std::vector<torch::Tensor> DistributedGradientTape::gradient(

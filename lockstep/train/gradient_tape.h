@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "lockstep/group/group.h"
-#include "lockstep/train/distributed_optimizer.h"
+#include "lockstep/train/gradient_op.h"
 
 namespace lockstep {
 

@@ -217,12 +217,12 @@ void broadcast_tensors(const Group& group, std::span<const NamedTensor> tensors,
   for (const HostArray& array : arrays) array.put_back();
 }
 
-std::string broadcast_text(const Group& group, std::string text) {
+std::string broadcast_text(const Group& group, std::string text, int root) {
   std::array<std::uint64_t, 1> bytes = {text.size()};
-  broadcast(group, bytes, 0).wait();
+  broadcast(group, bytes, root).wait();
   text.resize(bytes[0]);
   const std::array spans = {std::as_writable_bytes(std::span(text))};
-  broadcast_spans(group, spans);
+  broadcast_spans(group, spans, root);
   return text;
 }
 

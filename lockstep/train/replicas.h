@@ -62,7 +62,7 @@ void broadcast_tensors(const Group& group, std::span<const NamedTensor> tensors,
 /// Collective. The root's bytes into everybody's; each span is as long on all ranks. Cost: as above.
 void broadcast_spans(const Group& group, std::span<const std::span<std::byte>> spans, int root = 0);
 
-/// Collective. Rank 0's text everywhere.
-std::string broadcast_text(const Group& group, std::string text);
+/// Collective. The root's text everywhere.
+std::string broadcast_text(const Group& group, std::string text, int root = 0);
 
 }  // namespace lockstep

@@ -1,0 +1,27 @@
+// What was decided about named operations becomes a collective of their group: where their buffers are, how
+// large their results, and what a rank contributes that has joined.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lockstep/engine/named_operation.h"
+#include "lockstep/engine/negotiation.h"
+#include "lockstep/group/group.h"
+
+namespace lockstep {
+
+struct RunningCall {
+  std::vector<std::shared_ptr<NamedOperation>> operations;  ///< null where this rank has joined
+  std::vector<std::vector<std::byte>> own_buffers;          ///< in place of theirs
+  Work work;
+};
+
+/// Begins the collective of decisions to start, which are fused where there are several. `operations`: this
+/// rank's, by decision. The same decisions on all ranks of `group`. Throws as collectives do.
+RunningCall start_call(const Group& group, std::span<const Decision> decisions,
+                       std::vector<std::shared_ptr<NamedOperation>> operations);
+
+}  // namespace lockstep
