@@ -72,6 +72,36 @@ double exposed_us(const lockstep::Group& world, std::size_t steps) {
   return median(std::move(exposed));
 }
 
+/// Every gradient under a name of its own, as Horovod has them; each is submitted when backward is over.
+void average_by_name(const lockstep::NamedCollectives& named, const std::vector<torch::Tensor>& parameters) {
+  std::vector<lockstep::Work> works;
+  for (const auto& parameter : parameters) {
+    const auto gradient = parameter.grad();
+    const auto name = "gradient " + std::to_string(works.size());
+    works.push_back(named.all_reduce(
+        name, std::span(gradient.data_ptr<float>(), static_cast<std::size_t>(gradient.numel())),
+        lockstep::ReduceOp::average));
+  }
+  lockstep::Work::all(std::move(works)).wait();
+}
+
+/// What it takes, in microseconds, to agree on as many names: their tensors have one element.
+double control_us(const lockstep::NamedCollectives& named, std::size_t names) {
+  std::vector<float> values(names, 1.0F);
+  std::vector<double> times;
+  for (int round = -10; round < 100; ++round) {
+    named.barrier("round").wait();
+    const auto begin = std::chrono::steady_clock::now();
+    std::vector<lockstep::Work> works;
+    for (std::size_t i = 0; i < names; ++i)
+      works.push_back(named.all_reduce("value " + std::to_string(i), std::span(values).subspan(i, 1)));
+    lockstep::Work::all(std::move(works)).wait();
+    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+    if (round >= 0) times.push_back(took.count());
+  }
+  return median(std::move(times));
+}
+
 void run(const Options& options) {
   torch::set_num_threads(1);
   torch::manual_seed(1);
@@ -80,6 +110,8 @@ void run(const Options& options) {
   if (options.mode == "unconnected_tuned" || options.mode == "sharded") heap.emplace(world);
   bench::Task task = bench::task_named(options.model);
   std::optional<lockstep::DistributedDataParallel<torch::nn::SequentialImpl>> ddp;
+  std::optional<lockstep::DistributedOptimizer> distributed;
+  std::optional<lockstep::NamedCollectives> named;
   Optimizer optimizer;
   if (options.mode == "ddp") ddp.emplace(task.net, world);
   if (options.mode == "sharded") {
@@ -89,6 +121,9 @@ void run(const Options& options) {
   } else {
     optimizer = make<Itself>(options, task.net);
   }
+  if (options.mode == "distributed_optimizer") distributed.emplace(*optimizer, *task.net, world);
+  if (options.mode == "named") named.emplace(world);
+  const auto parameters = task.net->parameters();
   std::vector<double> seconds;
   long faults_before = 0;
   for (int step = -options.warm_up; step < options.steps; ++step) {
@@ -97,7 +132,12 @@ void run(const Options& options) {
     optimizer->zero_grad();
     const auto output = ddp ? (*ddp)(task.input) : task.net->forward(task.input);
     torch::nn::functional::cross_entropy(output, task.target).backward();
-    optimizer->step();
+    if (named) average_by_name(*named, parameters);
+    if (distributed) {
+      distributed->step();
+    } else {
+      optimizer->step();
+    }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     if (step >= 0) seconds.push_back(took.count());
   }
@@ -106,9 +146,12 @@ void run(const Options& options) {
   const double step_s = lockstep::metric_average(world, median(seconds), 1);
   const double all_faults = lockstep::metric_average(world, faults_per_step, 1);
   const double exposed = exposed_us(world, seconds.size());
+  const double control_share = named ? control_us(*named, parameters.size()) * 1e-6 / step_s : 0;
   if (world.rank() == 0)
-    std::printf("{\"images_per_s\": %.1f, \"exposed_us\": %.1f, \"faults_per_step\": %.1f}\n",
-                images / step_s, exposed, all_faults);
+    std::printf(
+        "{\"images_per_s\": %.1f, \"exposed_us\": %.1f, \"faults_per_step\": %.1f, \"control_share\": "
+        "%.5f}\n",
+        images / step_s, exposed, all_faults, control_share);
 }
 
 }  // namespace
@@ -118,7 +161,8 @@ int main(int argc, char** argv) {
   CLI::App app("Measures training steps.");
   app.add_option("--model", options.model)->check(CLI::IsMember({"convnet", "mlp", "resnet18"}));
   app.add_option("--mode", options.mode)
-      ->check(CLI::IsMember({"unconnected", "unconnected_tuned", "ddp", "sharded"}));
+      ->check(CLI::IsMember(
+          {"unconnected", "unconnected_tuned", "ddp", "sharded", "distributed_optimizer", "named"}));
   app.add_option("--optimizer", options.optimizer)->check(CLI::IsMember({"sgd", "adamw"}));
   app.add_option("--steps", options.steps);
   app.add_option("--warm-up", options.warm_up);

@@ -11,16 +11,14 @@
 #include <lockstep/train.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
-#include <exception>
-#include <iostream>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 
 #include "communication.h"
+#include "examples/support/run.h"
 #include "network.h"
 
 namespace {
@@ -182,10 +180,10 @@ void add_flags(CLI::App& app, Options& options) {
   app.add_option("--epochs", options.epochs, "Passes through the training set")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
-  app.add_option("--batch_size,--batch-size", options.batch_size, "Images per process and step")
+  app.add_option("--batch_size", options.batch_size, "Images per process and step")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
-  app.add_option("--learning_rate,--learning-rate", options.learning_rate,
+  app.add_option("--learning_rate", options.learning_rate,
                  "Of one process; multiplied by the number of processes")
       ->check(CLI::Range(1e-9, 1e3))
       ->capture_default_str();
@@ -226,16 +224,5 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app("Trains a small convolutional network on handwritten digits.");
   add_flags(app, options);
-  try {
-    app.parse(argc, argv);
-    run(options);
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  } catch (const c10::Error& error) {  // its what() ends in a stack trace
-    std::cerr << "digits: " << error.what_without_backtrace() << std::endl;
-  } catch (const std::exception& error) {
-    std::cerr << "digits: " << error.what() << std::endl;
-  }
-  return 1;
+  return examples::run(app, argc, argv, [&] { run(options); });
 }

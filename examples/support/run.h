@@ -2,19 +2,36 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <exception>
 #include <filesystem>
 #include <functional>
 #include <iostream>
+#include <iterator>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace examples {
+
+/// "--batch-size=8" becomes "--batch_size=8": flags are written both ways, and `torch.distributed.launch` of
+/// later versions passes --local-rank.
+inline std::string with_underscores(std::string word) {
+  if (word.starts_with("--") && word.size() > 2)
+    std::replace(word.begin() + 2, std::find(word.begin(), word.end(), '='), '-', '_');
+  return word;
+}
 
 /// Reads the flags into what `app` knows, then calls `body`. Returns the exit code of main(): 1 if something
 /// failed, 2 if the flags are wrong.
 inline int run(CLI::App& app, int argc, char** argv, const std::function<void()>& body) {
+  const std::string program = std::filesystem::path(argv[0]).filename().string();
+  app.name(program);
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> words;
+    std::transform(argv + 1, argv + argc, std::back_inserter(words), with_underscores);
+    std::reverse(words.begin(), words.end());  // as it wants them
+    app.parse(std::move(words));
     body();
     return 0;
   } catch (const CLI::ParseError& error) {
@@ -22,8 +39,7 @@ inline int run(CLI::App& app, int argc, char** argv, const std::function<void()>
   } catch (const std::exception& error) {
     const std::string text = error.what();
     const auto trace = text.find("\nException raised from ");  // libtorch's errors end in a stack trace
-    std::cerr << std::filesystem::path(argv[0]).filename().string() + ": " + text.substr(0, trace)
-              << std::endl;
+    std::cerr << program + ": " + text.substr(0, trace) << std::endl;
     return 1;
   }
 }

@@ -6,8 +6,7 @@
 #include <lockstep/lockstep.h>
 #include <lockstep/train.h>
 
-#include <CLI/CLI.hpp>
-#include <iostream>
+#include "examples/support/run.h"
 
 namespace {
 
@@ -15,12 +14,12 @@ namespace nn = torch::nn;
 using torch::data::make_data_loader;
 using torch::data::transforms::Stack;
 
-void train(const std::string& data, lockstep::TrainerOptions options) {
+void train(const std::string& data, double rate, lockstep::TrainerOptions options) {
   auto world = lockstep::init();
   torch::manual_seed(1);
   nn::Sequential net(nn::Flatten(), nn::Linear(64, 128), nn::ReLU(), nn::Linear(128, 10));
-  lockstep::DistributedDataParallel ddp(net, world);
-  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.02).momentum(0.9));
+  lockstep::DistributedDataParallel ddp(net, world, {.non_finite = lockstep::NonFinite::stop});
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(rate).momentum(0.9));
 
   auto digits = lockstep::IdxDataset(data + "/train", {.scale = 1.0F / 16}).map(Stack<>());
   auto others = lockstep::IdxDataset(data + "/test", {.scale = 1.0F / 16}).map(Stack<>());
@@ -30,7 +29,7 @@ void train(const std::string& data, lockstep::TrainerOptions options) {
       make_data_loader(others, lockstep::DistributedSampler(*others.size(), world, {.shuffle = false}), 256);
 
   const std::uint64_t steps = (order.size() + 31) / 32;  // of an epoch
-  options.schedule = lockstep::LearningRate::cosine(0.02, options.epochs * steps).scaled(world.size(), steps);
+  options.schedule = lockstep::LearningRate::cosine(rate, options.epochs * steps).scaled(world.size(), steps);
   options.before_epoch = [&](std::uint64_t epoch) { order.set_epoch(epoch); };
   options.title = "Handwritten digits";
   lockstep::Trainer(world, ddp, sgd, options).fit(*training, *test);
@@ -38,23 +37,18 @@ void train(const std::string& data, lockstep::TrainerOptions options) {
 
 }  // namespace
 
-int main(int argc, char** argv) try {
+int main(int argc, char** argv) {
   std::string data = "build/digits";
+  double rate = 0.02;
   lockstep::TrainerOptions options{.epochs = 10};
   CLI::App app("Trains a small network on handwritten digits.");
   app.add_option("--data", data, "Folder that script/make-digits has filled")->capture_default_str();
   app.add_option("--epochs", options.epochs, "Passes through the training set")->capture_default_str();
+  app.add_option("--learning_rate", rate, "Of one process; multiplied by the number of processes")
+      ->capture_default_str();
   app.add_option("--checkpoint", options.checkpoint, "File to save to after each epoch");
   app.add_flag("--resume", options.resume, "Go on from the checkpoint");
   app.add_option("--curve", options.curve, "SVG of loss and accuracy");
   app.add_option("--tensorboard", options.tensorboard, "Folder for TensorBoard's event file");
-  CLI11_PARSE(app, argc, argv);
-  train(data, options);
-  return 0;
-} catch (const c10::Error& error) {  // its what() ends in a stack trace
-  std::cerr << "trainer: " << error.what_without_backtrace() << std::endl;
-  return 1;
-} catch (const std::exception& error) {
-  std::cerr << "trainer: " << error.what() << std::endl;
-  return 1;
+  return examples::run(app, argc, argv, [&] { train(data, rate, options); });
 }

@@ -62,7 +62,7 @@ void DataParallelEngine::make_hooks() {
   std::ranges::move(facts_of(options_), std::back_inserter(facts));
   require_same_facts(group_, facts, "Build the same model, with the same options, on every rank");
   for (const auto& item : tensors) require_averageable(item);
-  if (group_.size() == 1) return;
+  if (!needs_hooks()) return;
   if (seams_.broadcast) broadcast_tensors(group_, tensors);
   auto trainable = distinct_parameters(tensors, true);
   auto trainable_sparse = sparse_gradients(*module_, trainable);
@@ -80,13 +80,17 @@ void DataParallelEngine::make_hooks() {
   hooks_->set_contributors(contributors_);
 }
 
+bool DataParallelEngine::needs_hooks() const {
+  return group_.size() > 1 || options_.non_finite != NonFinite::ignore;
+}
+
 /// Anew also after a model that the ranks had changed differently.
 void DataParallelEngine::follow_model() {
   if (!hooks_ || !hooks_->fit()) make_hooks();
 }
 
 GradientHooks* DataParallelEngine::prepare_forward() {
-  if (group_.size() == 1 || no_sync_ > 0 || !module_->is_training() || !torch::GradMode::is_enabled())
+  if (!needs_hooks() || no_sync_ > 0 || !module_->is_training() || !torch::GradMode::is_enabled())
     return nullptr;
   int source = 0;
   if (joining_) {

@@ -90,6 +90,7 @@ class DataParallelEngine {
   };
 
   void make_hooks();
+  bool needs_hooks() const;
   void follow_model();
   void set_contributors(int count);
   bool meet(bool has_inputs);

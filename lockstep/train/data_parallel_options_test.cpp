@@ -336,17 +336,19 @@ TEST(NonFiniteGradients, LeaveNoRankWithGradientsWhereTheyAreSkipped) {
 }
 
 TEST(NonFiniteGradients, AreNamedOnAllRanksWhereTheyStopTheTraining) {
-  const auto endings = run_ranks(3, [](const Group& group) {
-    const auto net = std::make_shared<Unused>();
-    DistributedDataParallel ddp(net, group, with(NonFinite::stop));
-    ddp(row(1), true).sum().backward();
-    (ddp(row(1), true).sum() * (group.rank() == 2 ? infinity : 1)).backward();
-  });
-  for (const auto& ending : endings) {
-    EXPECT_EQ(ending.code, ErrorCode::invalid_argument);
-    EXPECT_EQ(ending.peer, 2);
-    EXPECT_THAT(ending.text,
-                HasSubstr("step 1: the gradient of parameter used.weight on rank 2 is not finite"));
+  for (const int ranks : {1, 3}) {
+    const auto endings = run_ranks(ranks, [](const Group& group) {
+      const auto net = std::make_shared<Unused>();
+      DistributedDataParallel ddp(net, group, with(NonFinite::stop));
+      ddp(row(1), true).sum().backward();
+      (ddp(row(1), true).sum() * (group.rank() + 1 == group.size() ? infinity : 1)).backward();
+    });
+    for (const auto& ending : endings) {
+      EXPECT_EQ(ending.code, ErrorCode::invalid_argument);
+      EXPECT_EQ(ending.peer, ranks - 1);
+      EXPECT_THAT(ending.text, HasSubstr("step 1: the gradient of parameter used.weight on rank " +
+                                         std::to_string(ranks - 1) + " is not finite"));
+    }
   }
 }
 

@@ -70,6 +70,7 @@ std::vector<Fact> facts_of(const DistributedOptimizerOptions& options, const Com
   return {{"option backward_passes_per_step", std::to_string(options.backward_passes_per_step)},
           {"option op", std::to_string(static_cast<int>(options.op))},
           {"option groups", std::to_string(options.groups)},
+          {"option non_finite", std::to_string(static_cast<int>(options.non_finite))},
           {"compression", hook == nullptr ? "none" : hook->name()}};
 }
 
@@ -87,16 +88,15 @@ DistributedOptimizer::DistributedOptimizer(torch::optim::Optimizer& optimizer,
   auto facts = lockstep::facts_of(parameters);
   std::ranges::move(facts_of(options, hook.get()), std::back_inserter(facts));
   require_same_facts(group, facts, "Make the same optimizer, with the same options, on every rank");
-  for (const auto& item : parameters) {
-    require_averageable(item);
-    parameters_.push_back(item.tensor);
-  }
-  if (group.size() == 1) return;
-  if (options.op != GradientOp::adasum) {
+  for (const auto& item : parameters) require_averageable(item);
+  parameters_ = parameters;
+  const bool has_work = group.size() > 1 || options.non_finite != NonFinite::ignore;
+  if (options.op != GradientOp::adasum && has_work) {
     const auto limits = limits_for(options, parameters);
-    auto reducer =
-        std::make_unique<Reducer>(group, std::move(parameters), sparse,
-                                  ReducerOptions{.limits = limits, .find_unused = true, .hook = hook});
+    auto reducer = std::make_unique<Reducer>(
+        group, std::move(parameters), sparse,
+        ReducerOptions{
+            .limits = limits, .find_unused = true, .non_finite = options.non_finite, .hook = hook});
     hooks_ = GradientHooks::attach(
         std::move(reducer),
         {.owner = "DistributedOptimizer", .passes_per_average = options.backward_passes_per_step});
@@ -123,7 +123,7 @@ void DistributedOptimizer::synchronize() {
 }
 
 torch::Tensor DistributedOptimizer::step(const torch::optim::Optimizer::LossClosure& closure) {
-  if (options_.op == GradientOp::adasum && group_.size() > 1) return adasum_step(closure);
+  if (options_.op == GradientOp::adasum) return adasum_step(closure);
   if (!hooks_) return optimizer_.step(closure);
   torch::Tensor loss;
   if (closure) {
@@ -145,19 +145,36 @@ torch::Tensor DistributedOptimizer::step(const torch::optim::Optimizer::LossClos
 torch::Tensor DistributedOptimizer::adasum_step(const torch::optim::Optimizer::LossClosure& closure) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> before, steps;
-  for (const auto& parameter : parameters_) before.push_back(parameter.detach().clone());
+  if (group_.size() > 1) {
+    for (const auto& parameter : parameters_) before.push_back(parameter.tensor.detach().clone());
+  }
   torch::Tensor loss;
   {
     const torch::AutoGradMode with_gradients(true);
-    loss = optimizer_.step(closure);
+    if (closure) {
+      loss = optimizer_.step([&] {
+        auto found = closure();
+        leave_out_non_finite();
+        return found;
+      });
+    } else {
+      leave_out_non_finite();
+      loss = optimizer_.step();
+    }
   }
-  for (std::size_t i = 0; i < before.size(); ++i) steps.push_back(parameters_[i].detach() - before[i]);
+  if (before.empty()) return loss;
+  for (std::size_t i = 0; i < before.size(); ++i) steps.push_back(parameters_[i].tensor.detach() - before[i]);
   adasum(group_, steps);
-  for (std::size_t i = 0; i < before.size(); ++i) {
-    torch::Tensor parameter = parameters_[i];
-    parameter.copy_(before[i] + steps[i]);
-  }
+  for (std::size_t i = 0; i < before.size(); ++i) parameters_[i].tensor.copy_(before[i] + steps[i]);
   return loss;
+}
+
+/// Of adasum, where each rank steps with its own: without gradients an optimizer changes nothing.
+void DistributedOptimizer::leave_out_non_finite() {
+  std::vector<NamedTensor> gradients;
+  for (const auto& parameter : parameters_) gradients.push_back({parameter.name, parameter.tensor.grad()});
+  if (are_all_finite(group_, options_.non_finite, steps_++, gradients)) return;
+  for (auto& parameter : parameters_) parameter.tensor.mutable_grad() = torch::Tensor();
 }
 
 }  // namespace lockstep

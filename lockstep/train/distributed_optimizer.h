@@ -16,13 +16,15 @@
 
 #include <torch/torch.h>
 
-#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "lockstep/group/group.h"
 #include "lockstep/train/gradient_hooks.h"
 #include "lockstep/train/gradient_op.h"
+#include "lockstep/train/non_finite.h"
+#include "lockstep/train/replicas.h"
 #include "lockstep/train/shared_heap.h"
 
 namespace lockstep {
@@ -40,6 +42,9 @@ struct DistributedOptimizerOptions {
   double gradient_predivide_factor = 1.0;
   /// Gradients travel in so many parts of about the same size; 0: in buckets as DistributedDataParallel's.
   int groups = 0;
+  /// What becomes of a step with gradients that are infinite or not numbers (for adasum: with such a step of
+  /// a rank); see non_finite.h. Costs one more look at each, unless they are ignored.
+  NonFinite non_finite = NonFinite::ignore;
   /// See DataParallelOptions.
   bool shared_heap = true;
 };
@@ -69,7 +74,8 @@ class DistributedOptimizer {
   ~DistributedOptimizer();
 
   /// Collective. Throws Error: invalid_argument if backward ran more often since the last step than
-  /// backward_passes_per_step says; and what a collective fails with.
+  /// backward_passes_per_step says, and for NonFinite::stop, unless backward has thrown that; and what a
+  /// collective fails with.
   torch::Tensor step(const torch::optim::Optimizer::LossClosure& closure = nullptr);
   /// Collective, unless backward has done it. Averages what is in grad() without a step.
   void synchronize();
@@ -85,13 +91,15 @@ class DistributedOptimizer {
 
  private:
   torch::Tensor adasum_step(const torch::optim::Optimizer::LossClosure& closure);
+  void leave_out_non_finite();
 
   torch::optim::Optimizer& optimizer_;
   Group group_;
   DistributedOptimizerOptions options_;
   std::unique_ptr<SharedHeap> heap_;
-  std::vector<torch::Tensor> parameters_;  // trainable
-  std::shared_ptr<GradientHooks> hooks_;   // null in a group of one, and for adasum
+  std::vector<NamedTensor> parameters_;   // trainable
+  std::shared_ptr<GradientHooks> hooks_;  // null where there is nothing to do, and for adasum
+  std::uint64_t steps_ = 0;               // of adasum
 };
 
 }  // namespace lockstep

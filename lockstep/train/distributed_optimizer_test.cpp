@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "lockstep/base/failure_test.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/train/broadcast_state.h"
@@ -174,19 +176,64 @@ TEST(DistributedOptimizer, BringsTheStepsTogetherForAdasum) {
   });
 }
 
+/// One rank has such gradients: `policy` says what becomes of the step, and it is the same with closures.
+void step_with_one_nan(const Group& group, const DistributedOptimizerOptions& options, bool with_closure) {
+  auto net = ones(3, 2);
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(1).momentum(0.9));
+  DistributedOptimizer optimizer(sgd, *net, group, options);
+  const auto step = [&](double input) {
+    const auto backward = [&] {
+      optimizer.zero_grad();
+      auto loss = net->forward(row(input)).sum();
+      loss.backward();
+      return loss;
+    };
+    if (with_closure) {
+      (void)optimizer.step(backward);
+    } else {
+      (void)backward();
+      optimizer.step();
+    }
+  };
+  const bool is_last = group.rank() + 1 == group.size();
+  const auto bad_step = [&] { step(is_last ? NAN : 1); };
+  if (options.non_finite == NonFinite::stop) {
+    EXPECT_THAT(failure_of(bad_step, ErrorCode::invalid_argument),
+                HasSubstr("step 0: the gradient of parameter weight on rank " +
+                          std::to_string(group.size() - 1) + " is not finite; no rank took this step"));
+    EXPECT_TRUE(torch::equal(net->weight, torch::ones({2, 3}))) << net->weight;
+    return;
+  }
+  bad_step();
+  EXPECT_TRUE(torch::equal(net->weight, torch::ones({2, 3}))) << net->weight;
+  step(1);
+  EXPECT_TRUE(torch::allclose(net->weight, torch::zeros({2, 3}))) << net->weight;
+}
+
+TEST(DistributedOptimizer, SkipsOrStopsWhereGradientsAreNotFinite) {
+  for (const int ranks : {1, 2}) {
+    on_ranks(ranks, [](const Group& group) {
+      for (const GradientOp op : {GradientOp::average, GradientOp::adasum})
+        for (const NonFinite policy : {NonFinite::skip, NonFinite::stop})
+          for (const bool with_closure : {false, true})
+            step_with_one_nan(group, {.op = op, .non_finite = policy}, with_closure);
+    });
+  }
+}
+
 TEST(GradientTape, AveragesWhatItTakes) {
   on_ranks(2, [](const Group& group) {
     auto net = ones(3, 2);
     const auto unused = torch::ones({4}, torch::requires_grad());
     auto sources = net->parameters();
     sources.push_back(unused);
-    const DistributedGradientTape tape(group);
+    DistributedGradientTape tape(group);
     const auto gradients = tape.gradient(net->forward(row(group.rank() + 1)).sum(), sources);
     ASSERT_EQ(gradients.size(), 3U);
     EXPECT_TRUE(torch::allclose(gradients[0], torch::full({2, 3}, 1.5)));
     EXPECT_TRUE(torch::allclose(gradients[2], torch::zeros({4})));
     EXPECT_FALSE(net->weight.grad().defined());
-    const DistributedGradientTape sum(group, {.op = GradientOp::sum});
+    DistributedGradientTape sum(group, {.op = GradientOp::sum});
     EXPECT_TRUE(torch::allclose(sum.gradient(net->forward(row(group.rank() + 1)).sum(), sources)[0],
                                 torch::full({2, 3}, 3.0)));
     torch::optim::SGD sgd(net->parameters(), 1);
@@ -196,6 +243,27 @@ TEST(GradientTape, AveragesWhatItTakes) {
                 HasSubstr("0 gradients for 2 parameters"));
     EXPECT_THAT(failure_of([&] { (void)tape.gradient(unused.sum(), {}); }, ErrorCode::invalid_argument),
                 HasSubstr("nothing to take gradients of"));
+  });
+}
+
+TEST(GradientTape, NamesTheRankWhoseGradientsAreNotFinite) {
+  on_ranks(2, [](const Group& group) {
+    auto net = ones(3, 2);
+    const double input = group.rank() == 1 ? NAN : 1;
+    DistributedGradientTape stop(group, {.non_finite = NonFinite::stop});
+    (void)stop.gradient(net->forward(row(1)).sum(), net->parameters());
+    EXPECT_THAT(failure_of([&] { (void)stop.gradient(net->forward(row(input)).sum(), net->parameters()); },
+                           ErrorCode::invalid_argument),
+                HasSubstr("step 1: the gradient of parameter #0 on rank 1 is not finite"));
+    // Too large for a half, and for the sum of two.
+    DistributedGradientTape half(group, {.compression = Compression::fp16, .non_finite = NonFinite::stop});
+    EXPECT_THAT(failure_of([&] { (void)half.gradient(net->forward(row(1e6)).sum(), net->parameters()); },
+                           ErrorCode::invalid_argument),
+                HasSubstr("step 0: the ranks' gradients are finite, but not their sum"));
+    DistributedGradientTape skip(group, {.non_finite = NonFinite::skip});
+    torch::optim::SGD sgd(net->parameters(), 1);
+    apply_gradients(sgd, net->parameters(), skip.gradient(net->forward(row(input)).sum(), net->parameters()));
+    EXPECT_TRUE(torch::equal(net->weight, torch::ones({2, 3}))) << net->weight;
   });
 }
 

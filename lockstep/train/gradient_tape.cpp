@@ -1,5 +1,6 @@
 #include "lockstep/train/gradient_tape.h"
 
+#include <algorithm>
 #include <map>
 
 #include "lockstep/base/error.h"
@@ -24,8 +25,8 @@ DistributedGradientTape::DistributedGradientTape(const Group& group,
   require_compressible(options.op, options.compression);
 }
 
-std::vector<torch::Tensor> DistributedGradientTape::gradient(
-    const torch::Tensor& loss, const std::vector<torch::Tensor>& sources) const {
+std::vector<torch::Tensor> DistributedGradientTape::gradient(const torch::Tensor& loss,
+                                                             const std::vector<torch::Tensor>& sources) {
   if (sources.empty())
     throw_invalid_argument("DistributedGradientTape: there is nothing to take gradients of");
   auto gradients = torch::autograd::grad({loss}, sources, {}, c10::nullopt, false, /*allow_unused=*/true);
@@ -37,11 +38,22 @@ std::vector<torch::Tensor> DistributedGradientTape::gradient(
     if (gradient.is_view()) gradient = gradient.clone();  // which zero_grad() cannot work with
     require_host_array(gradients[i], "the gradient of source " + std::to_string(i));
   }
+  const std::vector<torch::Tensor> none(gradients.size());
+  const auto step = taken_++;
+  std::vector<NamedTensor> named;
+  for (const auto& gradient : gradients)
+    named.push_back({std::string("#").append(std::to_string(named.size())), gradient});
+  if (!are_all_finite(group_, options_.non_finite, step, named)) return none;
   if (group_.size() == 1) return gradients;
-  if (options_.op == GradientOp::adasum) {
-    adasum(group_, gradients);
-    return gradients;
-  }
+  bring_together(gradients);
+  // Sums too large, or too large for a half: the same on all ranks.
+  if (options_.non_finite == NonFinite::ignore || std::ranges::all_of(gradients, is_finite)) return gradients;
+  take_non_finite(group_, options_.non_finite, step, named.size(), named);
+  return none;
+}
+
+void DistributedGradientTape::bring_together(std::vector<torch::Tensor>& gradients) const {
+  if (options_.op == GradientOp::adasum) return adasum(group_, gradients);
   std::vector<torch::Tensor> sent;
   std::map<Dtype, std::vector<std::span<std::byte>>> buffers;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -58,7 +70,6 @@ std::vector<torch::Tensor> DistributedGradientTape::gradient(
     works.push_back(all_reduce_grouped_bytes(group_, spans, {.dtype = dtype, .op = op}));
   Work::all(std::move(works)).wait();
   for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = sent[i].to(gradients[i].scalar_type());
-  return gradients;
 }
 
 void apply_gradients(torch::optim::Optimizer& optimizer, const std::vector<torch::Tensor>& parameters,

@@ -8,10 +8,12 @@
 
 #include <torch/torch.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "lockstep/group/group.h"
 #include "lockstep/train/gradient_op.h"
+#include "lockstep/train/non_finite.h"
 
 namespace lockstep {
 
@@ -19,6 +21,10 @@ namespace lockstep {
 struct DistributedGradientTapeOptions {
   GradientOp op = GradientOp::average;
   Compression compression = Compression::none;
+  /// What becomes of gradients that are infinite or not numbers; see non_finite.h. With skip no rank gets
+  /// any: they are undefined, and apply_gradients() changes nothing. Messages have the sources' numbers for
+  /// names.
+  NonFinite non_finite = NonFinite::ignore;
 };
 
 class DistributedGradientTape {
@@ -28,14 +34,16 @@ class DistributedGradientTape {
   /// Collective. The gradients of `loss` with respect to `sources`, of all ranks together: the same on all of
   /// them. One that this rank's loss does not depend on counts as zero. grad() of the sources is left alone.
   /// Nothing is sent while backward runs; small gradients travel together. Throws Error: invalid_argument if
-  /// no source is given; mismatch if ranks' sources differ in number or size; unsupported (types, devices,
-  /// sparse gradients); what a collective fails with.
-  std::vector<torch::Tensor> gradient(const torch::Tensor& loss,
-                                      const std::vector<torch::Tensor>& sources) const;
+  /// no source is given, and for NonFinite::stop; mismatch if ranks' sources differ in number or size;
+  /// unsupported (types, devices, sparse gradients); what a collective fails with.
+  std::vector<torch::Tensor> gradient(const torch::Tensor& loss, const std::vector<torch::Tensor>& sources);
 
  private:
+  void bring_together(std::vector<torch::Tensor>& gradients) const;
+
   Group group_;
   DistributedGradientTapeOptions options_;
+  std::uint64_t taken_ = 0;
 };
 
 /// One step of the optimizer with these gradients of its parameters, which are grad() afterwards.

@@ -1,6 +1,7 @@
 #include "lockstep/train/image_transforms.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "lockstep/base/error.h"
@@ -12,13 +13,14 @@ namespace {
 /// Beside {seed, epoch, rank}, from which samples are drawn.
 constexpr std::uint64_t purpose = 0x7472616e73666f72;  // "transfor"
 
-void require_images(const torch::Tensor& images, std::span<const SplitMix64> random, const std::string& who) {
+/// `count`: of images; nullopt: any.
+void require_images(const torch::Tensor& images, std::optional<std::size_t> count, const std::string& who) {
   const bool is_array = images.defined() && images.is_cpu() && images.layout() == torch::kStrided;
   if (is_array && images.scalar_type() == torch::kFloat32 && images.dim() == 4 && images.is_contiguous() &&
-      images.size(0) == static_cast<std::int64_t>(random.size())) {
+      (!count || images.size(0) == static_cast<std::int64_t>(*count))) {
     return;
   }
-  throw_invalid_argument(who + ": expected contiguous images f32 [" + std::to_string(random.size()) +
+  throw_invalid_argument(who + ": expected contiguous images f32 [" + (count ? std::to_string(*count) : "N") +
                          ", channels, height, width] in main memory, found " +
                          (images.defined()
                               ? describe(images) + (is_array && !images.is_contiguous() ? ", with gaps" : "")
@@ -63,7 +65,7 @@ RandomCrop::RandomCrop(std::int64_t size, std::int64_t padding) : size_(size), p
 }
 
 void RandomCrop::operator()(torch::Tensor& images, std::span<SplitMix64> random) const {
-  require_images(images, random, "RandomCrop");
+  require_images(images, random.size(), "RandomCrop");
   const std::int64_t channels = images.size(1);
   const std::int64_t height = images.size(2);
   const std::int64_t width = images.size(3);
@@ -98,7 +100,7 @@ RandomHorizontalFlip::RandomHorizontalFlip(double probability) : probability_(pr
 }
 
 void RandomHorizontalFlip::operator()(torch::Tensor& images, std::span<SplitMix64> random) const {
-  require_images(images, random, "RandomHorizontalFlip");
+  require_images(images, random.size(), "RandomHorizontalFlip");
   const std::int64_t rows = images.size(1) * images.size(2);
   const std::int64_t width = images.size(3);
   auto* image = images.mutable_data_ptr<float>();
@@ -121,8 +123,8 @@ Normalize::Normalize(const std::vector<double>& mean, const std::vector<double>&
       (is_positive ? "" : ", of which one is not above 0"));
 }
 
-void Normalize::operator()(torch::Tensor& images, std::span<SplitMix64> random) const {
-  require_images(images, random, "Normalize");
+void Normalize::operator()(torch::Tensor& images, std::span<SplitMix64> /*random*/) const {
+  require_images(images, std::nullopt, "Normalize");
   if (images.size(1) != static_cast<std::int64_t>(mean_.size())) {
     throw_invalid_argument("Normalize: expected images of " + std::to_string(mean_.size()) +
                            " channels, found " + std::to_string(images.size(1)));

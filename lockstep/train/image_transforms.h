@@ -55,7 +55,7 @@ class Normalize {
  public:
   Normalize(const std::vector<double>& mean, const std::vector<double>& stddev);
   /// Throws also if images have another number of channels.
-  void operator()(torch::Tensor& images, std::span<SplitMix64> random) const;
+  void operator()(torch::Tensor& images, std::span<SplitMix64> random = {}) const;
 
  private:
   std::vector<float> mean_;

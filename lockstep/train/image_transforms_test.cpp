@@ -196,7 +196,7 @@ TEST(Transforms, RefuseWhatAreNoImages) {
       "[3, 1, 4, 4]");
   EXPECT_EQ(
       given(Normalize({0}, {1}), torch::zeros({2, 1, 4, 5}).transpose(2, 3)),
-      "Normalize: expected contiguous images f32 [2, channels, height, width] in main memory, found f32 "
+      "Normalize: expected contiguous images f32 [N, channels, height, width] in main memory, found f32 "
       "[2, 1, 5, 4], with gaps");
   EXPECT_EQ(
       given(RandomCrop(4), torch::Tensor()),

@@ -1,6 +1,7 @@
 #include "lockstep/train/non_finite.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -33,6 +34,20 @@ void take_non_finite(const Group& group, NonFinite policy, std::uint64_t step, s
                   "; no rank took this step. Lower the learning rate, clip gradients, or skip such steps "
                   "(NonFinite::skip)",
               culprit);
+}
+
+bool are_all_finite(const Group& group, NonFinite policy, std::uint64_t step,
+                    std::span<const NamedTensor> gradients) {
+  if (policy == NonFinite::ignore) return true;
+  const auto first = std::ranges::find_if(gradients, [](const NamedTensor& gradient) {
+    return gradient.tensor.defined() && !is_finite(gradient.tensor);
+  });
+  const auto mine = static_cast<std::uint64_t>(first - gradients.begin());
+  std::array lowest = {mine};
+  all_reduce(group, lowest, ReduceOp::min).wait();
+  if (lowest.front() == gradients.size()) return true;
+  take_non_finite(group, policy, step, mine, gradients);
+  return false;
 }
 
 }  // namespace lockstep

@@ -25,4 +25,10 @@ bool is_finite(const torch::Tensor& tensor);
 void take_non_finite(const Group& group, NonFinite policy, std::uint64_t step, std::uint64_t mine,
                      std::span<const NamedTensor> parameters);
 
+/// Collective, unless the policy is to ignore them: whether all gradients of all ranks are finite, as
+/// those are that are undefined. If not, take_non_finite(). Cost: is_finite() of each, and one all_reduce of
+/// 8 bytes.
+bool are_all_finite(const Group& group, NonFinite policy, std::uint64_t step,
+                    std::span<const NamedTensor> gradients);
+
 }  // namespace lockstep

@@ -164,12 +164,14 @@ void write_pth(const std::filesystem::path& path, const StateDict& tensors) {
   });
 }
 
+StateDict state_dict(const torch::nn::Module& module) {
+  StateDict tensors;
+  for (const auto& item : state_of(module)) tensors.insert(item.name, item.tensor);
+  return tensors;
+}
+
 void save_state_dict(const std::filesystem::path& path, const Group& group, const torch::nn::Module& module) {
-  on_rank_0(group, [&] {
-    StateDict tensors;
-    for (const auto& item : state_of(module)) tensors.insert(item.name, item.tensor);
-    write_pth(path, tensors);
-  });
+  on_rank_0(group, [&] { write_pth(path, state_dict(module)); });
 }
 
 void load_state_dict(const std::filesystem::path& path, const Group& group, const torch::nn::Module& module,

@@ -39,14 +39,21 @@ StateDict read_pth(const std::filesystem::path& path, const std::string& key = "
 void write_pth(const std::filesystem::path& path, const StateDict& tensors);
 
 // What the templates below call.
+StateDict state_dict(const torch::nn::Module& module);
 void save_state_dict(const std::filesystem::path& path, const Group& group, const torch::nn::Module& module);
 void load_state_dict(const std::filesystem::path& path, const Group& group, const torch::nn::Module& module,
                      const std::string& key);
 
-/// Collective. Rank 0 writes parameters and buffers, under the names and in the order that Python's
-/// state_dict() has for such modules, as write_pth() does; everybody returns when the file is in place. Of a
-/// DistributedDataParallel the module is written, without "module." before its names. If rank 0 fails, every
-/// rank throws the same Error: see write_pth().
+/// Not collective. Parameters and buffers, the model's own and no copies, under the names and in the order
+/// that Python's state_dict() has for such modules. Of a DistributedDataParallel those of the module, without
+/// "module." before their names.
+template <class Model>
+StateDict state_dict(const Model& model) {
+  return state_dict(module_of(model));
+}
+
+/// Collective. Rank 0 writes state_dict(model), as write_pth() does; everybody returns when the file is in
+/// place. If rank 0 fails, every rank throws the same Error: see write_pth().
 template <class Model>
 void save_state_dict(const std::filesystem::path& path, const Group& group, const Model& model) {
   save_state_dict(path, group, module_of(model));

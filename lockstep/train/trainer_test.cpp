@@ -9,10 +9,12 @@
 #include <fstream>
 #include <sstream>
 
+#include "lockstep/train/data_loader.h"
 #include "lockstep/train/data_parallel.h"
 #include "lockstep/train/metrics.h"
 #include "lockstep/train/ranks_test.h"
 #include "lockstep/train/sharded_optimizer.h"
+#include "lockstep/train/synthetic_images.h"
 
 namespace lockstep {
 namespace {
@@ -27,6 +29,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 using testing::StartsWith;
+using testing::UnorderedElementsAre;
 using torch::nn::Linear;
 using torch::optim::SGD;
 
@@ -235,7 +238,7 @@ TEST(Trainer, ShowsEachEpochAndWhyItStopped) {
 }
 
 TEST_F(TrainerTest, GoesOnFromItsCheckpointAsIfItHadNeverStopped) {
-  const auto train = [&](const std::string& file, std::uint64_t epochs, bool resume) {
+  const auto train = [&](const std::string& file, std::uint64_t epochs, bool resume, bool async = false) {
     std::pair<torch::Tensor, std::vector<EpochResult>> end;
     on_ranks(2, [&](const Group& group) {
       auto net = make_net();
@@ -244,6 +247,7 @@ TEST_F(TrainerTest, GoesOnFromItsCheckpointAsIfItHadNeverStopped) {
       TrainerOptions options = silent(epochs);
       options.schedule = LearningRate::cosine(0.1, 12);
       options.checkpoint = group.rank() == 0 ? folder_ / file : fs::path("/nobody/else/needs/it");
+      options.async_checkpoint = async;
       options.resume = resume;
       const Batches batches = batches_of(group);
       auto history = Trainer(group, ddp, sgd, options).fit(batches, batches);
@@ -263,6 +267,31 @@ TEST_F(TrainerTest, GoesOnFromItsCheckpointAsIfItHadNeverStopped) {
     EXPECT_EQ(history[epoch].learning_rate, expected[epoch].learning_rate);
   }
   EXPECT_THAT(train("parts.ckpt", 4, true).second, SizeIs(4)) << "nothing is left to train";
+  train("behind.ckpt", 2, false, true);
+  EXPECT_TRUE(same_bits(whole, train("behind.ckpt", 4, true, true).first));
+  EXPECT_THAT(files(), UnorderedElementsAre("whole.ckpt", "parts.ckpt", "behind.ckpt"));
+}
+
+TEST_F(TrainerTest, GoesOnWithADataLoaderAndTheSameRandomNumbers) {
+  const auto train = [&](const std::string& file, std::uint64_t epochs) {
+    torch::manual_seed(7);
+    torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Dropout(0.5), Linear(48, 3));
+    SGD sgd(net->parameters(), 0.1);
+    DistributedSampler sampler(20, Group());
+    DataLoader loader(SyntheticImages({.samples = 20, .shape = {3, 4, 4}, .classes = 3}), sampler,
+                      {.batch_size = 8, .transforms = {RandomHorizontalFlip()}});
+    TrainerOptions options = silent(epochs);
+    options.before_epoch = [&sampler](std::uint64_t epoch) { sampler.set_epoch(epoch); };
+    options.checkpoint = folder_ / file;
+    options.resume = true;
+    auto history = Trainer(Group(), net, sgd, options).fit(loader);
+    return std::pair(net->parameters().at(0).detach().clone(), history.back().train_loss);
+  };
+  const auto [whole, loss] = train("whole.ckpt", 3);
+  train("parts.ckpt", 2);
+  const auto [parts, resumed_loss] = train("parts.ckpt", 3);
+  EXPECT_TRUE(same_bits(whole, parts));
+  EXPECT_EQ(loss, resumed_loss);
 }
 
 TEST_F(TrainerTest, StopsAsEarlyWhereItResumed) {

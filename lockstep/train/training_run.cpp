@@ -90,6 +90,7 @@ TrainingRun::TrainingRun(const Group& group, const torch::nn::Module& module,
     throw_invalid_argument(
         "a Trainer resumes from a checkpoint: name the file in TrainerOptions::checkpoint");
   if (options_.early_stop) early_stop_.emplace(*options_.early_stop);
+  if (options_.async_checkpoint) async_checkpoint_.emplace(group_);
   if (options_.progress) progress_.emplace(group_, *options_.progress);
   require_same_options(evaluates);
   if (!options_.checkpoint.empty()) remove_checkpoint_leftovers(options_.checkpoint, group_);
@@ -106,6 +107,7 @@ void TrainingRun::require_same_options(bool evaluates) const {
       {"number of epochs", text_of(options_.epochs)},
       {"evaluation", yes_or_no(evaluates)},
       {"checkpoint", yes_or_no(!options_.checkpoint.empty())},
+      {"asynchronous checkpoint", yes_or_no(options_.async_checkpoint)},
       {"resume", yes_or_no(options_.resume)},
       {"schedule", options_.schedule ? text_of(options_.schedule->at(0)) : "none"},
       {"early stop's patience", options_.early_stop ? text_of(options_.early_stop->patience) : "none"}};
@@ -129,6 +131,7 @@ void TrainingRun::resume() {
   epoch_ = info.epoch;
   step_ = number_in<std::uint64_t>(info, step_key, options_.checkpoint);
   history_ = decode_history(info.metadata.at(history_key), what);
+  if (info.training) set_random_state(info.training->random);
   if (early_stop_ && info.metadata.contains(best_key) && info.metadata.contains(waited_key)) {
     early_stop_->restore(number_in<double>(info, best_key, options_.checkpoint),
                          number_in<int>(info, waited_key, options_.checkpoint));
@@ -136,13 +139,24 @@ void TrainingRun::resume() {
 }
 
 CheckpointInfo TrainingRun::info() const {
-  CheckpointInfo info{.epoch = epoch_,
-                      .metadata = {{step_key, text_of(step_)}, {history_key, encode_history(history_)}}};
+  CheckpointInfo info{
+      .epoch = epoch_,
+      .metadata = {{step_key, text_of(step_)}, {history_key, encode_history(history_)}},
+      .training = TrainingState{.step = step_, .schedule_step = step_, .random = random_state()}};
   if (early_stop_) {
     info.metadata[best_key] = text_of(early_stop_->best());
     info.metadata[waited_key] = text_of(early_stop_->waited());
   }
   return info;
+}
+
+void TrainingRun::save() {
+  if (!async_checkpoint_) {
+    save_checkpoint(options_.checkpoint, group_, module_, &optimizer_, info(), CheckpointOptions{});
+    return;
+  }
+  async_checkpoint_->save(options_.checkpoint, module_, optimizer_, info());
+  if (!goes_on()) async_checkpoint_->wait();
 }
 
 bool TrainingRun::goes_on() const {
@@ -210,8 +224,7 @@ void TrainingRun::end_epoch(const Evaluation& evaluation) {
     (void)early_stop_->should_stop(group_,
                                    std::isnan(evaluation.loss) ? result_.train_loss : evaluation.loss);
   }
-  if (!options_.checkpoint.empty())
-    save_checkpoint(options_.checkpoint, group_, module_, &optimizer_, info(), CheckpointOptions{});
+  if (!options_.checkpoint.empty()) save();
   on_rank_0(group_, [this] { report(); });
   if (!progress_) return;
   progress_->end(result_, Clock::now());

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "lockstep/group/group.h"
+#include "lockstep/train/async_checkpoint.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/early_stop.h"
 #include "lockstep/train/event_file.h"
@@ -35,8 +36,11 @@ struct TrainerOptions {
   std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)> loss = nullptr;
   /// Called before each epoch with its number, counted from 0: for DistributedSampler::set_epoch().
   std::function<void(std::uint64_t epoch)> before_epoch = nullptr;
-  /// Model, optimizer, epoch, step, early stop and history after each epoch: as save_checkpoint().
+  /// Model, optimizer, epoch, step, random state, early stop and history after each epoch: as
+  /// save_checkpoint().
   std::filesystem::path checkpoint = {};
+  /// Written while the next epoch trains, as AsyncCheckpoint does; fit() returns when the last one is there.
+  bool async_checkpoint = false;
   /// Begin with what `checkpoint` holds, if rank 0 finds that file.
   bool resume = false;
   /// An SVG of losses and accuracy, written anew after each epoch by rank 0. Its folder is not made.
@@ -106,6 +110,7 @@ class TrainingRun {
   void require_same_options(bool evaluates) const;
   void resume();
   CheckpointInfo info() const;
+  void save();
   void report();
   std::string where() const;
 
@@ -115,6 +120,7 @@ class TrainingRun {
   TrainerOptions options_;
   std::optional<TrainingProgress> progress_;
   std::optional<EventFile> events_;  // rank 0's
+  std::optional<AsyncCheckpoint> async_checkpoint_;
   std::optional<EarlyStop> early_stop_;
   std::vector<EpochResult> history_;
   std::uint64_t epoch_ = 0;

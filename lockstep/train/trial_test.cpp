@@ -179,7 +179,7 @@ void train_with_tape(const Group& group, torch::nn::Sequential& net, const Trial
   DistributedGradientTapeOptions options;
   if (trial.way == Way::tape_fp16) options.compression = Compression::fp16;
   if (trial.way == Way::tape_bf16) options.compression = Compression::bf16;
-  const DistributedGradientTape tape(group, options);
+  DistributedGradientTape tape(group, options);
   const auto optimizer = make_optimizer(trial, net);
   bool is_first = true;
   const auto backward = [&](const torch::Tensor& x, const torch::Tensor& y) {

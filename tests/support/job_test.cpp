@@ -135,6 +135,13 @@ std::vector<Ending> finish(std::vector<Process>& processes) {
   return endings;
 }
 
+std::optional<fs::path> peer_python(const std::string& peer) {
+  const char* const peers = std::getenv("LOCKSTEP_PEERS");
+  if (peers == nullptr) return std::nullopt;
+  const fs::path python = fs::path(peers) / peer / "bin" / "python";
+  return fs::exists(python) ? std::optional(python) : std::nullopt;
+}
+
 std::vector<std::string> lines_with(const std::string& text, const std::string& beginning) {
   std::vector<std::string> found;
   std::istringstream lines(text);

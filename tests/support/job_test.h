@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,9 @@ class JobTest : public ::testing::Test {
   if (!has_two_hosts()) GTEST_SKIP() << why_no_hosts()
 
 std::vector<Ending> finish(std::vector<Process>& processes);
+
+/// Python with the peer of this name, if `script/bootstrap --peers` has installed it.
+std::optional<std::filesystem::path> peer_python(const std::string& peer);
 
 /// The lines of `text` that begin with `beginning`.
 std::vector<std::string> lines_with(const std::string& text, const std::string& beginning);

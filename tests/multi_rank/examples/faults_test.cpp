@@ -37,9 +37,30 @@ const Example examples[] = {
     {"powersgd", "--steps 1000000000", "--batch_size 1000000000000000", "--steps 1000000000 --noise nan"},
     {"sharded_adamw", "--steps 1000000000", "--batch_size 1000000000000000",
      "--steps 1000000000 --noise nan"},
+    {"mnist_horovod_steps", "--synthetic --epochs 1000000000", "--data FOLDER/none",
+     "--synthetic --epochs 1000000000 --noise nan"},
+    {"mnist_gradient_tape", "--synthetic --epochs 1000000000", "--data FOLDER/none",
+     "--synthetic --epochs 1000000000 --noise nan"},
+    {"cifar10_resnet18", "--synthetic --num_epochs 1000000000 --batch_size 4 --model_dir FOLDER/models",
+     "--data FOLDER/none", "--synthetic --num_epochs 1000000000 --batch_size 4 --noise nan"},
     {"char_transformer", "--synthetic --steps 1000000000", "--text FOLDER/none",
      "--synthetic --steps 1000000000 --learning_rate 1e30"},
 };
+
+// Looks at its loss before there are gradients.
+const Example trainer = {"trainer", "--data FOLDER --epochs 1000000", "--data FOLDER/none", ""};
+
+/// Digits whose images are no numbers.
+void write_digits_without_numbers(const std::filesystem::path& folder) {
+  std::filesystem::create_directory(folder);
+  write_digits(folder, 10);
+  std::ofstream file(folder / "train-images-idx3-ubyte", std::ios::binary);
+  const auto put = [&](std::initializer_list<int> bytes) {
+    for (const int byte : bytes) file.put(static_cast<char>(byte));
+  };
+  put({0, 0, 0x0d, 3, 0, 0, 0, 40, 0, 0, 0, 8, 0, 0, 0, 8});
+  for (int i = 0; i < 40 * 64; ++i) put({0x7f, 0xc0, 0, 0});
+}
 
 class FaultTest : public ExampleTest {
  protected:
@@ -84,8 +105,12 @@ class Faults : public FaultTest, public ::testing::WithParamInterface<Example> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Of, Faults, ::testing::ValuesIn(examples),
-                         [](const auto& info) { return std::string(info.param.name); });
+class GradientFaults : public Faults {};
+
+const auto name_of = [](const auto& info) { return std::string(info.param.name); };
+INSTANTIATE_TEST_SUITE_P(Of, Faults, ::testing::ValuesIn(examples), name_of);
+INSTANTIATE_TEST_SUITE_P(OfTheLoop, Faults, ::testing::Values(trainer), name_of);
+INSTANTIATE_TEST_SUITE_P(Of, GradientFaults, ::testing::ValuesIn(examples), name_of);
 
 TEST_P(Faults, NameARankThatIsKilled) {
   Process job = start_training(GetParam().flags);
@@ -112,7 +137,7 @@ TEST_P(Faults, NameARankThatThrows) {
   EXPECT_THAT(ending.err, ContainsRegex("lockstep run: rank 1 \\(pid [0-9]+\\) ended with exit code 1\n"));
 }
 
-TEST_P(Faults, NameARankWhoseGradientsAreNoNumbers) {
+TEST_P(GradientFaults, NameTheRankWhoseTheyAre) {
   const Ending ending = start_training(GetParam().not_a_number).finish();
   EXPECT_EQ(ending.exit_code, 1) << ending.err;
   for (const char* rank : {"[0] ", "[1] "}) {
@@ -138,6 +163,32 @@ TEST_F(FaultsOfOne, DigitsThatAreKilledLeaveTheirLastCheckpointWhole) {
   const Ending after = launch(with({"--epochs", "1", "--resume"})).finish();  // nothing is left to train
   EXPECT_EQ(after.exit_code, 0) << after.err;
   EXPECT_THAT(after.out, HasSubstr("summary processes=2"));
+}
+
+TEST_F(FaultsOfOne, TrainerNamesARankWhoseLossIsNoNumber) {
+  write_digits_without_numbers(folder() / "nan");
+  const auto with = [&](const std::string& data) { return "--data " + data + " --epochs 1000000"; };
+  const Ending ending = launch_unlike("trainer", with(folder()), with(folder() / "nan")).finish();
+  EXPECT_EQ(ending.exit_code, 1) << ending.err;
+  EXPECT_THAT(lines_with(ending.err, "[1] trainer: "),
+              ElementsAre(HasSubstr("rank 1, epoch 1, step 1: the loss is nan, at a learning rate of ")));
+  EXPECT_THAT(ending.err, ContainsRegex("lockstep run: rank 1 \\(pid [0-9]+\\) ended with exit code 1\n"));
+}
+
+TEST_F(FaultsOfOne, ResnetThatIsKilledLeavesItsLastModelWhole) {
+  const auto with = [&](std::vector<std::string> more) {
+    const std::vector<std::string> words = {
+        program("cifar10_resnet18"), "--synthetic", "--samples", "40", "--batch_size", "4", "--model_dir",
+        folder() / "models"};
+    more.insert(more.begin(), words.begin(), words.end());
+    return more;
+  };
+  Process job = launch(with({"--num_epochs", "1000000"}));
+  hurt_in_training(job, SIGKILL);
+  EXPECT_EQ(job.finish().exit_code, 128 + SIGKILL);
+  const Ending after = launch(with({"--num_epochs", "0", "--resume"})).finish();  // nothing is left to train
+  EXPECT_EQ(after.exit_code, 0) << after.err;
+  EXPECT_THAT(after.out, HasSubstr("epoch 0  accuracy "));
 }
 
 TEST_F(FaultsOfOne, ToyModelNamesARankThatIsKilled) {

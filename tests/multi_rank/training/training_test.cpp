@@ -160,13 +160,11 @@ TEST_F(TrainerExample, LeavesACurveAndGoesOnFromItsCheckpoint) {
 }
 
 TEST_F(TrainerExample, IsReadByTensorBoard) {
-  const char* const peers = std::getenv("LOCKSTEP_PEERS");
-  const auto python = std::filesystem::path(peers != nullptr ? peers : "") / "tensorboard" / "bin" / "python";
-  if (!std::filesystem::exists(python))
-    GTEST_SKIP() << "TensorBoard is not installed: script/bootstrap --peers tensorboard";
+  const auto python = peer_python("tensorboard");
+  if (!python) GTEST_SKIP() << "TensorBoard is not installed: script/bootstrap --peers tensorboard";
   write_digits(folder(), 10);
   const auto trained = trainer({"--epochs", "2", "--tensorboard", folder() / "runs"});
-  const auto read = start({python, READ_EVENTS, folder() / "runs"}).finish();
+  const auto read = start({*python, READ_EVENTS, folder() / "runs"}).finish();
   ASSERT_EQ(read.exit_code, 0) << read.err;
   for (const std::string tag :
        {"accuracy/eval", "images_per_second", "learning_rate", "loss/eval", "loss/train"})

@@ -1,0 +1,160 @@
+// ResNet-18 on CIFAR-10, as those write it who come from torch.distributed: the model is wrapped, local rank
+// 0 evaluates and saves before each epoch, and the file that it saves is one for Python's torch.load().
+//
+//   lockstep run -np 2 build/release/bin/cifar10_resnet18 --data FOLDER
+//   torchrun --no_python --nproc_per_node 2 build/release/bin/cifar10_resnet18 --data FOLDER
+//   lockstep run -np 2 build/release/bin/cifar10_resnet18 --synthetic
+#include <lockstep/lockstep.h>
+#include <lockstep/train.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <numeric>
+#include <optional>
+
+#include "examples/support/resnet.h"
+#include "examples/support/run.h"
+
+namespace {
+
+struct Options {
+  std::optional<int> local_rank;
+  std::uint64_t num_epochs = 5;
+  std::size_t batch_size = 256;
+  double learning_rate = 0.1;
+  std::uint64_t random_seed = 0;
+  std::filesystem::path model_dir = "saved_models";
+  std::string model_filename = "resnet_distributed.pth";
+  bool resume = false;
+  std::string device = "cpu";
+  std::string data = "data/cifar-10-batches-bin";
+  bool synthetic = false;
+  std::size_t samples = 10'000;
+  float noise = 1;
+  std::size_t workers = 1;
+};
+
+using Model = lockstep::DistributedDataParallel<examples::ResNet18Impl>;
+
+const lockstep::Normalize normalize({0.4914, 0.4822, 0.4465}, {0.2023, 0.1994, 0.2010});
+
+struct Images {
+  lockstep::BatchMaker batch;
+  std::size_t size = 0;
+};
+
+Images images(const Options& options, lockstep::Cifar10Part part) {
+  if (options.synthetic) {
+    const bool is_test = part == lockstep::Cifar10Part::test;
+    lockstep::SyntheticImages made_up({.samples = is_test ? options.samples / 5 : options.samples,
+                                       .noise = options.noise,
+                                       .first = is_test ? options.samples : 0});
+    return {lockstep::batch_maker(made_up), *made_up.size()};
+  }
+  try {
+    lockstep::Cifar10Dataset cifar10(options.data, part);
+    return {lockstep::batch_maker(cifar10), *cifar10.size()};
+  } catch (const lockstep::Error& error) {
+    if (error.code() != lockstep::ErrorCode::invalid_argument) throw;
+    lockstep::throw_invalid_argument(std::string(error.what()) + "; or train with --synthetic");
+  }
+}
+
+/// Of one rank alone: a model that evaluates talks to no other.
+double accuracy(Model& ddp, const Images& test, torch::Device device) {
+  const torch::NoGradGuard no_grad;
+  ddp.eval();
+  double right = 0;
+  for (std::size_t begin = 0; begin < test.size; begin += 128) {
+    std::vector<std::size_t> samples(std::min<std::size_t>(128, test.size - begin));
+    std::iota(samples.begin(), samples.end(), begin);
+    auto batch = test.batch(samples);
+    normalize(batch.data);
+    right += ddp(batch.data.to(device)).argmax(1).eq(batch.target.to(device)).sum().item<double>();
+  }
+  ddp.train();
+  return right / static_cast<double>(test.size);
+}
+
+void train(const Options& options) {
+  const auto world = lockstep::init();
+  const int local_rank = options.local_rank.value_or(world.local_rank());
+  const auto device = lockstep::device_for(world, options.device);
+  const auto file = options.model_dir / options.model_filename;
+
+  torch::manual_seed(options.random_seed);
+  examples::ResNet18 net;
+  net->to(device);
+  Model ddp(net, world, {.non_finite = lockstep::NonFinite::stop});
+  if (options.resume) lockstep::load_state_dict(file, world, ddp);
+  torch::optim::SGD sgd(ddp.parameters(),
+                        torch::optim::SGDOptions(options.learning_rate).momentum(0.9).weight_decay(1e-5));
+
+  const auto training = images(options, lockstep::Cifar10Part::train);
+  const auto test = images(options, lockstep::Cifar10Part::test);
+  lockstep::DistributedSampler sampler(training.size, world, {.seed = options.random_seed});
+  lockstep::DataLoader batches(
+      training.batch, sampler,
+      {.batch_size = options.batch_size,
+       .workers = options.workers,
+       .transforms = {lockstep::RandomCrop(32, 4), lockstep::RandomHorizontalFlip(), normalize}});
+
+  // The others go on meanwhile, and wait at the first gradients.
+  const auto evaluate_and_save = [&](std::uint64_t epoch) {
+    if (local_rank != 0) return;
+    const double right = accuracy(ddp, test, device);
+    lockstep::write_pth(file, lockstep::state_dict(ddp));
+    std::printf("epoch %llu  accuracy %.4f  saved %s\n", static_cast<unsigned long long>(epoch), right,
+                file.c_str());
+    std::fflush(stdout);
+  };
+
+  if (local_rank == 0) std::filesystem::create_directories(options.model_dir);
+  for (std::uint64_t epoch = 0; epoch < options.num_epochs; ++epoch) {
+    evaluate_and_save(epoch);
+    for (auto& batch : batches) {
+      sgd.zero_grad();
+      const auto output = ddp(batch.data.to(device));
+      torch::nn::functional::cross_entropy(output, batch.target.to(device)).backward();
+      sgd.step();
+    }
+  }
+  evaluate_and_save(options.num_epochs);
+}
+
+void add_flags(CLI::App& app, Options& options) {
+  app.add_option("--local_rank", options.local_rank,
+                 "What torch.distributed.launch passes; others say it in the environment");
+  app.add_option("--num_epochs", options.num_epochs, "Passes through the training set")
+      ->capture_default_str();
+  app.add_option("--batch_size", options.batch_size, "Images per process and step")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--learning_rate", options.learning_rate, "Of SGD")->capture_default_str();
+  app.add_option("--random_seed", options.random_seed, "For weights and the order of the images")
+      ->capture_default_str();
+  app.add_option("--model_dir", options.model_dir, "Folder for the model, made if there is none")
+      ->capture_default_str();
+  app.add_option("--model_filename", options.model_filename, "The model's file in it")->capture_default_str();
+  app.add_flag("--resume", options.resume, "Begin with the model that is there");
+  app.add_option("--device", options.device, "cpu, cuda (by local rank) or cuda:1 (that one)")
+      ->capture_default_str();
+  app.add_option("--data", options.data, "Folder with CIFAR-10's binary version")->capture_default_str();
+  app.add_flag("--synthetic", options.synthetic, "Train on images that are made up");
+  app.add_option("--samples", options.samples, "Of these, so many; a fifth as many to test")
+      ->check(CLI::Range(5, 1'000'000'000))
+      ->capture_default_str();
+  app.add_option("--noise", options.noise, "Of these; what they show is 0.58 strong")->capture_default_str();
+  app.add_option("--workers", options.workers, "Threads that make batches; 0: the one that trains does")
+      ->capture_default_str();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Trains ResNet-18 on CIFAR-10.");
+  add_flags(app, options);
+  return examples::run(app, argc, argv, [&] { train(options); });
+}
