@@ -93,17 +93,18 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app("Trains twice, with a batch in parts and with the whole batch, and compares the models.");
   app.add_option("--micro_batches", options.micro_batches, "Parts of a batch")
-      ->check(CLI::PositiveNumber)
+      ->check(examples::count_from(1))
       ->capture_default_str();
   app.add_option("--micro_batch_size", options.micro_batch_size, "Samples per process and part")
-      ->check(CLI::PositiveNumber)
+      ->check(examples::count_from(1))
       ->capture_default_str();
   app.add_option("--steps", options.steps, "Steps of the optimizer")
-      ->check(CLI::PositiveNumber)
+      ->check(examples::count_from(1))
       ->capture_default_str();
   app.add_option("--learning_rate", options.learning_rate, "Of SGD")->capture_default_str();
   app.add_option("--noise", options.noise, "Of the samples")->capture_default_str();
   app.add_option("--random_seed", options.random_seed, "For task, weights and samples")
+      ->check(examples::count_from(0))
       ->capture_default_str();
   return examples::run(app, argc, argv, [&] { compare(options); });
 }

@@ -145,6 +145,7 @@ void add_flags(CLI::App& app, Options& options) {
   app.add_option("--learning_rate", options.learning_rate, "The highest, after the first tenth of the steps")
       ->capture_default_str();
   app.add_option("--random_seed", options.random_seed, "For weights, windows and what it writes")
+      ->check(examples::count_from(0))
       ->capture_default_str();
 }
 

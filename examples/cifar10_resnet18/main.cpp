@@ -9,9 +9,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <numeric>
 #include <optional>
+#include <string>
+#include <system_error>
 
 #include "examples/support/resnet.h"
 #include "examples/support/run.h"
@@ -77,9 +80,30 @@ double accuracy(Model& ddp, const Images& test, torch::Device device) {
   return right / static_cast<double>(test.size);
 }
 
+/// As the launcher counts, which may take one host for two.
+int local_rank_of(const lockstep::Group& world, std::optional<int> flag) {
+  const char* const said = std::getenv("LOCAL_RANK");
+  const int local_rank = said != nullptr ? std::atoi(said) : world.local_rank();
+  if (flag && *flag != local_rank) {
+    lockstep::throw_invalid_argument("--local_rank is " + std::to_string(*flag) +
+                                     ", but this is local rank " + std::to_string(local_rank) +
+                                     "; leave the flag to the launcher");
+  }
+  return local_rank;
+}
+
+void make_folder(const std::filesystem::path& folder) {
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  if (failure) {
+    lockstep::throw_invalid_argument("cannot make the folder " + folder.string() + ": " + failure.message() +
+                                     "; give another --model_dir");
+  }
+}
+
 void train(const Options& options) {
   const auto world = lockstep::init();
-  const int local_rank = options.local_rank.value_or(world.local_rank());
+  const int local_rank = local_rank_of(world, options.local_rank);
   const auto device = lockstep::device_for(world, options.device);
   const auto file = options.model_dir / options.model_filename;
 
@@ -110,7 +134,7 @@ void train(const Options& options) {
     std::fflush(stdout);
   };
 
-  if (local_rank == 0) std::filesystem::create_directories(options.model_dir);
+  if (local_rank == 0) make_folder(options.model_dir);
   for (std::uint64_t epoch = 0; epoch < options.num_epochs; ++epoch) {
     evaluate_and_save(epoch);
     for (auto& batch : batches) {
@@ -127,12 +151,14 @@ void add_flags(CLI::App& app, Options& options) {
   app.add_option("--local_rank", options.local_rank,
                  "What torch.distributed.launch passes; others say it in the environment");
   app.add_option("--num_epochs", options.num_epochs, "Passes through the training set")
+      ->check(examples::count_from(0))
       ->capture_default_str();
   app.add_option("--batch_size", options.batch_size, "Images per process and step")
-      ->check(CLI::PositiveNumber)
+      ->check(examples::count_from(1))
       ->capture_default_str();
   app.add_option("--learning_rate", options.learning_rate, "Of SGD")->capture_default_str();
   app.add_option("--random_seed", options.random_seed, "For weights and the order of the images")
+      ->check(examples::count_from(0))
       ->capture_default_str();
   app.add_option("--model_dir", options.model_dir, "Folder for the model, made if there is none")
       ->capture_default_str();
@@ -143,10 +169,11 @@ void add_flags(CLI::App& app, Options& options) {
   app.add_option("--data", options.data, "Folder with CIFAR-10's binary version")->capture_default_str();
   app.add_flag("--synthetic", options.synthetic, "Train on images that are made up");
   app.add_option("--samples", options.samples, "Of these, so many; a fifth as many to test")
-      ->check(CLI::Range(5, 1'000'000'000))
+      ->check(examples::count_from(5))
       ->capture_default_str();
   app.add_option("--noise", options.noise, "Of these; what they show is 0.58 strong")->capture_default_str();
   app.add_option("--workers", options.workers, "Threads that make batches; 0: the one that trains does")
+      ->check(examples::count_from(0))
       ->capture_default_str();
 }
 

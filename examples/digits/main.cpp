@@ -188,7 +188,7 @@ void add_flags(CLI::App& app, Options& options) {
       ->check(CLI::Range(1e-9, 1e3))
       ->capture_default_str();
   app.add_option("--seed", options.seed, "For the first weights and the order of the images")
-      ->check(CLI::NonNegativeNumber)
+      ->check(examples::count_from(0))
       ->capture_default_str();
   app.add_option("--data", options.data, "Folder that script/make-digits has filled")->capture_default_str();
   auto* const checkpoint =

@@ -86,15 +86,18 @@ void train(const Options& options) {
 }
 
 void add_flags(CLI::App& app, Options& options) {
-  app.add_option("--epochs", options.epochs, "Passes through the training set")->capture_default_str();
+  app.add_option("--epochs", options.epochs, "Passes through the training set")
+      ->check(examples::count_from(0))
+      ->capture_default_str();
   app.add_option("--batch_size", options.batch_size, "Images per process and step")
-      ->check(CLI::PositiveNumber)
+      ->check(examples::count_from(1))
       ->capture_default_str();
   app.add_option("--learning_rate", options.learning_rate,
                  "Of one process; multiplied by the number of processes")
       ->capture_default_str();
   app.add_option("--momentum", options.momentum, "Of SGD")->capture_default_str();
   app.add_option("--random_seed", options.random_seed, "For weights and the order of the images")
+      ->check(examples::count_from(0))
       ->capture_default_str();
   app.add_option("--device", options.device, "cpu, cuda (by local rank) or cuda:1 (that one)")
       ->capture_default_str();

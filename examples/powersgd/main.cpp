@@ -82,19 +82,21 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app("Trains twice, with whole gradients and with PowerSGD, and compares loss and bytes.");
   app.add_option("--rank", options.rank, "Columns of the thin matrices")
-      ->check(CLI::PositiveNumber)
+      ->check(examples::count_from(1))
       ->capture_default_str();
   app.add_option("--start_after", options.start_after, "Steps with whole gradients at the beginning")
+      ->check(examples::count_from(0))
       ->capture_default_str();
   app.add_option("--steps", options.steps, "Steps of the optimizer")
-      ->check(CLI::PositiveNumber)
+      ->check(examples::count_from(1))
       ->capture_default_str();
   app.add_option("--batch_size", options.batch_size, "Samples per process and step")
-      ->check(CLI::PositiveNumber)
+      ->check(examples::count_from(1))
       ->capture_default_str();
   app.add_option("--learning_rate", options.learning_rate, "Of SGD with momentum 0.9")->capture_default_str();
   app.add_option("--noise", options.noise, "Of the samples")->capture_default_str();
   app.add_option("--random_seed", options.random_seed, "For task, weights and samples")
+      ->check(examples::count_from(0))
       ->capture_default_str();
   return examples::run(app, argc, argv, [&] { compare(options); });
 }

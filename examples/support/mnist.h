@@ -5,12 +5,15 @@
 #include <lockstep/lockstep.h>
 #include <lockstep/train.h>
 
-#include <CLI/CLI.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <sstream>
 #include <string>
+#include <vector>
+
+#include "examples/support/run.h"
 
 namespace examples {
 
@@ -25,7 +28,7 @@ inline void add_image_flags(CLI::App& app, ImageFlags& flags) {
   app.add_option("--data", flags.data, "Folder with MNIST's four files")->capture_default_str();
   app.add_flag("--synthetic", flags.synthetic, "Train on images that are made up");
   app.add_option("--samples", flags.samples, "Of these, so many; a fifth as many to test")
-      ->check(CLI::Range(5, 1'000'000'000))
+      ->check(count_from(5))
       ->capture_default_str();
   app.add_option("--noise", flags.noise, "Of these; what they show is 0.58 strong")->capture_default_str();
 }
@@ -49,6 +52,11 @@ inline Images images(const ImageFlags& flags, Part part) {
   const auto prefix = std::filesystem::path(flags.data) / (is_test ? "t10k" : "train");
   try {
     lockstep::IdxDataset mnist(prefix, {.classes = 10});
+    if (const auto shape = mnist.get(0).data.sizes().vec(); shape != std::vector<std::int64_t>{1, 28, 28}) {
+      std::ostringstream text;
+      text << prefix.string() << ": expected images [1, 28, 28], found " << mnist.get(0).data.sizes();
+      lockstep::throw_invalid_argument(text.str());
+    }
     return {lockstep::batch_maker(mnist), *mnist.size()};
   } catch (const lockstep::Error& error) {
     if (error.code() != lockstep::ErrorCode::invalid_argument) throw;

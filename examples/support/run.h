@@ -3,11 +3,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <functional>
 #include <iostream>
 #include <iterator>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +22,12 @@ inline std::string with_underscores(std::string word) {
   if (word.starts_with("--") && word.size() > 2)
     std::replace(word.begin() + 2, std::find(word.begin(), word.end(), '='), '-', '_');
   return word;
+}
+
+/// For a number of things; CLI11 takes -1 for a very large one, and CLI::PositiveNumber says so in 300
+/// digits.
+inline CLI::Range count_from(std::int64_t least) {
+  return {least, std::numeric_limits<std::int64_t>::max(), std::to_string(least).append(" or more")};
 }
 
 /// Reads the flags into what `app` knows, then calls `body`. Returns the exit code of main(): 1 if something
@@ -38,7 +46,8 @@ inline int run(CLI::App& app, int argc, char** argv, const std::function<void()>
     return app.exit(error) == 0 ? 0 : 2;
   } catch (const std::exception& error) {
     const std::string text = error.what();
-    const auto trace = text.find("\nException raised from ");  // libtorch's errors end in a stack trace
+    // libtorch's errors end in a stack trace.
+    const auto trace = std::min(text.find("\nException raised from "), text.find("\nframe #0: "));
     std::cerr << program + ": " + text.substr(0, trace) << std::endl;
     return 1;
   }

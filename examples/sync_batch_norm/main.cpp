@@ -79,14 +79,15 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app("Trains with one process, and on all ranks without and with synchronised batch norm.");
   app.add_option("--batch_size", options.batch_size, "Samples per process and step")
-      ->check(CLI::PositiveNumber)
+      ->check(examples::count_from(1))
       ->capture_default_str();
   app.add_option("--steps", options.steps, "Steps of the optimizer")
-      ->check(CLI::PositiveNumber)
+      ->check(examples::count_from(1))
       ->capture_default_str();
   app.add_option("--learning_rate", options.learning_rate, "Of SGD")->capture_default_str();
   app.add_option("--noise", options.noise, "Of the samples")->capture_default_str();
   app.add_option("--random_seed", options.random_seed, "For task, weights and samples")
+      ->check(examples::count_from(0))
       ->capture_default_str();
   return examples::run(app, argc, argv, [&] { compare(options); });
 }

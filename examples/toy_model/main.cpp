@@ -46,7 +46,7 @@ void train(int rank, const Options& options) {
   torch::manual_seed(options.random_seed + static_cast<std::uint64_t>(rank));  // other samples on each rank
 
   ToyModel model;  // other weights, too: wrapping it makes them rank 0's
-  lockstep::DistributedDataParallel ddp(model, world);
+  lockstep::DistributedDataParallel ddp(model, world, {.non_finite = lockstep::NonFinite::stop});
   torch::optim::SGD sgd(ddp.parameters(), options.learning_rate);
 
   torch::Tensor loss;
@@ -68,12 +68,14 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app("Trains a model of two layers on ranks that it starts itself.");
   app.add_option("--ranks", options.ranks, "Processes to start")
-      ->check(CLI::PositiveNumber)
+      ->check(examples::count_from(1))
       ->capture_default_str();
   app.add_option("--steps", options.steps, "Steps of the optimizer")
-      ->check(CLI::PositiveNumber)
+      ->check(examples::count_from(1))
       ->capture_default_str();
   app.add_option("--learning_rate", options.learning_rate, "Of SGD")->capture_default_str();
-  app.add_option("--random_seed", options.random_seed, "For weights and samples")->capture_default_str();
+  app.add_option("--random_seed", options.random_seed, "For weights and samples")
+      ->check(examples::count_from(0))
+      ->capture_default_str();
   return examples::run(app, argc, argv, [&] { lockstep::spawn(options.ranks, train, options); });
 }

@@ -21,8 +21,8 @@ void train(const std::string& data, double rate, lockstep::TrainerOptions option
   lockstep::DistributedDataParallel ddp(net, world, {.non_finite = lockstep::NonFinite::stop});
   torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(rate).momentum(0.9));
 
-  auto digits = lockstep::IdxDataset(data + "/train", {.scale = 1.0F / 16}).map(Stack<>());
-  auto others = lockstep::IdxDataset(data + "/test", {.scale = 1.0F / 16}).map(Stack<>());
+  auto digits = lockstep::IdxDataset(data + "/train", {.scale = 1.0F / 16, .classes = 10}).map(Stack<>());
+  auto others = lockstep::IdxDataset(data + "/test", {.scale = 1.0F / 16, .classes = 10}).map(Stack<>());
   lockstep::DistributedSampler order(*digits.size(), world);
   auto training = make_data_loader(digits, order, 32);
   auto test =
@@ -43,7 +43,9 @@ int main(int argc, char** argv) {
   lockstep::TrainerOptions options{.epochs = 10};
   CLI::App app("Trains a small network on handwritten digits.");
   app.add_option("--data", data, "Folder that script/make-digits has filled")->capture_default_str();
-  app.add_option("--epochs", options.epochs, "Passes through the training set")->capture_default_str();
+  app.add_option("--epochs", options.epochs, "Passes through the training set")
+      ->check(examples::count_from(1))
+      ->capture_default_str();
   app.add_option("--learning_rate", rate, "Of one process; multiplied by the number of processes")
       ->capture_default_str();
   app.add_option("--checkpoint", options.checkpoint, "File to save to after each epoch");

@@ -12,7 +12,8 @@ namespace {
 using namespace std::chrono_literals;
 
 // A wait begins with short naps, to see what other groups do meanwhile, and ends with long ones, which cost
-// nothing; what it waits for ends a nap at once.
+// nothing; what it waits for ends a nap at once. Between naps it looks who is late: some times before the
+// group's time-out.
 constexpr std::chrono::nanoseconds shortest_nap = 100us, longest_nap = 250ms, shared_nap = 1ms;
 
 // Submissions one after the other are told together, and become one call; a wait(), the thread or this many
@@ -71,12 +72,13 @@ bool NamedEngine::wait(NamedSet& set, const NamedOperation& operation, std::chro
   const Deadline deadline = Deadline::after(at_most);
   std::unique_lock lock(mutex_);
   ++waiting_;
+  const auto longest_alone = std::min(longest_nap, set.group().impl().context->options.timeout / 40);
   auto nap = shortest_nap;
   while (true) {
     if (advance()) nap = shortest_nap;
     if (operation.is_over || deadline.expired()) break;
     is_shared_ = is_shared_ || sets_.size() > 1 || mutex_.is_wanted();
-    const auto longest = is_shared_ ? shared_nap : longest_nap;
+    const auto longest = is_shared_ ? shared_nap : longest_alone;
     set.sleep(std::min({nap, longest, std::chrono::nanoseconds(deadline.remaining())}));
     if (nap >= longest) {
       for (const auto& each : sets_) each->look();

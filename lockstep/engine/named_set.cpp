@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/base/deadline.h"
 #include "lockstep/base/log.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/group/impl.h"
@@ -26,6 +27,10 @@ std::span<NamedNote> one(NamedNote& note) { return {&note, 1}; }
 
 NamedSet::NamedSet(Group group, const NamedOptions& options) : group_(std::move(group)) {
   if (decides() && group_.size() > 1) negotiation_.emplace(world_ranks_of(group_), options.fusion_bytes);
+}
+
+NamedSet::~NamedSet() {
+  if (!failure_) deliver();
 }
 
 /// Throws now what would otherwise fail on all ranks in the middle.
@@ -338,7 +343,24 @@ void NamedSet::look() {
   if (advance() && incoming_.is_posted && !expects_note()) send(0, {}, {});  // ends the receive
 }
 
+/// A rank that leaves by an exception may be the only one that knows why: what it has to tell the others is
+/// on its way first.
+void NamedSet::deliver() noexcept {
+  const Deadline deadline = Deadline::after(group_.impl().context->options.timeout / 20);
+  try {
+    for (Outgoing& out : outgoing_) {
+      for (Work* work : {&out.note_work, &out.body_work}) {
+        if (!work->wait_for(deadline.remaining())) return;
+      }
+    }
+    outgoing_.clear();
+  } catch (...) {
+    fail(std::current_exception());
+  }
+}
+
 void NamedSet::abandon() noexcept {
+  if (!failure_) deliver();
   fail(std::make_exception_ptr(Error(ErrorCode::aborted, "named operations were left by an exception")));
 }
 

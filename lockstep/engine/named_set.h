@@ -46,6 +46,10 @@ class NamedSet {
 
   /// `group` is for named operations alone.
   NamedSet(Group group, const NamedOptions& options);
+  NamedSet(const NamedSet&) = delete;
+  NamedSet& operator=(const NamedSet&) = delete;
+  /// Waits until the others are told what they have to know, for a twentieth of the group's time-out at most.
+  ~NamedSet();
 
   const Group& group() const { return group_; }
   const NamedStatistics& statistics() const { return statistics_; }
@@ -103,6 +107,7 @@ class NamedSet {
   void start(std::span<const Decision> decisions);
   bool finish();
   void fail(const std::exception_ptr& why) noexcept;
+  void deliver() noexcept;
   std::shared_ptr<NamedOperation> take_waiting(const std::string& name);
 
   Group group_;

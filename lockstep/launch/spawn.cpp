@@ -122,6 +122,11 @@ void tell_openmp() {
   if (number > 0) set_threads(number);
 }
 
+/// libtorch's errors end in a stack trace.
+std::string without_trace(const std::string& text) {
+  return text.substr(0, std::min(text.find("\nException raised from "), text.find("\nframe #0: ")));
+}
+
 int call(const std::function<void(int)>& function, int rank) {
   int exit_code = 1;
   tell_openmp();
@@ -129,7 +134,7 @@ int call(const std::function<void(int)>& function, int rank) {
     function(rank);
     exit_code = 0;
   } catch (const std::exception& error) {
-    (void)std::fprintf(stderr, "%s\n", error.what());
+    (void)std::fprintf(stderr, "%s\n", without_trace(error.what()).c_str());
   } catch (...) {
     (void)std::fputs("an exception that is no std::exception\n", stderr);
   }

@@ -38,6 +38,11 @@ struct Outcome {
   std::exception_ptr failure;  // instead
 };
 
+std::size_t batches_in(std::size_t samples, const DataLoaderOptions& options) {
+  const bool has_smaller_one = !options.drop_last_batch && samples % options.batch_size != 0;
+  return samples / options.batch_size + (has_smaller_one ? 1 : 0);
+}
+
 }  // namespace
 
 /// What is left of an epoch. Batch n waits in slot n modulo the number of slots; a worker begins it when that
@@ -49,7 +54,7 @@ class DataLoader::Pass {
         begin_(sampler.index()),
         order_(sampler.rest()),
         batch_size_(options.batch_size),
-        batches_((order_.size() + (options.drop_last_batch ? 0 : batch_size_ - 1)) / batch_size_),
+        batches_(batches_in(order_.size(), options)),
         recipe_{make, options.transforms, sampler.seed(), sampler.epoch()},
         slots_(std::max<std::size_t>(options.prefetch, 1)) {
     try {
@@ -183,10 +188,7 @@ DataLoader::DataLoader(BatchMaker make, const DistributedSampler& sampler, DataL
   }
 }
 
-std::size_t DataLoader::steps_per_epoch() const {
-  const std::size_t size = options_.batch_size;
-  return sampler_.size() / size + (!options_.drop_last_batch && sampler_.size() % size != 0 ? 1 : 0);
-}
+std::size_t DataLoader::steps_per_epoch() const { return batches_in(sampler_.size(), options_); }
 
 DataLoader::Iterator DataLoader::begin() {
   return Iterator(std::make_unique<Pass>(make_, sampler_, options_));

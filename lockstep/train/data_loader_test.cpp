@@ -10,12 +10,14 @@
 #include <filesystem>
 #include <functional>
 #include <future>
+#include <limits>
 #include <mutex>
 #include <ranges>
 #include <stdexcept>
 #include <string>
 #include <thread>
 
+#include "lockstep/base/failure_test.h"
 #include "lockstep/train/dataset.h"
 #include "lockstep/train/ranks_test.h"
 #include "lockstep/train/synthetic_images.h"
@@ -55,14 +57,17 @@ DistributedSampler sampler_of(std::size_t samples, bool shuffle = false) {
 }
 
 std::string refusal(const std::function<void()>& call, ErrorCode expected = ErrorCode::invalid_argument) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), expected) << error.what();
-    return error.what();
+  return test::failure_of(call, expected);
+}
+
+TEST(DataLoader, TakesTheWholeEpochForABatchThatIsLarger) {
+  for (const std::size_t size : {std::size_t{6}, std::numeric_limits<std::size_t>::max()}) {
+    DataLoader loader(SyntheticImages({.samples = 5, .shape = {1}}), sampler_of(5), {.batch_size = size});
+    EXPECT_EQ(loader.steps_per_epoch(), 1U);
+    std::vector<std::int64_t> sizes;
+    for (const auto& batch : loader) sizes.push_back(batch.data.size(0));
+    EXPECT_THAT(sizes, testing::ElementsAre(5));
   }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
 }
 
 class DataLoaderWith : public testing::TestWithParam<std::size_t> {

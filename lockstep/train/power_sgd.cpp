@@ -38,7 +38,7 @@ void PowerSgdHook::forget() {
 bool PowerSgdHook::is_worth_it(const torch::Tensor& gradient) const {
   if (gradient.dim() < 2 || gradient.element_size() <= 2 || gradient.numel() == 0) return false;
   const auto rows = gradient.size(0), columns = gradient.numel() / rows;
-  const auto thin = static_cast<double>((rows + columns) * options_.rank);
+  const auto thin = static_cast<double>(rows + columns) * static_cast<double>(options_.rank);
   return thin * options_.least_compression < static_cast<double>(gradient.numel());
 }
 

@@ -294,6 +294,31 @@ TEST_F(TrainerTest, GoesOnWithADataLoaderAndTheSameRandomNumbers) {
   EXPECT_EQ(loss, resumed_loss);
 }
 
+TEST_F(TrainerTest, CountsTheStepsOfAsManyRanksAsThereAreNow) {
+  const auto schedule = LearningRate::step_decay(1, 1, 0.5);
+  const auto train = [&](int ranks, std::uint64_t epochs) {
+    std::vector<double> rates;
+    on_ranks(ranks, [&](const Group& group) {
+      auto net = make_net();
+      DistributedDataParallel ddp(net, group);
+      SGD sgd(net->parameters(), 1);
+      TrainerOptions options = silent(epochs);
+      options.schedule = schedule;
+      options.checkpoint = folder_ / "model.ckpt";
+      options.resume = true;
+      // 7 batches for all: 7, or 4 of each.
+      const Batches batches(static_cast<std::size_t>((7 + ranks - 1) / ranks), make_batch(group.rank(), 4));
+      const auto history = Trainer(group, ddp, sgd, options).fit(batches);
+      if (group.rank() != 0) return;
+      for (const auto& epoch : history) rates.push_back(epoch.learning_rate);
+    });
+    return rates;
+  };
+  EXPECT_THAT(train(1, 2), ElementsAre(schedule.at(6), schedule.at(13)));
+  EXPECT_THAT(train(2, 3), ElementsAre(schedule.at(6), schedule.at(13), schedule.at(2 * 4 + 3)));
+  EXPECT_EQ(train(1, 4).back(), schedule.at(3 * 8 + 7 - 1));
+}
+
 TEST_F(TrainerTest, StopsAsEarlyWhereItResumed) {
   const auto train = [&](std::uint64_t epochs) {
     auto net = make_net();

@@ -23,6 +23,7 @@ namespace {
 
 // In a checkpoint's metadata.
 constexpr const char* step_key = "trainer.step";
+constexpr const char* ranks_key = "trainer.ranks";
 constexpr const char* history_key = "trainer.history";
 constexpr const char* best_key = "trainer.early_stop.best";
 constexpr const char* waited_key = "trainer.early_stop.waited";
@@ -130,6 +131,8 @@ void TrainingRun::resume() {
   }
   epoch_ = info.epoch;
   step_ = number_in<std::uint64_t>(info, step_key, options_.checkpoint);
+  if (info.metadata.contains(ranks_key))
+    count_steps_anew(number_in<std::uint64_t>(info, ranks_key, options_.checkpoint));
   history_ = decode_history(info.metadata.at(history_key), what);
   if (info.training) set_random_state(info.training->random);
   if (early_stop_ && info.metadata.contains(best_key) && info.metadata.contains(waited_key)) {
@@ -138,10 +141,22 @@ void TrainingRun::resume() {
   }
 }
 
+/// More ranks take fewer steps for the same samples: schedules, which count steps, are then where as many
+/// epochs of these ranks would have brought them.
+void TrainingRun::count_steps_anew(std::uint64_t ranks_before) {
+  const auto ranks = static_cast<std::uint64_t>(group_.size());
+  if (ranks == ranks_before || epoch_ == 0) return;
+  const double batches = std::round(static_cast<double>(step_) / static_cast<double>(epoch_)) *
+                         static_cast<double>(ranks_before);  // of an epoch, of all ranks
+  step_ = epoch_ * static_cast<std::uint64_t>(std::ceil(batches / static_cast<double>(ranks)));
+}
+
 CheckpointInfo TrainingRun::info() const {
   CheckpointInfo info{
       .epoch = epoch_,
-      .metadata = {{step_key, text_of(step_)}, {history_key, encode_history(history_)}},
+      .metadata = {{step_key, text_of(step_)},
+                   {ranks_key, text_of(group_.size())},
+                   {history_key, encode_history(history_)}},
       .training = TrainingState{.step = step_, .schedule_step = step_, .random = random_state()}};
   if (early_stop_) {
     info.metadata[best_key] = text_of(early_stop_->best());

@@ -41,7 +41,9 @@ struct TrainerOptions {
   std::filesystem::path checkpoint = {};
   /// Written while the next epoch trains, as AsyncCheckpoint does; fit() returns when the last one is there.
   bool async_checkpoint = false;
-  /// Begin with what `checkpoint` holds, if rank 0 finds that file.
+  /// Begin with what `checkpoint` holds, if rank 0 finds that file. On another number of ranks steps, and
+  /// with them the schedule, are those of as many epochs of these ranks; a batch of each rank is taken to be
+  /// as large.
   bool resume = false;
   /// An SVG of losses and accuracy, written anew after each epoch by rank 0. Its folder is not made.
   std::filesystem::path curve = {};
@@ -109,6 +111,7 @@ class TrainingRun {
 
   void require_same_options(bool evaluates) const;
   void resume();
+  void count_steps_anew(std::uint64_t ranks_before);
   CheckpointInfo info() const;
   void save();
   void report();

@@ -28,6 +28,7 @@
 #include "probe_collectives.h"
 #include "probe_cycles.h"
 #include "probe_loop.h"
+#include "probe_named.h"
 #include "probe_shapes.h"
 
 namespace probe {
@@ -214,6 +215,8 @@ const std::map<std::string, Action>& actions() {
       {"read", [](auto&, auto&) { read_line(); }},
       {"loop", [](auto& group,
                   auto& words) { throw EndEarly{loop(group, words.size() > 1 ? words[1] : std::string())}; }},
+      {"loop_named", [](auto& group, auto&) { throw EndEarly{loop_named(group)}; }},
+      {"named", [](auto& group, auto& words) { named(group, std::span(words).subspan(1)); }},
       {"collectives", say_collectives},
   };
   return known;

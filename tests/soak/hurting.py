@@ -10,7 +10,7 @@ from hosts import NotPossible, TwoHosts
 from job import Job, Missed
 
 CALL = re.compile(r"^(barrier|send|recv|(all_reduce|reduce|reduce_scatter|broadcast|scatter|gather|all_gather|"
-                  r"all_to_all)(_v|_grouped)?) #\d+ |^making group \"")
+                  r"all_to_all)(_v|_grouped)?) (#\d+ |\")|^making group \"")
 
 
 class Soak:

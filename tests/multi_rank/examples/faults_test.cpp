@@ -191,6 +191,13 @@ TEST_F(FaultsOfOne, ResnetThatIsKilledLeavesItsLastModelWhole) {
   EXPECT_THAT(after.out, HasSubstr("epoch 0  accuracy "));
 }
 
+TEST_F(FaultsOfOne, ToyModelNamesARankWhoseGradientsAreNoNumbers) {
+  const Ending ending = start({program("toy_model"), "--learning_rate", "1e30", "--steps", "5"}).finish();
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.err,
+              ContainsRegex("the gradient of parameter net.\\.(weight|bias) on rank . is not finite"));
+}
+
 TEST_F(FaultsOfOne, ToyModelNamesARankThatIsKilled) {
   Process job = start({program("toy_model"), "--steps", "1000000000"});
   hurt_in_training(job, SIGKILL);
