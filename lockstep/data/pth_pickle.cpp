@@ -94,14 +94,21 @@ class Decoder {
     return fmt::format("{} ({})", key.kind == PickleKind::text ? quote(key.text) : describe(key),
                        value.kind == PickleKind::call ? "a tensor" : describe(value));
   }
+  /// What is no tensor comes first: that is what is in the way.
   std::string top_level() const {
     constexpr std::size_t shown = 8;
     const PickleValue& root = pickle_.at(pickle_.root);
-    std::string text = "at the top level it has ";
-    if (root.items.empty()) return text + "nothing";
-    for (std::size_t i = 0; i < std::min(root.items.size(), 2 * shown); i += 2)
-      text += (i == 0 ? "" : ", ") + describe_entry(root, i);
-    if (root.items.size() > 2 * shown) text += fmt::format(" and {} more", root.items.size() / 2 - shown);
+    if (root.items.empty()) return "at the top level it has nothing";
+    std::vector<std::size_t> places;
+    for (const bool are_tensors : {false, true}) {
+      for (std::size_t i = 0; i < root.items.size(); i += 2) {
+        if ((pickle_.at(root.items[i + 1]).kind == PickleKind::call) == are_tensors) places.push_back(i);
+      }
+    }
+    std::string text = "at the top level it has " + describe_entry(root, places.front());
+    for (std::size_t i = 1; i < std::min(places.size(), shown); ++i)
+      text += ", " + describe_entry(root, places[i]);
+    if (places.size() > shown) text += fmt::format(" and {} more", places.size() - shown);
     return text;
   }
   const PickleValue& dict_under(const std::string& key) const {

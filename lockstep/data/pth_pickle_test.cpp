@@ -233,6 +233,9 @@ TEST(PthPickle, SaysWhatThereIsWhereNoDictOfTensorsIs) {
   EXPECT_EQ(
       refused(dict_of(""), "model"),
       "invalid_argument: m.pth: it has nothing under the key \"model\"; at the top level it has nothing");
+  EXPECT_EQ(refused(dict_of(text("w") + tensor + text("epoch") + "K\x01")),
+            "invalid_argument: m.pth: it is no plain state dict: at the top level it has \"epoch\" (an int), "
+            "\"w\" (a tensor); save model.state_dict() alone");
   std::string many;
   for (char name = 'a'; name < 'k'; ++name) many += text(std::string(1, name)) + "N";
   EXPECT_THAT(refused(dict_of(many)),

@@ -35,9 +35,10 @@ namespace lockstep {
 /// `data` is [N, ...]: what torch::data::make_data_loader points to, a std::vector of torch::data::Example.
 /// Where it has them, set_epoch(n) is called before each epoch n, counted from 0, and steps_per_epoch() says
 /// how many batches it yields. Batches are moved to the device of the model's first parameter. Each rank's
-/// training loader yields as many batches, at least one; other numbers end in a time-out (see
-/// DistributedDataParallel::join). Evaluations may have any number on any rank: means are weighted by
-/// samples. A DistributedSampler repeats some samples where ranks do not divide them; these count twice.
+/// training loader yields as many batches, at least one; where steps_per_epoch() does not say so, other
+/// numbers end in an error about what ranks do next (see DistributedDataParallel::join). Evaluations may have
+/// any number on any rank: means are weighted by samples. A DistributedSampler repeats some samples where
+/// ranks do not divide them; these count twice.
 ///
 /// The optimizer's step needs no closure. What this loop does not do (clipping, several backwards a step,
 /// scaled losses) takes a loop of the program's own, with the parts that a Trainer is made of.
@@ -66,10 +67,11 @@ class Trainer {
   /// buffers (batch norm's statistics) become rank 0's, as the checkpoint has them. The model is in training
   /// mode afterwards.
   ///
-  /// Throws Error on every rank: mismatch (options that differ), system (curve, TensorBoard, checkpoint),
-  /// corrupt_data, invalid_argument (no epochs; a checkpoint of something else). And on one rank, for which
-  /// the others then wait in vain and name it: invalid_argument (a loss that is not finite, a batch without
-  /// samples, no batches; with rank, epoch and step), and what model, loss and loader throw.
+  /// Throws Error on every rank: mismatch (options or steps_per_epoch() that differ), system (curve,
+  /// TensorBoard, checkpoint), corrupt_data, invalid_argument (no epochs; a checkpoint of something else).
+  /// And on one rank, for which the others then wait in vain and name it: invalid_argument (a loss that is
+  /// not finite, a batch without samples, no batches; with rank, epoch and step), and what model, loss and
+  /// loader throw.
   template <class TrainLoader, class EvalLoader>
   std::vector<EpochResult> fit(TrainLoader&& training, EvalLoader&& evaluation) {
     return run(

@@ -411,6 +411,23 @@ TEST(Trainer, NamesOptionsThatDifferBetweenRanks) {
   }
 }
 
+TEST(Trainer, NamesARankWithAnotherNumberOfBatches) {
+  const auto endings = run_ranks(2, [](const Group& group) {
+    auto net = make_net();
+    DistributedDataParallel ddp(net, group);
+    SGD sgd(net->parameters(), 0.5);
+    CountingLoader loader{batches_of(group)};
+    if (group.rank() == 1) loader.batches.pop_back();
+    Trainer(group, ddp, sgd, silent(1)).fit(loader);
+  });
+  for (const auto& ending : endings) {
+    EXPECT_EQ(ending.code, ErrorCode::mismatch);
+    EXPECT_THAT(ending.text,
+                HasSubstr("rank 1's number of batches in an epoch is 2, rank 0's is 3. Give each "
+                          "rank as many samples"));
+  }
+}
+
 TEST(Trainer, RefusesGradientsThatNobodyAverages) {
   const auto endings = run_ranks(2, [](const Group& group) {
     auto net = make_net();

@@ -180,6 +180,10 @@ bool TrainingRun::goes_on() const {
 
 void TrainingRun::begin_epoch(std::uint64_t steps) {
   if (options_.before_epoch) options_.before_epoch(epoch_);
+  const std::vector<Fact> facts = {{"number of batches in an epoch", text_of(steps)}};
+  require_same_facts(group_, facts,
+                     "Give each rank as many samples (a DistributedSampler of the same set does), and the "
+                     "same batch size");
   meter_ = {};
   result_ = {.epoch = epoch_};
   steps_of_epoch_ = 0;

@@ -95,7 +95,7 @@ class TrainingRun {
   std::uint64_t epoch() const { return epoch_; }
   const std::vector<EpochResult>& history() const { return history_; }
 
-  /// `steps`: how many the epoch will have; 0: as many as the last one.
+  /// Collective. `steps`: how many the epoch will have, on all ranks; 0: as many as the last one.
   void begin_epoch(std::uint64_t steps);
   /// Returns the batch's samples.
   std::size_t begin_step(const torch::Tensor& data);
