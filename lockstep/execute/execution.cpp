@@ -97,7 +97,8 @@ std::size_t Execution::compute(const Step& step) {
     const std::byte* const source = address(sources[0]);
     const std::size_t bytes = bytes_of(step);
     if (bytes >= paired_bytes && copy_with_next({destination, source, bytes})) return 2;
-    if (destinations[0].space == Space::staging) {
+    // An all_reduce makes its copies in pairs, but for the first: the others read it at once.
+    if (destinations[0].space == Space::staging && signature_.operation != Operation::all_reduce) {
       copy_for_others(destination, source, bytes);
     } else if (destination != source) {
       std::memcpy(destination, source, bytes);
