@@ -29,9 +29,7 @@ NamedSet::NamedSet(Group group, const NamedOptions& options) : group_(std::move(
   if (decides() && group_.size() > 1) negotiation_.emplace(world_ranks_of(group_), options.fusion_bytes);
 }
 
-NamedSet::~NamedSet() {
-  if (!failure_) deliver();
-}
+NamedSet::~NamedSet() { deliver(); }
 
 /// Throws now what would otherwise fail on all ranks in the middle.
 void NamedSet::require_possible(const NamedRequest& request) const {
@@ -346,6 +344,7 @@ void NamedSet::look() {
 /// A rank that leaves by an exception may be the only one that knows why: what it has to tell the others is
 /// on its way first.
 void NamedSet::deliver() noexcept {
+  if (failure_) return;
   const Deadline deadline = Deadline::after(group_.impl().context->options.timeout / 20);
   try {
     for (Outgoing& out : outgoing_) {
@@ -360,7 +359,7 @@ void NamedSet::deliver() noexcept {
 }
 
 void NamedSet::abandon() noexcept {
-  if (!failure_) deliver();
+  deliver();
   fail(std::make_exception_ptr(Error(ErrorCode::aborted, "named operations were left by an exception")));
 }
 

@@ -171,6 +171,7 @@ torch::Tensor DistributedOptimizer::adasum_step(const torch::optim::Optimizer::L
 
 /// Of adasum, where each rank steps with its own: without gradients an optimizer changes nothing.
 void DistributedOptimizer::leave_out_non_finite() {
+  if (options_.non_finite == NonFinite::ignore) return;
   std::vector<NamedTensor> gradients;
   for (const auto& parameter : parameters_) gradients.push_back({parameter.name, parameter.tensor.grad()});
   if (are_all_finite(group_, options_.non_finite, steps_++, gradients)) return;

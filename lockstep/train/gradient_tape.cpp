@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/group/grouped.h"
@@ -38,21 +39,29 @@ std::vector<torch::Tensor> DistributedGradientTape::gradient(const torch::Tensor
     if (gradient.is_view()) gradient = gradient.clone();  // which zero_grad() cannot work with
     require_host_array(gradients[i], "the gradient of source " + std::to_string(i));
   }
+  if (options_.non_finite != NonFinite::ignore) return bring_together_if_finite(std::move(gradients));
+  bring_together(gradients);
+  return gradients;
+}
+
+/// None, for NonFinite::skip, where they are not.
+std::vector<torch::Tensor> DistributedGradientTape::bring_together_if_finite(
+    std::vector<torch::Tensor> gradients) {
   const std::vector<torch::Tensor> none(gradients.size());
   const auto step = taken_++;
   std::vector<NamedTensor> named;
   for (const auto& gradient : gradients)
     named.push_back({std::string("#").append(std::to_string(named.size())), gradient});
   if (!are_all_finite(group_, options_.non_finite, step, named)) return none;
-  if (group_.size() == 1) return gradients;
   bring_together(gradients);
   // Sums too large, or too large for a half: the same on all ranks.
-  if (options_.non_finite == NonFinite::ignore || std::ranges::all_of(gradients, is_finite)) return gradients;
+  if (group_.size() == 1 || std::ranges::all_of(gradients, is_finite)) return gradients;
   take_non_finite(group_, options_.non_finite, step, named.size(), named);
   return none;
 }
 
 void DistributedGradientTape::bring_together(std::vector<torch::Tensor>& gradients) const {
+  if (group_.size() == 1) return;
   if (options_.op == GradientOp::adasum) return adasum(group_, gradients);
   std::vector<torch::Tensor> sent;
   std::map<Dtype, std::vector<std::span<std::byte>>> buffers;

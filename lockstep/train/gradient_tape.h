@@ -39,6 +39,7 @@ class DistributedGradientTape {
   std::vector<torch::Tensor> gradient(const torch::Tensor& loss, const std::vector<torch::Tensor>& sources);
 
  private:
+  std::vector<torch::Tensor> bring_together_if_finite(std::vector<torch::Tensor> gradients);
   void bring_together(std::vector<torch::Tensor>& gradients) const;
 
   Group group_;
