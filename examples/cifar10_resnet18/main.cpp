@@ -16,8 +16,8 @@
 #include <string>
 #include <system_error>
 
+#include "examples/support/images.h"
 #include "examples/support/resnet.h"
-#include "examples/support/run.h"
 
 namespace {
 
@@ -31,10 +31,7 @@ struct Options {
   std::string model_filename = "resnet_distributed.pth";
   bool resume = false;
   std::string device = "cpu";
-  std::string data = "data/cifar-10-batches-bin";
-  bool synthetic = false;
-  std::size_t samples = 10'000;
-  float noise = 1;
+  examples::ImageFlags images{.data = "data/cifar-10-batches-bin"};
   std::size_t workers = 1;
 };
 
@@ -42,30 +39,17 @@ using Model = lockstep::DistributedDataParallel<examples::ResNet18Impl>;
 
 const lockstep::Normalize normalize({0.4914, 0.4822, 0.4465}, {0.2023, 0.1994, 0.2010});
 
-struct Images {
-  lockstep::BatchMaker batch;
-  std::size_t size = 0;
-};
-
-Images images(const Options& options, lockstep::Cifar10Part part) {
-  if (options.synthetic) {
-    const bool is_test = part == lockstep::Cifar10Part::test;
-    lockstep::SyntheticImages made_up({.samples = is_test ? options.samples / 5 : options.samples,
-                                       .noise = options.noise,
-                                       .first = is_test ? options.samples : 0});
-    return {lockstep::batch_maker(made_up), *made_up.size()};
-  }
-  try {
-    lockstep::Cifar10Dataset cifar10(options.data, part);
-    return {lockstep::batch_maker(cifar10), *cifar10.size()};
-  } catch (const lockstep::Error& error) {
-    if (error.code() != lockstep::ErrorCode::invalid_argument) throw;
-    lockstep::throw_invalid_argument(std::string(error.what()) + "; or train with --synthetic");
-  }
+examples::Images images(const examples::ImageFlags& flags, examples::Part part) {
+  if (flags.synthetic) return examples::made_up_images(flags, part, {3, 32, 32});
+  return examples::images_from_files("or train with --synthetic", [&] {
+    const bool is_test = part == examples::Part::test;
+    return lockstep::Cifar10Dataset(flags.data,
+                                    is_test ? lockstep::Cifar10Part::test : lockstep::Cifar10Part::train);
+  });
 }
 
 /// Of one rank alone: a model that evaluates talks to no other.
-double accuracy(Model& ddp, const Images& test, torch::Device device) {
+double accuracy(Model& ddp, const examples::Images& test, torch::Device device) {
   const torch::NoGradGuard no_grad;
   ddp.eval();
   double right = 0;
@@ -115,8 +99,8 @@ void train(const Options& options) {
   torch::optim::SGD sgd(ddp.parameters(),
                         torch::optim::SGDOptions(options.learning_rate).momentum(0.9).weight_decay(1e-5));
 
-  const auto training = images(options, lockstep::Cifar10Part::train);
-  const auto test = images(options, lockstep::Cifar10Part::test);
+  const auto training = images(options.images, examples::Part::train);
+  const auto test = images(options.images, examples::Part::test);
   lockstep::DistributedSampler sampler(training.size, world, {.seed = options.random_seed});
   lockstep::DataLoader batches(
       training.batch, sampler,
@@ -166,12 +150,7 @@ void add_flags(CLI::App& app, Options& options) {
   app.add_flag("--resume", options.resume, "Begin with the model that is there");
   app.add_option("--device", options.device, "cpu, cuda (by local rank) or cuda:1 (that one)")
       ->capture_default_str();
-  app.add_option("--data", options.data, "Folder with CIFAR-10's binary version")->capture_default_str();
-  app.add_flag("--synthetic", options.synthetic, "Train on images that are made up");
-  app.add_option("--samples", options.samples, "Of these, so many; a fifth as many to test")
-      ->check(examples::count_from(5))
-      ->capture_default_str();
-  app.add_option("--noise", options.noise, "Of these; what they show is 0.58 strong")->capture_default_str();
+  examples::add_image_flags(app, options.images, "Folder with CIFAR-10's binary version");
   app.add_option("--workers", options.workers, "Threads that make batches; 0: the one that trains does")
       ->check(examples::count_from(0))
       ->capture_default_str();

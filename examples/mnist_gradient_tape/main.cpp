@@ -18,7 +18,7 @@ struct Options {
   std::uint64_t random_seed = 0;
   std::string device = "cpu";
   bool fp16_allreduce = false;
-  examples::ImageFlags images;
+  examples::ImageFlags images = examples::mnist_flags();
 };
 
 void train(const Options& options) {
@@ -36,8 +36,8 @@ void train(const Options& options) {
 
   // Each process draws batches from the whole set, by a seed of its own, and takes samples / processes of
   // them in an epoch.
-  const auto images = examples::images(options.images, examples::Part::train);
-  const auto test = examples::images(options.images, examples::Part::test);
+  const auto images = examples::mnist(options.images, examples::Part::train);
+  const auto test = examples::mnist(options.images, examples::Part::test);
   lockstep::DistributedSampler sampler(images.size, world,
                                        {.seed = options.random_seed, .sharing = lockstep::Sharing::random});
   lockstep::DataLoader batches(images.batch, sampler, {.batch_size = options.batch_size});
@@ -83,6 +83,6 @@ int main(int argc, char** argv) {
   app.add_option("--device", options.device, "cpu, cuda (by local rank) or cuda:1 (that one)")
       ->capture_default_str();
   app.add_flag("--fp16_allreduce", options.fp16_allreduce, "Send gradients as halves");
-  examples::add_image_flags(app, options.images);
+  examples::add_mnist_flags(app, options.images);
   return examples::run(app, argc, argv, [&] { train(options); });
 }

@@ -22,7 +22,7 @@ struct Options {
   bool resume = false;
   bool fp16_allreduce = false;
   bool use_adasum = false;
-  examples::ImageFlags images;
+  examples::ImageFlags images = examples::mnist_flags();
 };
 
 void train(const Options& options) {
@@ -56,8 +56,8 @@ void train(const Options& options) {
   lockstep::broadcast_optimizer_state(world, optimizer);
 
   // 6. Each process has its share of the samples, another one in each epoch, and all take as many steps.
-  const auto images = examples::images(options.images, examples::Part::train);
-  const auto test = examples::images(options.images, examples::Part::test);
+  const auto images = examples::mnist(options.images, examples::Part::train);
+  const auto test = examples::mnist(options.images, examples::Part::test);
   lockstep::DistributedSampler sampler(images.size, world, {.seed = options.random_seed});
   lockstep::DataLoader batches(images.batch, sampler, {.batch_size = options.batch_size});
 
@@ -107,7 +107,7 @@ void add_flags(CLI::App& app, Options& options) {
   app.add_flag("--fp16_allreduce", options.fp16_allreduce, "Send gradients as halves");
   app.add_flag("--use_adasum", options.use_adasum, "Bring steps together by Adasum")
       ->excludes("--fp16_allreduce");
-  examples::add_image_flags(app, options.images);
+  examples::add_mnist_flags(app, options.images);
 }
 
 }  // namespace

@@ -10,62 +10,33 @@
 #include <cstdio>
 #include <filesystem>
 #include <sstream>
-#include <string>
-#include <vector>
 
-#include "examples/support/run.h"
+#include "examples/support/images.h"
 
 namespace examples {
 
-struct ImageFlags {
-  std::string data = "data/mnist";
-  bool synthetic = false;
-  std::size_t samples = 10'000;
-  float noise = 1;
-};
-
-inline void add_image_flags(CLI::App& app, ImageFlags& flags) {
-  app.add_option("--data", flags.data, "Folder with MNIST's four files")->capture_default_str();
-  app.add_flag("--synthetic", flags.synthetic, "Train on images that are made up");
-  app.add_option("--samples", flags.samples, "Of these, so many; a fifth as many to test")
-      ->check(count_from(5))
-      ->capture_default_str();
-  app.add_option("--noise", flags.noise, "Of these; what they show is 0.58 strong")->capture_default_str();
+inline ImageFlags mnist_flags() { return {.data = "data/mnist"}; }
+inline void add_mnist_flags(CLI::App& app, ImageFlags& flags) {
+  add_image_flags(app, flags, "Folder with MNIST's four files");
 }
 
-struct Images {
-  lockstep::BatchMaker batch;
-  std::size_t size = 0;
-};
-
-enum class Part { train, test };
-
-inline Images images(const ImageFlags& flags, Part part) {
-  const bool is_test = part == Part::test;
-  if (flags.synthetic) {
-    lockstep::SyntheticImages made_up({.samples = is_test ? flags.samples / 5 : flags.samples,
-                                       .shape = {1, 28, 28},
-                                       .noise = flags.noise,
-                                       .first = is_test ? flags.samples : 0});
-    return {lockstep::batch_maker(made_up), *made_up.size()};
-  }
-  const auto prefix = std::filesystem::path(flags.data) / (is_test ? "t10k" : "train");
-  try {
-    lockstep::IdxDataset mnist(prefix, {.classes = 10});
-    if (const auto shape = mnist.get(0).data.sizes().vec(); shape != std::vector<std::int64_t>{1, 28, 28}) {
-      std::ostringstream text;
-      text << prefix.string() << ": expected images [1, 28, 28], found " << mnist.get(0).data.sizes();
-      lockstep::throw_invalid_argument(text.str());
-    }
-    return {lockstep::batch_maker(mnist), *mnist.size()};
-  } catch (const lockstep::Error& error) {
-    if (error.code() != lockstep::ErrorCode::invalid_argument) throw;
-    lockstep::throw_invalid_argument(
-        std::string(error.what()) +
-        "; take the four files of https://ossci-datasets.s3.amazonaws.com/mnist/ "
-        "(train-images-idx3-ubyte.gz, ...), unpack them with gunzip in --data, or "
-        "train with --synthetic");
-  }
+inline Images mnist(const ImageFlags& flags, Part part) {
+  if (flags.synthetic) return made_up_images(flags, part, {1, 28, 28});
+  return images_from_files(
+      "take the four files of https://ossci-datasets.s3.amazonaws.com/mnist/ (train-images-idx3-ubyte.gz, "
+      "...), "
+      "unpack them with gunzip in --data, or train with --synthetic",
+      [&] {
+        const auto prefix = std::filesystem::path(flags.data) / (part == Part::test ? "t10k" : "train");
+        lockstep::IdxDataset set(prefix, {.classes = 10});
+        const auto first = set.get(0).data;
+        if (first.sizes() != torch::IntArrayRef{1, 28, 28}) {
+          std::ostringstream text;
+          text << prefix.string() << ": expected images [1, 28, 28], found " << first.sizes();
+          lockstep::throw_invalid_argument(text.str());
+        }
+        return set;
+      });
 }
 
 inline torch::nn::Sequential mnist_network() {
