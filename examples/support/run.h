@@ -4,12 +4,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <functional>
 #include <iostream>
 #include <iterator>
 #include <limits>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +32,13 @@ inline CLI::Range count_from(std::int64_t least) {
   return {least, std::numeric_limits<std::int64_t>::max(), std::to_string(least).append(" or more")};
 }
 
+/// What an example prints is its result. Throws if it is lost, as on a full disk.
+inline void require_printed() {
+  const bool was_flushed = std::cout.flush().good() && std::fflush(stdout) == 0;
+  if (!was_flushed || std::ferror(stdout) != 0)
+    throw std::runtime_error("stdout cannot be written: what was printed is lost; is its disk full?");
+}
+
 /// Reads the flags into what `app` knows, then calls `body`. Returns the exit code of main(): 1 if something
 /// failed, 2 if the flags are wrong.
 inline int run(CLI::App& app, int argc, char** argv, const std::function<void()>& body) {
@@ -41,6 +50,7 @@ inline int run(CLI::App& app, int argc, char** argv, const std::function<void()>
     std::reverse(words.begin(), words.end());  // as it wants them
     app.parse(std::move(words));
     body();
+    require_printed();
     return 0;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;

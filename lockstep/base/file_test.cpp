@@ -1,5 +1,5 @@
 // What becomes of the file that is replaced, and of all that is not to be touched; that a kill leaves it
-// whole is tests/multi_rank/training/kill_in_save.
+// whole is tests/soak/kill_in_save.
 #include "lockstep/base/file.h"
 
 #include <gmock/gmock.h>

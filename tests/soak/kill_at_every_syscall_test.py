@@ -37,6 +37,11 @@ class KillAtEverySystemCall(unittest.TestCase):
         done = self.kill(CAREFUL, "--calls", "all")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
+    def test_kills_no_more_often_than_it_is_told(self):
+        done = self.kill(CAREFUL, "--calls", "all", "--at-most", "3")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("killed 3 times, came through 0 times, 0 misses", done.stdout)
+
     def test_a_command_that_fails_by_itself_is_no_test(self):
         done = self.kill("exit 3")
         self.assertNotEqual(done.returncode, 0)

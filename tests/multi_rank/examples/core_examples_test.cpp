@@ -64,6 +64,13 @@ TEST_F(CoreExamples, AFlagThatIsUnknownOnOneRankNamesFlagAndRank) {
                     HasSubstr("lockstep run: rank 1 (pid "), HasSubstr("ended with exit code 2")));
 }
 
+TEST_F(CoreExamples, OutputThatIsLostIsAFailure) {
+  const Ending ending = start({"sh", "-c", "\"$0\" >/dev/full", program("collectives_tour")}).finish();
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_EQ(ending.err,
+            "collectives_tour: stdout cannot be written: what was printed is lost; is its disk full?\n");
+}
+
 class CoreExample : public ExampleTest, public ::testing::WithParamInterface<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Of, CoreExample, ::testing::Values("01_hello_ranks", "collectives_tour"),
                          [](const auto& info) { return std::string(info.param); });
