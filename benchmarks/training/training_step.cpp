@@ -63,7 +63,8 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Of the group's record, microseconds of the last steps that backward did not cover; of the others 0.
+/// Of the group's record, microseconds of the last steps that nothing covered; 0 of programs that are not
+/// connected.
 double exposed_us(const lockstep::Group& world, std::size_t steps) {
   const auto events = world.recorder().steps_since(0);
   std::vector<double> exposed = {0};

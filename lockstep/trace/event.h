@@ -29,8 +29,10 @@ struct CollectiveEvent : CompletedCollective {
   char algorithm[24];  ///< as in docs/algorithms.md, padded with zeros
 };
 
+/// A backward pass with communication, or a step of a ShardedOptimizer, which begins when all gradients are
+/// there and whose one pass that adds and updates counts as no exposed work: it is the optimizer's own.
 struct TrainingStepEvent {
-  std::uint64_t step;              ///< backward passes with communication, from 0
+  std::uint64_t step;              ///< from 0
   std::uint64_t begin_ns;          ///< the forward that began it
   std::uint64_t last_gradient_ns;  ///< the last gradient of this rank was ready
   std::uint64_t end_ns;            ///< all buckets complete; backward returns

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
+#include "lockstep/train/exposed_time.h"
 #include "lockstep/train/tensor_bytes.h"
 
 namespace lockstep {
@@ -411,8 +412,7 @@ bool Reducer::is_average_finite() const {
 
 void Reducer::wait_for_all() {
   send_ready();
-  const std::uint64_t begin = trace::now_ns();
-  const auto own_work = group_.progress_times().own_work;
+  const ExposedTime exposed(group_);
   // Only now is the order of calls the same on all ranks, where several wrappers share a backward. Who shares
   // memory meets the others by the status: it has added up its shares before.
   for (; average_ && completed_ < buckets_.size(); ++completed_) {
@@ -436,9 +436,7 @@ void Reducer::wait_for_all() {
     open = std::move(still_open);
   }
   status.wait();
-  const auto waited = std::chrono::nanoseconds(trace::now_ns() - begin);
-  const auto worked = std::min(waited, group_.progress_times().own_work - own_work);
-  step_.exposed_wait_ns += static_cast<std::uint64_t>((waited - worked).count());
+  step_.exposed_wait_ns += exposed.waited_ns();
   works_.clear();
 }
 

@@ -166,6 +166,29 @@ TEST(ShardedOptimizer, KeepsOneCopyOfParametersAndStateUntilItEnds) {
   EXPECT_NE(afterwards[0], afterwards[1]);
 }
 
+TEST(ShardedOptimizer, LeavesOneEventInTheRecordForEachStep) {
+  on_ranks(2, [](const Group& group) {
+    Net net;
+    ShardedSGD sharded(net, group, SGDOptions(0.1));
+    const auto position = group.recorder().steps();
+    for (int step = 0; step < 3; ++step) {
+      set_gradients(net, group.rank(), step);
+      sharded.step();
+    }
+    const auto steps = group.recorder().steps_since(position);
+    ASSERT_EQ(steps.size(), 3U);
+    std::uint64_t bytes = 0;
+    for (const auto& parameter : net.parameters()) bytes += parameter.nbytes();
+    for (std::uint64_t i = 0; i < steps.size(); ++i) {
+      EXPECT_EQ(steps[i].step, i);
+      EXPECT_EQ(steps[i].gradient_bytes, bytes);
+      EXPECT_GT(steps[i].exposed_wait_ns, 0U);
+      EXPECT_GT(steps[i].exposed_work_ns, 0U);
+      EXPECT_LT(steps[i].exposed_work_ns + steps[i].exposed_wait_ns, steps[i].end_ns - steps[i].begin_ns);
+    }
+  });
+}
+
 TEST(ShardedOptimizer, TakesGroupsSchedulesSparseAndMissingGradients) {
   on_ranks(3, [](const Group& group) {
     Net net;

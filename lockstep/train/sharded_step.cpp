@@ -8,6 +8,7 @@
 #include "lockstep/base/hash.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/kernel/reduce.h"
+#include "lockstep/train/exposed_time.h"
 #include "lockstep/train/gradient_layout.h"
 #include "lockstep/train/openmp_runtimes.h"
 #include "lockstep/train/tensor_bytes.h"
@@ -97,6 +98,22 @@ void ShardedStep::find_options(const Groups& groups) {
 
 void ShardedStep::take(Groups& groups, States& states) {
   const torch::NoGradGuard no_grad;
+  const std::uint64_t begin = trace::now_ns();
+  event_ = {.step = taken_ + skipped_,
+            .begin_ns = begin,
+            .last_gradient_ns = begin,
+            .end_ns = 0,
+            .exposed_work_ns = 0,
+            .exposed_wait_ns = 0,
+            .buckets = static_cast<std::uint32_t>(model_.families().size()),
+            .buckets_complete_at_last_gradient = 0,
+            .gradient_bytes = 0};
+  reduce_and_update(groups, states);
+  event_.end_ns = trace::now_ns();
+  if (group_.size() > 1) group_.recorder().record(event_);
+}
+
+void ShardedStep::reduce_and_update(Groups& groups, States& states) {
   require_whole();
   model_.require_in_place();
   find_options(groups);
@@ -105,7 +122,9 @@ void ShardedStep::take(Groups& groups, States& states) {
     require_known(group.options());
     text += to_text(group.options()) + "\n";
   }
+  const std::uint64_t begin = trace::now_ns();
   Row row = make_row();
+  event_.exposed_work_ns += trace::now_ns() - begin;
   row[0] = fnv1a_32(text);
   exchange(row);
   require_same_options(text);
@@ -128,6 +147,12 @@ void ShardedStep::take(Groups& groups, States& states) {
   hand_out(states);
 }
 
+void ShardedStep::await(Work work) {
+  const ExposedTime exposed(group_);
+  work.wait();
+  event_.exposed_wait_ns += exposed.waited_ns();
+}
+
 ShardedStep::Row ShardedStep::make_row() {
   Row row(first_place + current_.size());
   for (std::size_t i = 0; i < current_.size(); ++i) row[first_place + i] = place_gradient(i);
@@ -140,6 +165,7 @@ std::uint64_t ShardedStep::place_gradient(std::size_t parameter) {
   current.gradient = torch::Tensor();
   if (current.options == nullptr || !tensor.grad().defined() || tensor.numel() == 0) return no_gradient;
   current.gradient = like_parameter(tensor.grad(), tensor);
+  event_.gradient_bytes += current.gradient.nbytes();
   if (!shares_memory_) return comes_by_message;
   if (const auto place = place_of(group_, elements_of(current.gradient))) return to_word(*place);
   if (!current.reachable.defined()) {
@@ -156,7 +182,7 @@ std::uint64_t ShardedStep::place_gradient(std::size_t parameter) {
 void ShardedStep::exchange(const Row& row) {
   Row all(row.size() * static_cast<std::size_t>(group_.size()));
   try {
-    all_gather(group_, row, all).wait();
+    await(all_gather(group_, row, all));
   } catch (const Error&) {
     versions_.give_up();
     throw;
@@ -185,6 +211,8 @@ void ShardedStep::require_same_options(const std::string& mine) const {
 /// Without shared memory: all gradients into one array, and its sum over all ranks, of which each gets its
 /// slice.
 void ShardedStep::add_gradients() {
+  const std::uint64_t begin = trace::now_ns();
+  const std::uint64_t waited_before = event_.exposed_wait_ns;
   for (std::size_t number = 0; number < family_states_.size(); ++number) {
     const FlatModel::Family& family = model_.families()[number];
     FamilyState& state = family_states_[number];
@@ -202,9 +230,10 @@ void ShardedStep::add_gradients() {
     std::vector<std::size_t> counts;
     for (int rank = 0; rank < group_.size(); ++rank)
       counts.push_back(slice_of(family.layout, rank, group_.size()).count);
-    reduce_scatter_bytes(group_, state.gradients.span(), state.sum.span(), {.dtype = family.dtype}, counts)
-        .wait();
+    await(reduce_scatter_bytes(group_, state.gradients.span(), state.sum.span(), {.dtype = family.dtype},
+                               counts));
   }
+  event_.exposed_work_ns += trace::now_ns() - begin - (event_.exposed_wait_ns - waited_before);
 }
 
 void ShardedStep::make_state(const States& states) {
@@ -337,7 +366,7 @@ std::vector<const std::byte*> ShardedStep::sources(const FlatModel::Family& fami
 double ShardedStep::norm() {
   std::array<double, 1> sum = {squared_norm()};
   try {
-    all_reduce(group_, sum).wait();
+    await(all_reduce(group_, sum));
   } catch (const Error&) {
     versions_.give_up();
     throw;
@@ -415,7 +444,7 @@ void ShardedStep::update_slices(double scale) {
 /// After this every rank has all parameters, and may free its gradients.
 void ShardedStep::spread_parameters() {
   if (sees_all_state_) {
-    barrier(group_).wait();
+    await(barrier(group_));
     return;
   }
   for (const FlatModel::Family& family : model_.families()) {
@@ -424,7 +453,7 @@ void ShardedStep::spread_parameters() {
     for (int rank = 0; rank < group_.size(); ++rank)
       counts.push_back(slice_of(family.layout, rank, group_.size()).count);
     const auto own = family.memory->bytes().subspan(family.slice.begin * size, family.slice.count * size);
-    all_gather_bytes(group_, own, family.memory->bytes(), size, counts).wait();
+    await(all_gather_bytes(group_, own, family.memory->bytes(), size, counts));
   }
 }
 

@@ -18,6 +18,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/execute/work.h"
+#include "lockstep/trace/event.h"
 #include "lockstep/train/flat_model.h"
 #include "lockstep/train/non_finite.h"
 #include "lockstep/train/parameter_claim.h"
@@ -51,7 +53,7 @@ class ShardedStep {
   /// Not collective: this rank gets what it has in common with others for itself.
   ~ShardedStep();
 
-  /// Collective.
+  /// Collective. Leaves a TrainingStepEvent in the group's record.
   void take(Groups& groups, States& states);
   /// Steps that were not taken, for NonFinite::skip.
   std::uint64_t skipped() const { return skipped_; }
@@ -91,6 +93,8 @@ class ShardedStep {
   std::size_t number_of(const torch::Tensor& parameter) const;
   const FlatModel::Family& family_of(std::size_t parameter) const;
   void find_options(const Groups& groups);
+  void reduce_and_update(Groups& groups, States& states);
+  void await(Work work);
   Row make_row();
   std::uint64_t place_gradient(std::size_t parameter);
   void exchange(const Row& row);
@@ -126,6 +130,7 @@ class ShardedStep {
   std::vector<Row> rows_;  // of all ranks, in this step
   std::uint64_t skipped_ = 0;
   std::uint64_t taken_ = 0;
+  trace::TrainingStepEvent event_{};  // of this step
 };
 
 }  // namespace lockstep
