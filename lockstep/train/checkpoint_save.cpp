@@ -9,6 +9,7 @@
 #include "lockstep/train/optimizer_copy.h"
 #include "lockstep/train/optimizer_state.h"
 #include "lockstep/train/outcome.h"
+#include "lockstep/train/parameter_claim.h"
 #include "lockstep/train/replicas.h"
 #include "lockstep/train/tensor_bytes.h"
 
@@ -69,7 +70,9 @@ void CheckpointSave::take_model(const Content& content, const std::optional<Trai
   CheckpointHeader header{.epoch = content.info.epoch, .metadata = content.info.metadata};
   put_record(header.metadata, record);
   image_ = CheckpointImage(std::move(header));
-  for (const auto& item : tensors_of(content.module)) {
+  const auto tensors = tensors_of(content.module);
+  require_whole(tensors);
+  for (const auto& item : tensors) {
     require_array(item.tensor, item.label());
     const std::uint8_t type = type_number(item);
     const auto& tensor =

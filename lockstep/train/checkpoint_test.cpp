@@ -8,13 +8,18 @@
 
 #include <csignal>
 #include <fstream>
+#include <functional>
+#include <span>
 
+#include "lockstep/base/failure_test.h"
 #include "lockstep/base/file.h"
 #include "lockstep/base/unique_fd.h"
 #include "lockstep/train/checkpoint_file.h"
 #include "lockstep/train/data_parallel.h"
+#include "lockstep/train/parameter_claim.h"
 #include "lockstep/train/ranks_test.h"
 #include "lockstep/train/replicas.h"
+#include "lockstep/train/state_dict.h"
 #include "lockstep/train/tensor_bytes.h"
 
 namespace lockstep {
@@ -159,6 +164,19 @@ TEST_F(CheckpointTest, RefusesATrainingStateThatMakesNoSense) {
   EXPECT_THAT(refusal_to_load(other), HasSubstr("corrupt_data: checkpoint " + path_.string() +
                                                 ": at byte 80 expected a number in lockstep.step"));
   EXPECT_TRUE(same(before, copy_of(*other)));
+}
+
+TEST_F(CheckpointTest, DoesNotHoldParametersThatSomebodyHasLeftHalfChanged) {
+  Net net;
+  const auto tensors = tensors_of(*net);
+  const std::span<const NamedTensor> first(tensors.data(), 1);
+  const ParameterClaim claim(first, "optimizer", [] { throw Error(ErrorCode::aborted, "half a step"); });
+  const auto refusal = [](const std::function<void()>& save) {
+    return test::failure_of(save, ErrorCode::aborted);
+  };
+  EXPECT_EQ(refusal([&] { save_checkpoint(path_, Group(), *net); }), "half a step");
+  EXPECT_EQ(refusal([&] { save_state_dict(path_, Group(), *net); }), "half a step");
+  EXPECT_TRUE(files().empty());
 }
 
 TEST_F(CheckpointTest, KeepsItsOwnKeysToItself) {

@@ -6,6 +6,16 @@
 
 namespace lockstep {
 
+HookClaim::HookClaim(std::shared_ptr<CommunicationHook> hook) : hook_(std::move(hook)) {
+  if (!hook_ || !hook_->is_claimed_.exchange(true)) return;
+  throw_invalid_argument("the communication hook " + hook_->name() +
+                         " serves another DistributedDataParallel; make one for each");
+}
+
+HookClaim::~HookClaim() {
+  if (hook_) hook_->is_claimed_ = false;
+}
+
 torch::Tensor arena_tensor(const Group& group, torch::IntArrayRef shape, torch::ScalarType type) {
   const auto elements = static_cast<std::size_t>(c10::multiply_integers(shape));
   const auto block =

@@ -4,6 +4,7 @@
 
 #include <torch/torch.h>
 
+#include <atomic>
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -50,6 +51,23 @@ class CommunicationHook {
   virtual std::optional<Work> proceed(const GradientBucket&) { return std::nullopt; }
   /// Buckets were made anew: what the hook knows of their numbers is of no use any more.
   virtual void forget() {}
+
+ private:
+  friend class HookClaim;
+  std::atomic<bool> is_claimed_ = false;
+};
+
+/// As long as it lives, the hook serves its owner.
+class HookClaim {
+ public:
+  /// `hook` may be null. Throws Error{invalid_argument} if it serves somebody else.
+  explicit HookClaim(std::shared_ptr<CommunicationHook> hook);
+  HookClaim(const HookClaim&) = delete;
+  HookClaim& operator=(const HookClaim&) = delete;
+  ~HookClaim();
+
+ private:
+  std::shared_ptr<CommunicationHook> hook_;
 };
 
 /// The average, as if there were no hook.

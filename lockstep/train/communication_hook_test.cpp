@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "lockstep/base/failure_test.h"
 #include "lockstep/train/data_parallel_test.h"
 #include "lockstep/train/power_sgd.h"
 #include "lockstep/train/ranks_test.h"
@@ -80,6 +81,22 @@ TEST(CommunicationHook, HalvesAreNearTheAverageAndTheSameOnAllRanks) {
 }
 
 TEST(CommunicationHook, HalvesRefuseOtherTypes) { EXPECT_THROW(HalfHook(torch::kFloat32), Error); }
+
+TEST(CommunicationHook, ServesOneWrapperAtATime) {
+  on_ranks(2, [](const Group& group) {
+    const auto hook = std::make_shared<PowerSgdHook>();
+    auto net = make_layer(), other = make_layer();
+    {
+      DistributedDataParallel ddp(net, group, with(hook));
+      EXPECT_EQ(failure_of([&] { DistributedDataParallel second(other, group, with(hook)); },
+                           ErrorCode::invalid_argument),
+                "the communication hook " + hook->name() +
+                    " serves another DistributedDataParallel; make one for each");
+    }
+    DistributedDataParallel ddp(other, group, with(hook));
+    EXPECT_TRUE(gradient_with(ddp, group.rank(), 0).defined());
+  });
+}
 
 TEST(CommunicationHook, RanksHaveTheSame) {
   const auto endings = run_ranks(2, [](const Group& group) {

@@ -10,6 +10,8 @@
 #include "lockstep/group/shared_memory.h"
 #include "lockstep/train/openmp_runtimes.h"
 #include "lockstep/train/replicas.h"
+#include "lockstep/train/sync_batch_norm.h"
+#include "lockstep/train/told_where.h"
 
 namespace lockstep {
 namespace {
@@ -42,6 +44,7 @@ DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module
     : module_(std::move(module)),
       group_(group),
       options_(options),
+      hook_claim_(options.communication_hook),
       seams_(seams),
       contributors_(group.size()) {
   warn_of_two_openmp_runtimes();
@@ -92,6 +95,13 @@ void DataParallelEngine::follow_model() {
 GradientHooks* DataParallelEngine::prepare_forward() {
   if (!needs_hooks() || no_sync_ > 0 || !module_->is_training() || !torch::GradMode::is_enabled())
     return nullptr;
+  telling_where([] { return std::string("what comes before a forward of DistributedDataParallel"); },
+                [this] { follow_others(); });
+  return hooks_.get();
+}
+
+/// Collective: what has to be alike before a forward.
+void DataParallelEngine::follow_others() {
   int source = 0;
   if (joining_) {
     (void)meet(true);
@@ -99,7 +109,6 @@ GradientHooks* DataParallelEngine::prepare_forward() {
   }
   follow_model();
   if (options_.broadcast_buffers) spread_buffers(source);
-  return hooks_.get();
 }
 
 void DataParallelEngine::spread_buffers(int source) {
@@ -136,6 +145,12 @@ bool DataParallelEngine::meet(bool has_inputs) {
 
 void DataParallelEngine::join(const std::function<void()>& body, const JoinOptions& options) {
   if (joining_) throw_invalid_argument("join() is called inside of join()");
+  if (!options.throw_on_early_termination && has_sync_batch_norm(*module_)) {
+    throw_invalid_argument(
+        "join() with a synchronised batch norm: ranks that have no inputs left take no part in its forward; "
+        "set "
+        "throw_on_early_termination, or give all ranks as many batches");
+  }
   if (group_.size() == 1) return body();
   joining_ = Joining{.options = options};
   struct End {

@@ -92,6 +92,7 @@ class DataParallelEngine {
   void make_hooks();
   bool needs_hooks() const;
   void follow_model();
+  void follow_others();
   void set_contributors(int count);
   bool meet(bool has_inputs);
   void spread_buffers(int source);
@@ -100,6 +101,7 @@ class DataParallelEngine {
   std::shared_ptr<torch::nn::Module> module_;
   Group group_;
   DataParallelOptions options_;
+  HookClaim hook_claim_;
   DataParallelSeams seams_;
   std::unique_ptr<SharedHeap> heap_;
   std::shared_ptr<GradientHooks> hooks_;  // null in a group of one, and while ranks' models differ

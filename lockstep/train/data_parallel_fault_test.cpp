@@ -54,6 +54,19 @@ TEST(DataParallelFault, NoticesThatOneRankAloneHasChangedItsModel) {
   EXPECT_THAT(endings[0].text, HasSubstr("rank 1"));
 }
 
+TEST(DataParallelFault, SaysInWhichBackwardARankWasMissing) {
+  const auto endings = run_ranks(2, [](const Group& group) {
+    Linear net(3, 2);
+    DistributedDataParallel ddp(net, group, {.broadcast_buffers = false});
+    for (int step = 0; step < 3 - group.rank(); ++step) ddp(row(1)).sum().backward();
+    if (group.rank() == 1) barrier(group).wait();
+  });
+  EXPECT_EQ(endings[0].code, ErrorCode::mismatch);
+  EXPECT_THAT(endings[0].text,
+              HasSubstr("(in backward 2 of a wrapped model; ranks take the same steps and branches, "
+                        "and have as many batches, or join())"));
+}
+
 TEST(DataParallelFault, NamesWhatDiffersAfterAllRanksHaveChangedTheirModels) {
   const auto endings = run_ranks(2, [](const Group& group) {
     Linear net(3, 2);

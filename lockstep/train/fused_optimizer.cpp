@@ -1,6 +1,7 @@
 #include "lockstep/train/fused_optimizer.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/train/fitting_state.h"
 #include "lockstep/train/gradient_layout.h"
 #include "lockstep/train/tensor_bytes.h"
 
@@ -18,14 +19,25 @@ void require_fusible(const torch::Tensor& parameter) {
 
 using States = ska::flat_hash_map<void*, std::unique_ptr<ParameterState>>;
 
-/// Makes what is missing; steps that the parameter has had.
-std::uint64_t prepare_state(States& states, const torch::Tensor& parameter, const ParameterOptions& options) {
+/// Makes what is missing, and of state that was loaded what lies in memory as the parameter does; steps that
+/// the parameter has had.
+std::uint64_t prepare_state(States& states, const torch::Tensor& parameter, const std::string& label,
+                            const ParameterOptions& options) {
   auto& state = states[parameter.unsafeGetTensorImpl()];
-  if (state && arrays_of(*state, options)[0].defined()) return steps_of(*state, options);
-  StateArrays arrays;
-  for (std::size_t i = 0; i < state_arrays(options); ++i) arrays[i] = torch::zeros_like(parameter);
-  state = make_state(options, arrays, 0);
-  return 0;
+  if (state) require_state_of(parameter, label, *state, options);
+  StateArrays arrays = state ? arrays_of(*state, options) : StateArrays{};
+  const bool is_new = !arrays[0].defined();
+  const std::uint64_t steps = is_new ? 0 : steps_of(*state, options);
+  bool fits = !is_new;
+  for (std::size_t i = 0; i < state_arrays(options); ++i) {
+    if (!is_new && arrays[i].scalar_type() == parameter.scalar_type() && lies_like(arrays[i], parameter))
+      continue;
+    fits = false;
+    arrays[i] = is_new ? torch::zeros_like(parameter)
+                       : like_parameter(arrays[i].to(parameter.scalar_type()), parameter);
+  }
+  if (!fits) state = make_state(options, arrays, steps);
+  return steps;
 }
 
 }  // namespace
@@ -36,7 +48,9 @@ void fused_step(std::span<torch::optim::OptimizerParamGroup> groups,
   for (auto& group : groups) {
     const ParameterOptions& options = group.options();
     require_known(options);
+    std::size_t number = 0;
     for (torch::Tensor& parameter : group.params()) {
+      const std::string label = "parameter " + std::to_string(number++) + " of a group";
       if (!parameter.grad().defined()) continue;
       require_fusible(parameter);
       const torch::Tensor gradient = like_parameter(parameter.grad(), parameter);
@@ -44,7 +58,7 @@ void fused_step(std::span<torch::optim::OptimizerParamGroup> groups,
       std::array<std::byte*, most_state_arrays> pointers{};
       std::uint64_t steps = 0;
       if (state_arrays(options) > 0) {
-        steps = prepare_state(states, parameter, options);
+        steps = prepare_state(states, parameter, label, options);
         auto& state = *states[parameter.unsafeGetTensorImpl()];
         const StateArrays arrays = arrays_of(state, options);
         for (std::size_t i = 0; i < state_arrays(options); ++i)

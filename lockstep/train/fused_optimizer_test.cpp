@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/failure_test.h"
 
 namespace lockstep {
 namespace {
@@ -148,6 +149,59 @@ TEST(FusedOptimizer, RefusesWhatItDoesNotDo) {
             "amsgrad is not done here; use libtorch's own optimizer");
   EXPECT_EQ(refusal([&] { step_on(torch::ones(4, torch::kBFloat16), AdamOptions()); }),
             "a parameter of a fused optimizer is bf16 [4]; parameters are dense, of type f32 or f64");
+}
+
+template <class From, class To>
+void exchange(From& from, To& to) {
+  std::stringstream file;
+  torch::save(from, file);
+  torch::load(to, file);
+}
+
+template <class Optimizer>
+void take_a_step(Optimizer& optimizer) {
+  for (auto& parameter : optimizer.param_groups()[0].params())
+    parameter.mutable_grad() = torch::ones_like(parameter);
+  optimizer.step();
+}
+
+TEST(FusedOptimizer, RefusesTheStateOfAnotherModelOrOptimizer) {
+  torch::nn::Linear small(8, 2), large(8, 2000);
+  FusedAdamW of_small(small->parameters(), AdamWOptions(0.1)),
+      of_large(large->parameters(), AdamWOptions(0.1));
+  take_a_step(of_small);
+  exchange(of_small, of_large);
+  EXPECT_EQ(test::failure_of([&] { take_a_step(of_large); }, ErrorCode::invalid_argument),
+            "the optimizer's state of parameter 0 of a group, f32 [2000, 8], is f32 [2, 8]: that of another "
+            "model; load "
+            "what was saved with this one");
+  FusedSGD other(small->parameters(), SGDOptions(0.1).momentum(0.9));
+  const auto key = small->weight.unsafeGetTensorImpl();
+  other.state()[key] = of_small.state().at(key)->clone();
+  EXPECT_EQ(
+      test::failure_of([&] { take_a_step(other); }, ErrorCode::invalid_argument),
+      "the state of parameter 0 of a group is that of another optimizer than SGD; load what SGD has saved");
+}
+
+TEST(FusedOptimizer, TakesStateThatLiesOtherwiseInMemory) {
+  auto weight = torch::arange(24, torch::kFloat32).view({1, 2, 3, 4}), expected = weight.clone();
+  weight = weight.to(torch::MemoryFormat::ChannelsLast).requires_grad_();
+  expected.requires_grad_();
+  const auto options = SGDOptions(0.1).momentum(0.9);
+  FusedSGD fused({weight}, options);
+  SGD plain({expected}, options);
+  for (auto* optimizer :
+       {static_cast<torch::optim::Optimizer*>(&fused), static_cast<torch::optim::Optimizer*>(&plain)}) {
+    auto state = std::make_unique<torch::optim::SGDParamState>();
+    state->momentum_buffer(torch::arange(24, torch::kFloat64)
+                               .view({1, 2, 3, 4})
+                               .to(optimizer == &fused ? torch::kFloat64 : torch::kFloat32));
+    auto& parameter = optimizer->param_groups()[0].params()[0];
+    optimizer->state()[parameter.unsafeGetTensorImpl()] = std::move(state);
+  }
+  take_a_step(fused);
+  take_a_step(plain);
+  EXPECT_TRUE(torch::allclose(weight, expected));
 }
 
 }  // namespace

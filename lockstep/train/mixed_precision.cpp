@@ -10,8 +10,26 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
+#include "lockstep/train/sharded_state.h"
 
 namespace lockstep {
+namespace {
+
+/// Each rank of a ShardedOptimizer has gradients of its own, and would skip steps on its own.
+void require_gradients_of_all(const torch::optim::Optimizer& optimizer) {
+  const auto* const sharded = dynamic_cast<const ShardedState*>(&optimizer);
+  if (sharded == nullptr) return;
+  const auto is_whole = [](const ParameterSlice& slice) {
+    return slice.elements == static_cast<std::size_t>(slice.parameter.tensor.numel());
+  };
+  if (std::ranges::all_of(sharded->slices(), is_whole)) return;
+  throw_invalid_argument(
+      "a GradientScaler without a group, for a ShardedOptimizer of several ranks: each would skip steps on "
+      "its "
+      "own; make it with the group, GradientScaler({}, group)");
+}
+
+}  // namespace
 
 Autocast::Autocast(torch::ScalarType type, bool enabled)
     : was_enabled_(at::autocast::is_autocast_enabled(at::kCPU)),
@@ -34,6 +52,7 @@ void GradientScaler::unscale(torch::optim::Optimizer& optimizer) {
   if (unscaled_.contains(&optimizer)) {
     throw_invalid_argument("this optimizer's gradients are unscaled already; call update() behind step()");
   }
+  if (!group_) require_gradients_of_all(optimizer);
   const torch::NoGradGuard no_grad;
   std::map<torch::ScalarType, std::vector<torch::Tensor>> gradients;  // one call takes one type
   for (const auto& group : optimizer.param_groups()) {

@@ -43,7 +43,8 @@ struct GradientScalerOptions {
 /// Also left out is a step without any gradient: DistributedDataParallel with NonFinite::skip leaves none.
 ///
 /// With DistributedDataParallel gradients are the same on all ranks, so all take the same steps. Without it,
-/// where each rank has its own (a ShardedOptimizer), pass the group: step() is collective then.
+/// where each rank has its own (a ShardedOptimizer), pass the group: step() is collective then,
+/// and without one throws Error{invalid_argument} where there are several ranks.
 class GradientScaler {
  public:
   explicit GradientScaler(const GradientScalerOptions& options = {}, std::optional<Group> group = {});

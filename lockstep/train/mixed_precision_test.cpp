@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "lockstep/base/failure_test.h"
 #include "lockstep/train/data_parallel_test.h"
 #include "lockstep/train/ranks_test.h"
 #include "lockstep/train/sharded_optimizer.h"
@@ -128,6 +129,13 @@ TEST(GradientScaler, SkipsOnAllRanksWhereOneHasAnInfiniteGradient) {
     EXPECT_FALSE(scaler.step(optimizer));
 
     ShardedOptimizer<torch::optim::SGD> sharded(*other, group, torch::optim::SGDOptions(0.5));
+    other(row(value)).sum().backward();
+    GradientScaler alone;
+    EXPECT_EQ(
+        failure_of([&] { alone.step(sharded); }, ErrorCode::invalid_argument),
+        "a GradientScaler without a group, for a ShardedOptimizer of several ranks: each would skip steps "
+        "on its own; make it with the group, GradientScaler({}, group)");
+    sharded.zero_grad();
     GradientScaler together({}, group);
     together.scale(other(row(value)).sum()).backward();
     EXPECT_FALSE(together.step(sharded));

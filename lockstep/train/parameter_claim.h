@@ -2,6 +2,7 @@
 // without anybody noticing.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,7 +15,9 @@ namespace lockstep {
 class ParameterClaim {
  public:
   /// Throws Error{invalid_argument} if one of them belongs to somebody, of this name or another.
-  ParameterClaim(std::span<const NamedTensor> parameters, const std::string& owner);
+  /// `require_whole`: throws while they are no model, as in the middle of a step that was cut off.
+  ParameterClaim(std::span<const NamedTensor> parameters, const std::string& owner,
+                 std::function<void()> require_whole = {});
   ParameterClaim(const ParameterClaim&) = delete;
   ParameterClaim& operator=(const ParameterClaim&) = delete;
   ~ParameterClaim();
@@ -22,5 +25,8 @@ class ParameterClaim {
  private:
   std::vector<torch::Tensor> claimed_;
 };
+
+/// Before they are saved: throws what an owner of one of them has against that.
+void require_whole(std::span<const NamedTensor> parameters);
 
 }  // namespace lockstep

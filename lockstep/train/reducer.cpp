@@ -8,6 +8,7 @@
 #include "lockstep/group/collectives.h"
 #include "lockstep/train/exposed_time.h"
 #include "lockstep/train/tensor_bytes.h"
+#include "lockstep/train/told_where.h"
 
 namespace lockstep {
 namespace {
@@ -282,7 +283,7 @@ void Reducer::add(std::size_t parameter) {
       step_.last_gradient_ns = begin;
       step_.buckets_complete_at_last_gradient = static_cast<std::uint32_t>(completed_);
     }
-    send_ready();
+    telling_where([this] { return where(); }, [this] { send_ready(); });
   }
   progress();
   step_.exposed_work_ns += trace::now_ns() - begin;
@@ -292,6 +293,8 @@ void Reducer::leave_out(std::size_t parameter) {
   const torch::NoGradGuard no_grad;
   if (ready_[parameter] == 0) make_ready(parameter);
 }
+
+std::string Reducer::where() const { return "backward " + std::to_string(steps_) + " of a wrapped model"; }
 
 void Reducer::send_ready() {
   while (works_.size() < buckets_.size() && pending_[works_.size()] == 0) {
@@ -357,6 +360,9 @@ void Reducer::finalize() {
     bring_to_an_end();
     wait_for_all();
     average_sparse_ones(true);
+  } catch (const Error& error) {
+    abandon();
+    throw told_where(error, where());
   } catch (...) {
     abandon();
     throw;

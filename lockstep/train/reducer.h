@@ -129,6 +129,7 @@ class Reducer {
   void bring_to_an_end();
   std::optional<ArenaPlace> place_for_all(std::size_t parameter, const torch::Tensor& gradient) const;
   Work send(std::size_t bucket);
+  std::string where() const;
   void send_ready();
   void progress();
   void wait_for_all();

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <limits>
+#include <memory>
 #include <sstream>
+#include <string>
 
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
@@ -30,8 +33,8 @@ using ShardedAdamW = ShardedOptimizer<torch::optim::AdamW>;
 struct Net : torch::nn::Module {
   explicit Net(double value = 0.5) {
     for (const std::int64_t size : {301, 7, 1, 64, 1000})
-      parameters_.push_back(
-          register_parameter("p" + std::to_string(parameters_.size()), torch::linspace(-value, value, size)));
+      parameters_.push_back(register_parameter(std::string("p").append(std::to_string(parameters_.size())),
+                                               torch::linspace(-value, value, size)));
     table = register_parameter("table", torch::full({8, 3}, value));
   }
   std::vector<torch::Tensor> parameters_;
@@ -313,6 +316,58 @@ TEST(ShardedOptimizer, NamesOptionsThatDiffer) {
         ending.text,
         HasSubstr("rank 1's parameter group 0 is learning rate 0.2, momentum 0, dampening 0, weight decay 0, "
                   "rank 0's is learning rate 0.1, momentum 0, dampening 0, weight decay 0"));
+  }
+}
+
+/// On all ranks.
+void expect_refusal(const std::function<void(Net&, const Group&)>& make, const char* begin) {
+  for (const Ending& ending : run_ranks(2, [&](const Group& group) {
+         Net net;
+         make(net, group);
+       })) {
+    EXPECT_THAT(ending.text, StartsWith(begin));
+  }
+}
+
+TEST(ShardedOptimizer, NamesItsOwnOptionsAndKindsThatDiffer) {
+  expect_refusal(
+      [](Net& net, const Group& group) {
+        const ShardedSGD sharded(net, group, SGDOptions(0.1),
+                                 {.max_gradient_norm = group.rank() == 0 ? 1.0 : 0.5});
+      },
+      "rank 1's option max_gradient_norm is 0.500000, rank 0's is 1.000000");
+  expect_refusal(
+      [](Net& net, const Group& group) {
+        if (group.rank() == 0) {
+          const ShardedAdamW sharded(net, group, AdamWOptions(0.1));
+        } else {
+          const ShardedSGD sharded(net, group, SGDOptions(0.1));
+        }
+      },
+      "rank 1's optimizer's parameter group 0 is SGD, 6 parameters, rank 0's is AdamW, 6 parameters");
+  expect_refusal(
+      [](Net& net, const Group& group) {
+        const ShardedSGD sharded(net, group, SGDOptions(0.1), {.max_gradient_norm = -1});
+      },
+      "ShardedOptions::max_gradient_norm is -1.000000; it is 0, for never, or what gradients are shortened "
+      "to");
+}
+
+TEST(ShardedOptimizer, RefusesTheStateOfAnotherModel) {
+  for (const Ending& ending : run_ranks(2, [](const Group& group) {
+         Net net;
+         ShardedAdamW sharded(net, group, AdamWOptions(0.1));
+         auto state = std::make_unique<torch::optim::AdamWParamState>();
+         state->exp_avg(torch::ones({8, 4}));
+         state->exp_avg_sq(torch::ones({8, 4}));
+         sharded.state()[net.table.unsafeGetTensorImpl()] = std::move(state);
+         set_gradients(net, group.rank(), 0);
+         sharded.step();
+       })) {
+    EXPECT_EQ(ending.text,
+              "the optimizer's state of parameter table, f32 [8, 3], is f32 [8, 4]: that of another model; "
+              "load what "
+              "was saved with this one");
   }
 }
 

@@ -9,9 +9,11 @@
 #include "lockstep/group/collectives.h"
 #include "lockstep/kernel/reduce.h"
 #include "lockstep/train/exposed_time.h"
+#include "lockstep/train/fitting_state.h"
 #include "lockstep/train/gradient_layout.h"
 #include "lockstep/train/openmp_runtimes.h"
 #include "lockstep/train/tensor_bytes.h"
+#include "lockstep/train/told_where.h"
 
 namespace lockstep {
 namespace {
@@ -33,14 +35,22 @@ void require_main_memory(const NamedTensor& item) {
 }
 
 std::vector<NamedTensor> prepare(const torch::nn::Module& module, const Group& group,
-                                 const ShardedStep::Groups& groups) {
+                                 const ShardedStep::Groups& groups, const ShardedOptions& options) {
+  if (!(options.max_gradient_norm >= 0)) {
+    throw_invalid_argument("ShardedOptions::max_gradient_norm is " +
+                           std::to_string(options.max_gradient_norm) +
+                           "; it is 0, for never, or what gradients are shortened to");
+  }
   const auto tensors = tensors_of(module);
   auto facts = facts_of(tensors);
   for (std::size_t i = 0; i < groups.size(); ++i) {
     require_known(groups[i].options());
-    facts.push_back({"optimizer's parameter group " + std::to_string(i),
-                     std::to_string(groups[i].params().size()) + " parameters"});
+    facts.push_back(
+        {"optimizer's parameter group " + std::to_string(i),
+         kind_of(groups[i].options()) + ", " + std::to_string(groups[i].params().size()) + " parameters"});
   }
+  facts.push_back({"option max_gradient_norm", std::to_string(options.max_gradient_norm)});
+  facts.push_back({"option non_finite", std::to_string(static_cast<int>(options.non_finite))});
   require_same_facts(group, facts, "Build the same model and optimizer on every rank");
   for (const NamedTensor& item : tensors) require_averageable(item);
   auto trainable = distinct_parameters(tensors, true);
@@ -61,8 +71,8 @@ ShardedStep::ShardedStep(const torch::nn::Module& module, Group group, const Gro
                          const ShardedOptions& options)
     : group_(std::move(group)),
       options_(options),
-      model_(group_, prepare(module, group_, groups)),
-      claim_(items_of(model_), "ShardedOptimizer"),
+      model_(group_, prepare(module, group_, groups, options)),
+      claim_(items_of(model_), "ShardedOptimizer", [this] { require_whole(); }),
       shares_memory_(shares_memory(group_)),
       sees_all_state_(shares_memory_ || group_.size() == 1),
       family_states_(model_.families().size()),
@@ -108,13 +118,29 @@ void ShardedStep::take(Groups& groups, States& states) {
             .buckets = static_cast<std::uint32_t>(model_.families().size()),
             .buckets_complete_at_last_gradient = 0,
             .gradient_bytes = 0};
-  reduce_and_update(groups, states);
+  require_whole();
+  try {
+    reduce_and_update(groups, states);
+  } catch (const Error& error) {
+    throw told_what_is_left(error);
+  }
   event_.end_ns = trace::now_ns();
   if (group_.size() > 1) group_.recorder().record(event_);
 }
 
+/// The error of a step, with where it came up, and whether parameters are a model still.
+Error ShardedStep::told_what_is_left(const Error& error) const {
+  const Error told =
+      told_where(error, "step " + std::to_string(taken_ + skipped_) + " of a ShardedOptimizer");
+  if (versions_.are_whole()) return told;
+  return {told.code(),
+          std::string(told.what()) +
+              "; it was cut off while parameters were being changed: they are no model now, load the last "
+              "checkpoint",
+          told.peer()};
+}
+
 void ShardedStep::reduce_and_update(Groups& groups, States& states) {
-  require_whole();
   model_.require_in_place();
   find_options(groups);
   std::string text;
@@ -292,6 +318,7 @@ void ShardedStep::take_over(std::size_t parameter, const States& states) {
   const auto& [item, number, position, data] = model_.parameters()[parameter];
   const auto found = states.find(item.tensor.unsafeGetTensorImpl());
   if (current.options == nullptr || found == states.end() || state_arrays(*current.options) == 0) return;
+  require_state_of(item.tensor, item.label(), *found->second, *current.options);
   const StateArrays arrays = arrays_of(*found->second, *current.options);
   if (!arrays[0].defined() || arrays[0].is_same(current.views[0])) return;
   const FlatModel::Family& family = model_.families()[number];

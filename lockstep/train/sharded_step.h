@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/execute/work.h"
 #include "lockstep/trace/event.h"
 #include "lockstep/train/flat_model.h"
@@ -94,6 +95,7 @@ class ShardedStep {
   const FlatModel::Family& family_of(std::size_t parameter) const;
   void find_options(const Groups& groups);
   void reduce_and_update(Groups& groups, States& states);
+  Error told_what_is_left(const Error& error) const;
   void await(Work work);
   Row make_row();
   std::uint64_t place_gradient(std::size_t parameter);

@@ -14,6 +14,7 @@
 #include "lockstep/data/pth_file.h"
 #include "lockstep/train/host_array.h"
 #include "lockstep/train/outcome.h"
+#include "lockstep/train/parameter_claim.h"
 #include "lockstep/train/replicas.h"
 #include "lockstep/train/tensor_bytes.h"
 
@@ -166,7 +167,9 @@ void write_pth(const std::filesystem::path& path, const StateDict& tensors) {
 
 StateDict state_dict(const torch::nn::Module& module) {
   StateDict tensors;
-  for (const auto& item : state_of(module)) tensors.insert(item.name, item.tensor);
+  const auto state = state_of(module);
+  require_whole(state);
+  for (const auto& item : state) tensors.insert(item.name, item.tensor);
   return tensors;
 }
 

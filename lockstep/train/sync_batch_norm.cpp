@@ -2,17 +2,20 @@
 
 #include <torch/library.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/train/tensor_bytes.h"
+#include "lockstep/train/told_where.h"
 
 namespace lockstep {
 namespace {
@@ -91,7 +94,11 @@ Moments moments_of_all(const Group& group, const torch::Tensor& input) {
     mine[2 * channels] = static_cast<double>(count);
   }
   const auto all = torch::empty({group.size(), 2 * channels + 1}, torch::kFloat64);
-  all_gather_bytes(group, readable_bytes(mine, "moments"), writable_bytes(all, "moments")).wait();
+  telling_where(
+      [] { return std::string("the forward of a synchronised batch norm"); },
+      [&] {
+        all_gather_bytes(group, readable_bytes(mine, "moments"), writable_bytes(all, "moments")).wait();
+      });
   const auto means = all.narrow(1, 0, channels), variances = all.narrow(1, channels, channels);
   const auto counts = all.narrow(1, 2 * channels, 1);
   Moments moments;
@@ -136,7 +143,8 @@ class Normalise : public torch::autograd::Function<Normalise> {
     const auto own_dy = dy.sum(all_but_channels(dy)), own_dy_normal = (dy * normal).sum(all_but_channels(dy));
     auto sums = torch::cat({own_dy, own_dy_normal}).to(torch::kCPU).to(torch::kFloat64);
     const auto bytes = writable_bytes(sums, "sums");
-    all_reduce_bytes(group, bytes, bytes, {.dtype = Dtype::f64}).wait();
+    telling_where([] { return std::string("the backward of a synchronised batch norm"); },
+                  [&] { all_reduce_bytes(group, bytes, bytes, {.dtype = Dtype::f64}).wait(); });
     const auto halves = (sums / count).chunk(2);
     auto factor = inverse;
     if (weight.defined()) factor = factor * weight.to(torch::kCPU).to(torch::kFloat64);
@@ -212,41 +220,47 @@ void take_over_batch_norm() {
   }();
 }
 
-/// The tensor by which the module is known; undefined if it is no batch norm.
+/// The tensor by which the module is known; undefined if it has none, nothing if it is no batch norm.
 template <class... BatchNorm>
-torch::Tensor sign_of(const torch::nn::Module& module, const std::string& name) {
-  torch::Tensor sign;
+std::optional<torch::Tensor> sign_of(const torch::nn::Module& module) {
+  std::optional<torch::Tensor> sign;
   const auto look_at = [&](const auto* norm) {
-    if (norm == nullptr) return;
-    sign = norm->weight.defined() ? norm->weight : norm->running_mean;
-    if (sign.defined()) return;
-    throw Error(ErrorCode::unsupported, "module " + (name.empty() ? "itself" : name) +
-                                            " is a batch norm with neither affine parameters nor running "
-                                            "statistics, and cannot be synchronised; give it one of them");
+    if (norm != nullptr) sign = norm->weight.defined() ? norm->weight : norm->running_mean;
   };
   (look_at(dynamic_cast<const BatchNorm*>(&module)), ...);
   return sign;
 }
 
+/// Of all batch norms in `module`, with their names.
+std::vector<std::pair<std::string, torch::Tensor>> signs_in(const torch::nn::Module& module) {
+  std::vector<std::pair<std::string, torch::Tensor>> signs;
+  module.apply([&](const std::string& name, const torch::nn::Module& one) {
+    const auto sign =
+        sign_of<torch::nn::BatchNorm1dImpl, torch::nn::BatchNorm2dImpl, torch::nn::BatchNorm3dImpl>(one);
+    if (sign) signs.emplace_back(name, *sign);
+  });
+  return signs;
+}
+
 }  // namespace
 
 std::size_t convert_sync_batch_norm(torch::nn::Module& module, const Group& group) {
-  std::vector<torch::Tensor> signs;
-  const auto look_at = [&](const std::string& name, const torch::nn::Module& one) {
-    const auto sign =
-        sign_of<torch::nn::BatchNorm1dImpl, torch::nn::BatchNorm2dImpl, torch::nn::BatchNorm3dImpl>(one,
-                                                                                                    name);
-    if (sign.defined()) signs.push_back(sign);
-  };
-  look_at("", module);
-  for (const auto& child : module.named_children()) {
-    look_at(child.key(), *child.value());
-    for (const auto& item : child.value()->named_modules(child.key(), /*include_self=*/false))
-      look_at(item.key(), *item.value());
+  const auto signs = signs_in(module);
+  for (const auto& [name, sign] : signs) {
+    if (sign.defined()) continue;
+    throw Error(ErrorCode::unsupported, "module " + (name.empty() ? "itself" : name) +
+                                            " is a batch norm with neither affine parameters nor running "
+                                            "statistics, and cannot be synchronised; give it one of them");
   }
   take_over_batch_norm();
-  for (const auto& sign : signs) Registry::instance().add(sign, group);
+  for (const auto& [name, sign] : signs) Registry::instance().add(sign, group);
   return signs.size();
+}
+
+bool has_sync_batch_norm(const torch::nn::Module& module) {
+  return std::ranges::any_of(signs_in(module), [](const auto& item) {
+    return item.second.defined() && Registry::instance().find(item.second).has_value();
+  });
 }
 
 }  // namespace lockstep

@@ -15,10 +15,11 @@ namespace lockstep {
 /// channel). Modules stay the objects that they are, wherever the program keeps them; their parameters,
 /// buffers and evaluation do not change. Returns how many there are.
 ///
-/// Forward and backward through such a module are collective: all ranks run them in the same order. Gradients
-/// are exact: with DistributedDataParallel or ShardedOptimizer what one process with all samples would have.
-/// Later conversions, .to() and saving do no harm; a copy made by clone() is an ordinary one. It lasts as
-/// long as the module; calling it again with another group moves it there.
+/// Forward and backward through such a module are collective: all ranks run them in the same order, and as
+/// often (join() is not for it). Gradients are exact: with DistributedDataParallel or ShardedOptimizer what
+/// one process with all samples would have. Later conversions, .to() and saving do no harm; a copy made by
+/// clone() is an ordinary one. It lasts as long as the module; calling it again with another group moves it
+/// there.
 ///
 /// Throws Error{unsupported} for one with neither affine parameters nor running statistics. A forward throws
 /// Error{invalid_argument} if no rank has a value for a channel, or the group has ended. Cost: an all_gather
@@ -26,5 +27,8 @@ namespace lockstep {
 /// they alone go through main memory. Source: Ioffe & Szegedy 2015; combination of variances by Chan, Golub &
 /// LeVeque 1979.
 std::size_t convert_sync_batch_norm(torch::nn::Module& module, const Group& group);
+
+/// Whether one in `module` is.
+bool has_sync_batch_norm(const torch::nn::Module& module);
 
 }  // namespace lockstep

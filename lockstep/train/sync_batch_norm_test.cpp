@@ -1,5 +1,6 @@
 #include "lockstep/train/sync_batch_norm.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -7,15 +8,19 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/failure_test.h"
 #include "lockstep/group/collectives.h"
+#include "lockstep/train/data_parallel.h"
 #include "lockstep/train/ranks_test.h"
 #include "lockstep/train/sharded_optimizer.h"
 
 namespace lockstep {
 namespace {
 
+using test::failure_of;
 using test::on_ranks;
 using test::run_ranks;
+using ::testing::HasSubstr;
 using torch::nn::BatchNorm1d;
 using torch::nn::BatchNorm2d;
 using torch::nn::BatchNormOptions;
@@ -153,6 +158,25 @@ TEST(SyncBatchNorm, TrainsWithAShardedOptimizerAsOneProcessDoes) {
     for (const auto& item : alone.named_parameters())
       expect_close(net.named_parameters()[item.key()], item.value(), 1e-9, item.key().c_str());
   });
+}
+
+TEST(SyncBatchNorm, IsNotForRanksThatJoin) {
+  const auto endings = run_ranks(2, [](const Group& group) {
+    torch::nn::Sequential net(torch::nn::Linear(3, 4), torch::nn::BatchNorm1d(4));
+    EXPECT_FALSE(has_sync_batch_norm(*net));
+    convert_sync_batch_norm(*net, group);
+    EXPECT_TRUE(has_sync_batch_norm(*net));
+    DistributedDataParallel ddp(net, group);
+    const auto train = [&] {
+      for (int step = 0; step < 2 + group.rank(); ++step) ddp(torch::randn({4, 3})).sum().backward();
+    };
+    EXPECT_EQ(failure_of([&] { ddp.join(train); }, ErrorCode::invalid_argument),
+              "join() with a synchronised batch norm: ranks that have no inputs left take no part in its "
+              "forward; set throw_on_early_termination, or give all ranks as many batches");
+    ddp.join(train, {.throw_on_early_termination = true});
+  });
+  for (const auto& ending : endings)
+    EXPECT_THAT(ending.text, HasSubstr("rank 0 has no inputs left after 2 steps"));
 }
 
 TEST(SyncBatchNorm, RefusesWhatCannotWork) {

@@ -1,0 +1,38 @@
+// A rank that takes another branch, or fewer steps, is found in whatever collective comes next, which the
+// program has not called itself: so what fails in it says in which part of training that was.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+/// `error` with `where` it came up, if other ranks have a part in it: "the backward of step 3".
+inline Error told_where(const Error& error, const std::string& where) {
+  std::string text = error.what();
+  switch (error.code()) {
+    case ErrorCode::mismatch:
+      return {error.code(),
+              text.append(" (in ").append(where).append(
+                  "; ranks take the same steps and branches, and have as many batches, or join())"),
+              error.peer()};
+    case ErrorCode::peer_lost:
+    case ErrorCode::timeout:
+      return {error.code(), text.append(" (in ").append(where).append(")"), error.peer()};
+    default: return error;
+  }
+}
+
+/// What `act` returns; what it throws is told_where(). `where` makes the text.
+template <class Where, class Act>
+decltype(auto) telling_where(Where where, Act act) {
+  try {
+    return act();
+  } catch (const Error& error) {
+    throw told_where(error, where());
+  }
+}
+
+}  // namespace lockstep
