@@ -250,6 +250,10 @@ void Reducer::make_ready(std::size_t parameter) {
 }
 
 void Reducer::add(std::size_t parameter) {
+  telling_where([this] { return where(); }, [&] { take(parameter); });
+}
+
+void Reducer::take(std::size_t parameter) {
   const std::uint64_t begin = trace::now_ns();
   const torch::NoGradGuard no_grad;
   const std::string& name = parameters_[parameter].name;
@@ -283,7 +287,7 @@ void Reducer::add(std::size_t parameter) {
       step_.last_gradient_ns = begin;
       step_.buckets_complete_at_last_gradient = static_cast<std::uint32_t>(completed_);
     }
-    telling_where([this] { return where(); }, [this] { send_ready(); });
+    send_ready();
   }
   progress();
   step_.exposed_work_ns += trace::now_ns() - begin;

@@ -130,6 +130,7 @@ class Reducer {
   std::optional<ArenaPlace> place_for_all(std::size_t parameter, const torch::Tensor& gradient) const;
   Work send(std::size_t bucket);
   std::string where() const;
+  void take(std::size_t parameter);
   void send_ready();
   void progress();
   void wait_for_all();

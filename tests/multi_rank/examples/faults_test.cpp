@@ -121,7 +121,7 @@ TEST_P(Faults, NameARankThatIsKilled) {
 }
 
 TEST_P(Faults, NameARankThatStops) {
-  Process job = start_training(GetParam().flags, {{"LOCKSTEP_TIMEOUT", "2s"}});
+  Process job = start_training(GetParam().flags, {{"LOCKSTEP_TIMEOUT", "5s"}});
   hurt_in_training(job, SIGSTOP);
   const Ending ending = job.finish();
   EXPECT_EQ(ending.exit_code, 1) << ending.err;
