@@ -145,13 +145,12 @@ bool DataParallelEngine::meet(bool has_inputs) {
 
 void DataParallelEngine::join(const std::function<void()>& body, const JoinOptions& options) {
   if (joining_) throw_invalid_argument("join() is called inside of join()");
+  if (group_.size() == 1) return body();
   if (!options.throw_on_early_termination && has_sync_batch_norm(*module_)) {
     throw_invalid_argument(
         "join() with a synchronised batch norm: ranks that have no inputs left take no part in its forward; "
-        "set "
-        "throw_on_early_termination, or give all ranks as many batches");
+        "set throw_on_early_termination, or give all ranks as many batches");
   }
-  if (group_.size() == 1) return body();
   joining_ = Joining{.options = options};
   struct End {
     DataParallelEngine& engine;

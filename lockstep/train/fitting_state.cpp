@@ -11,10 +11,23 @@ bool is_a(const ParameterState& state) {
   return dynamic_cast<const State*>(&state) != nullptr;
 }
 
-bool is_of_kind(const ParameterState& state, const std::string& kind) {
-  if (kind == "SGD") return is_a<torch::optim::SGDParamState>(state);
-  if (kind == "Adam") return is_a<torch::optim::AdamParamState>(state);
-  return is_a<torch::optim::AdamWParamState>(state);
+bool is_of_kind(const ParameterState& state, const ParameterOptions& options) {
+  if (is_a<torch::optim::SGDParamState>(state))
+    return dynamic_cast<const torch::optim::SGDOptions*>(&options) != nullptr;
+  if (is_a<torch::optim::AdamParamState>(state))
+    return dynamic_cast<const torch::optim::AdamOptions*>(&options) != nullptr;
+  return is_a<torch::optim::AdamWParamState>(state) &&
+         dynamic_cast<const torch::optim::AdamWOptions*>(&options) != nullptr;
+}
+
+/// The first array that does not fit; nullptr if none. State of no step has none yet.
+const torch::Tensor* misfit(const torch::Tensor& parameter, const StateArrays& arrays,
+                            const ParameterOptions& options) {
+  if (!arrays[0].defined()) return nullptr;
+  for (std::size_t i = 0; i < state_arrays(options); ++i) {
+    if (!arrays[i].defined() || arrays[i].sizes() != parameter.sizes()) return &arrays[i];
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -25,21 +38,23 @@ std::string kind_of(const ParameterOptions& options) {
   return dynamic_cast<const torch::optim::AdamOptions*>(&options) != nullptr ? "Adam" : "AdamW";
 }
 
-void require_state_of(const torch::Tensor& parameter, const std::string& label, const ParameterState& state,
-                      const ParameterOptions& options) {
-  const std::string kind = kind_of(options);
-  if (!is_of_kind(state, kind)) {
+bool is_state_of(const torch::Tensor& parameter, const ParameterState& state,
+                 const ParameterOptions& options) {
+  return is_of_kind(state, options) && misfit(parameter, arrays_of(state, options), options) == nullptr;
+}
+
+void throw_no_state_of(const torch::Tensor& parameter, const std::string& label, const ParameterState& state,
+                       const ParameterOptions& options) {
+  if (!is_of_kind(state, options)) {
+    const std::string kind = kind_of(options);
     throw_invalid_argument("the state of " + label + " is that of another optimizer than " + kind +
                            "; load what " + kind + " has saved");
   }
   const StateArrays arrays = arrays_of(state, options);
-  for (std::size_t i = 0; i < state_arrays(options); ++i) {
-    if (arrays[i].defined() && arrays[i].sizes() == parameter.sizes()) continue;
-    if (!arrays[i].defined() && i == 0) return;  // no step yet
-    throw_invalid_argument("the optimizer's state of " + label + ", " + describe(parameter) + ", is " +
-                           (arrays[i].defined() ? describe(arrays[i]) : "not whole") +
-                           ": that of another model; load what was saved with this one");
-  }
+  const torch::Tensor* const found = misfit(parameter, arrays, options);
+  throw_invalid_argument("the optimizer's state of " + label + ", " + describe(parameter) + ", is " +
+                         (found != nullptr && found->defined() ? describe(*found) : "not whole") +
+                         ": that of another model; load what was saved with this one");
 }
 
 }  // namespace lockstep

@@ -8,10 +8,12 @@
 
 namespace lockstep {
 
-/// Throws Error{invalid_argument} unless `state` is what the optimizer of these options keeps for a parameter
-/// of this size. `label`: the parameter's, in the message.
-void require_state_of(const torch::Tensor& parameter, const std::string& label, const ParameterState& state,
-                      const ParameterOptions& options);
+/// Whether `state` is what the optimizer of these options keeps for a parameter of this size.
+bool is_state_of(const torch::Tensor& parameter, const ParameterState& state,
+                 const ParameterOptions& options);
+/// Error{invalid_argument}: why it is not. `label`: the parameter's.
+[[noreturn]] void throw_no_state_of(const torch::Tensor& parameter, const std::string& label,
+                                    const ParameterState& state, const ParameterOptions& options);
 
 /// "SGD", "Adam" or "AdamW". Throws Error{unsupported} for others.
 std::string kind_of(const ParameterOptions& options);

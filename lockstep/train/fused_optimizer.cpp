@@ -20,11 +20,12 @@ void require_fusible(const torch::Tensor& parameter) {
 using States = ska::flat_hash_map<void*, std::unique_ptr<ParameterState>>;
 
 /// Makes what is missing, and of state that was loaded what lies in memory as the parameter does; steps that
-/// the parameter has had.
-std::uint64_t prepare_state(States& states, const torch::Tensor& parameter, const std::string& label,
+/// the parameter has had. `number`: its place in its group.
+std::uint64_t prepare_state(States& states, const torch::Tensor& parameter, std::size_t number,
                             const ParameterOptions& options) {
   auto& state = states[parameter.unsafeGetTensorImpl()];
-  if (state) require_state_of(parameter, label, *state, options);
+  if (state && !is_state_of(parameter, *state, options))
+    throw_no_state_of(parameter, "parameter " + std::to_string(number) + " of a group", *state, options);
   StateArrays arrays = state ? arrays_of(*state, options) : StateArrays{};
   const bool is_new = !arrays[0].defined();
   const std::uint64_t steps = is_new ? 0 : steps_of(*state, options);
@@ -48,9 +49,8 @@ void fused_step(std::span<torch::optim::OptimizerParamGroup> groups,
   for (auto& group : groups) {
     const ParameterOptions& options = group.options();
     require_known(options);
-    std::size_t number = 0;
-    for (torch::Tensor& parameter : group.params()) {
-      const std::string label = "parameter " + std::to_string(number++) + " of a group";
+    for (std::size_t number = 0; number < group.params().size(); ++number) {
+      torch::Tensor& parameter = group.params()[number];
       if (!parameter.grad().defined()) continue;
       require_fusible(parameter);
       const torch::Tensor gradient = like_parameter(parameter.grad(), parameter);
@@ -58,7 +58,7 @@ void fused_step(std::span<torch::optim::OptimizerParamGroup> groups,
       std::array<std::byte*, most_state_arrays> pointers{};
       std::uint64_t steps = 0;
       if (state_arrays(options) > 0) {
-        steps = prepare_state(states, parameter, label, options);
+        steps = prepare_state(states, parameter, number, options);
         auto& state = *states[parameter.unsafeGetTensorImpl()];
         const StateArrays arrays = arrays_of(state, options);
         for (std::size_t i = 0; i < state_arrays(options); ++i)

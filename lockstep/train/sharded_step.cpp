@@ -318,7 +318,8 @@ void ShardedStep::take_over(std::size_t parameter, const States& states) {
   const auto& [item, number, position, data] = model_.parameters()[parameter];
   const auto found = states.find(item.tensor.unsafeGetTensorImpl());
   if (current.options == nullptr || found == states.end() || state_arrays(*current.options) == 0) return;
-  require_state_of(item.tensor, item.label(), *found->second, *current.options);
+  if (!is_state_of(item.tensor, *found->second, *current.options))
+    throw_no_state_of(item.tensor, item.label(), *found->second, *current.options);
   const StateArrays arrays = arrays_of(*found->second, *current.options);
   if (!arrays[0].defined() || arrays[0].is_same(current.views[0])) return;
   const FlatModel::Family& family = model_.families()[number];
