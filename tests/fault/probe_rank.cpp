@@ -15,12 +15,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <iostream>
 #include <map>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lockstep/base/env.h"
@@ -211,6 +213,8 @@ const std::map<std::string, Action>& actions() {
       {"subgroup", make_subgroup},
       {"within", act_within},
       {"pause", [](auto&, auto&) { ::pause(); }},
+      {"sleep",  // milliseconds
+       [](auto&, auto& words) { std::this_thread::sleep_for(std::chrono::milliseconds(number(words, 1))); }},
       {"say", [](auto& group, auto& words) { say(group, words.at(1)); }},
       {"read", [](auto&, auto&) { read_line(); }},
       {"loop", [](auto& group,
