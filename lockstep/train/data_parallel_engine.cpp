@@ -95,8 +95,7 @@ void DataParallelEngine::follow_model() {
 GradientHooks* DataParallelEngine::prepare_forward() {
   if (!needs_hooks() || no_sync_ > 0 || !module_->is_training() || !torch::GradMode::is_enabled())
     return nullptr;
-  telling_where([] { return std::string("what comes before a forward of DistributedDataParallel"); },
-                [this] { follow_others(); });
+  telling_where("what comes before a forward of DistributedDataParallel", [this] { follow_others(); });
   return hooks_.get();
 }
 

@@ -1,4 +1,5 @@
-// Of a step that backward does not cover, how much is waiting for others and how much is work for them.
+// Of what a step waits for when nothing covers it: the time in which this rank did no work for the others
+// either.
 #pragma once
 
 #include <algorithm>

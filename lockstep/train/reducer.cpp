@@ -249,8 +249,8 @@ void Reducer::make_ready(std::size_t parameter) {
   if (sparse_[parameter] == 0) --pending_[slots_[parameter].bucket];
 }
 
-void Reducer::add(std::size_t parameter) {
-  telling_where([this] { return where(); }, [&] { take(parameter); });
+void Reducer::add(std::size_t parameter) try { take(parameter); } catch (const Error& error) {
+  throw told_where(error, where());
 }
 
 void Reducer::take(std::size_t parameter) {

@@ -366,8 +366,7 @@ TEST(ShardedOptimizer, RefusesTheStateOfAnotherModel) {
        })) {
     EXPECT_EQ(ending.text,
               "the optimizer's state of parameter table, f32 [8, 3], is f32 [8, 4]: that of another model; "
-              "load what "
-              "was saved with this one");
+              "load what was saved with this one");
   }
 }
 

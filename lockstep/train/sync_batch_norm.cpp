@@ -94,11 +94,9 @@ Moments moments_of_all(const Group& group, const torch::Tensor& input) {
     mine[2 * channels] = static_cast<double>(count);
   }
   const auto all = torch::empty({group.size(), 2 * channels + 1}, torch::kFloat64);
-  telling_where(
-      [] { return std::string("the forward of a synchronised batch norm"); },
-      [&] {
-        all_gather_bytes(group, readable_bytes(mine, "moments"), writable_bytes(all, "moments")).wait();
-      });
+  telling_where("the forward of a synchronised batch norm", [&] {
+    all_gather_bytes(group, readable_bytes(mine, "moments"), writable_bytes(all, "moments")).wait();
+  });
   const auto means = all.narrow(1, 0, channels), variances = all.narrow(1, channels, channels);
   const auto counts = all.narrow(1, 2 * channels, 1);
   Moments moments;
@@ -143,7 +141,7 @@ class Normalise : public torch::autograd::Function<Normalise> {
     const auto own_dy = dy.sum(all_but_channels(dy)), own_dy_normal = (dy * normal).sum(all_but_channels(dy));
     auto sums = torch::cat({own_dy, own_dy_normal}).to(torch::kCPU).to(torch::kFloat64);
     const auto bytes = writable_bytes(sums, "sums");
-    telling_where([] { return std::string("the backward of a synchronised batch norm"); },
+    telling_where("the backward of a synchronised batch norm",
                   [&] { all_reduce_bytes(group, bytes, bytes, {.dtype = Dtype::f64}).wait(); });
     const auto halves = (sums / count).chunk(2);
     auto factor = inverse;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <string>
-#include <utility>
 
 #include "lockstep/base/error.h"
 
@@ -25,13 +24,13 @@ inline Error told_where(const Error& error, const std::string& where) {
   }
 }
 
-/// What `act` returns; what it throws is told_where(). `where` makes the text.
-template <class Where, class Act>
-decltype(auto) telling_where(Where where, Act act) {
+/// What `act` returns; what it throws is told_where().
+template <class Act>
+decltype(auto) telling_where(const char* where, Act act) {
   try {
     return act();
   } catch (const Error& error) {
-    throw told_where(error, where());
+    throw told_where(error, where);
   }
 }
 
