@@ -2,7 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 
 #include "lockstep/base/custom_reduction.h"
 #include "lockstep/base/signature.h"
@@ -10,6 +12,7 @@
 #include "lockstep/execute/plan.h"
 #include "lockstep/execute/work.h"
 #include "lockstep/memory/arena.h"
+#include "lockstep/memory/control_page.h"
 
 namespace lockstep {
 
@@ -33,6 +36,11 @@ class Backend {
   /// Begins the call. Throws the group's failure if it has failed before.
   virtual std::unique_ptr<PendingWork> submit(const Request& request) = 0;
   virtual void poll() = 0;
+  /// Looks for news of the others, which calls of its own do only while they wait. Why the group has failed,
+  /// as far as is known here.
+  virtual std::optional<FirstCause::Cause> failure() = 0;
+  /// Fails the group, unless it has failed, and names this rank.
+  virtual void abort(const std::string& reason) = 0;
   virtual std::uint64_t own_work_ns() const = 0;
   virtual Arena::Block allocate(std::size_t bytes) = 0;
   /// The memory that all ranks of the group reach, in which each has the number that it has in the group;

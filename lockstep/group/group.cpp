@@ -1,7 +1,9 @@
 #include "lockstep/group/group.h"
 
 #include <algorithm>
+#include <thread>
 
+#include "lockstep/base/deadline.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
@@ -10,6 +12,26 @@
 
 namespace lockstep {
 namespace {
+
+using namespace std::chrono_literals;
+
+// For as long word of a failure elsewhere may be on its way, or a death not be told from a late goodbye.
+constexpr auto word_takes = 500ms;
+
+/// What to throw after `error` came out of making a group. Who serves the store may have ended because of
+/// another, of which this rank has not heard yet: its word is on its way in the groups that exist.
+Error first_cause(const Group::Impl& parent, const Error& error) {
+  if (error.code() != ErrorCode::peer_lost || error.peer() != parent.context->store_host) return error;
+  for (const auto deadline = Deadline::after(word_takes); !deadline.expired();
+       std::this_thread::sleep_for(5ms)) {
+    for (const Group::Impl* group = &parent; group != nullptr; group = group->parent.get()) {
+      const auto cause = group->backend ? group->backend->failure() : std::nullopt;
+      if (cause)
+        return {cause->code, cause->text, cause->culprit >= 0 ? std::optional(cause->culprit) : std::nullopt};
+    }
+  }
+  return error;
+}
 
 /// Ordinary memory for a group of one: an arena that nobody else sees.
 Arena::Block lonely_block(std::size_t bytes) {
@@ -93,7 +115,8 @@ Group make_subgroup(const std::shared_ptr<Group::Impl>& parent, std::span<const 
       connect(*made);
     }
   } catch (const Error& error) {
-    throw Error(error.code(), "making group \"" + made->name + "\": " + error.what(), error.peer());
+    const Error first = first_cause(*parent, error);
+    throw Error(first.code(), "making group \"" + made->name + "\": " + first.what(), first.peer());
   }
   return Group(std::move(made));
 }
@@ -126,6 +149,10 @@ void Group::throw_too_many(std::size_t elements, std::size_t bytes_of_each) {
 
 Arena::Block Group::allocate_bytes(std::size_t bytes) const {
   return impl_->backend ? impl_->backend->allocate(bytes) : lonely_block(bytes);
+}
+
+void Group::abort(const std::string& reason) const noexcept {
+  if (impl_->backend) impl_->backend->abort(reason);
 }
 
 void Group::poll() const {

@@ -92,6 +92,12 @@ class Group {
   }
   Arena::Block allocate_bytes(std::size_t bytes) const;
 
+  /// Closes the group, where this rank cannot go on: the others' calls, those under way too, fail with
+  /// peer_lost, which names this rank and the reason ("rank 1 gave up: REASON"), at once and not at a
+  /// deadline, and so do later ones of this rank. Not collective. A group that has failed keeps its first
+  /// cause; in a group of one nobody waits, and nothing happens.
+  void abort(const std::string& reason) const noexcept;
+
   /// Moves everything that is under way on, without waiting. Cheap when there is nothing.
   void poll() const;
   ProgressTimes progress_times() const;

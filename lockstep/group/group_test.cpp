@@ -14,6 +14,7 @@ namespace {
 
 using test::failure_of;
 using test::on_ranks;
+using ::testing::ContainsRegex;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
@@ -185,6 +186,23 @@ TEST(Grouped, TellsAMismatchOfSizesThatAddUpToTheSame) {
                   HasSubstr("(they differ in their counts)"));
     });
   }
+}
+
+TEST(Groups, AreClosedForAllByARankThatCannotGoOn) {
+  on_ranks(3, [](Group& world) {
+    const auto fails = [&] { return failure_of([&] { barrier(world).wait(); }, ErrorCode::peer_lost); };
+    const auto says =
+        ContainsRegex("barrier #[12] in group \"world\": rank 1 gave up: no such file; the group is closed");
+    barrier(world).wait();
+    if (world.rank() == 1) {
+      world.abort("no such file");
+      world.abort("it is too late for another reason");
+    }
+    EXPECT_THAT(fails(), says);
+    EXPECT_THAT(fails(), says);
+  });
+  Group().abort("nobody waits");
+  barrier(Group()).wait();
 }
 
 TEST(Messages, ThatNobodyReceivesAreBounded) {

@@ -530,14 +530,8 @@ void Reducer::throw_missing() const {
 
 void Reducer::abandon() noexcept {
   if (!std::exchange(under_way_, false)) return;
-  try {
-    // The buckets sent so far may be complete, and their works no longer close anything. This one is not:
-    // nobody sends to it.
-    const int other = (group_.rank() + 1) % group_.size();
-    works_.push_back(recv(group_, nothing_, other));
-  } catch (const std::exception&) {
-    // The group is closed already.
-  }
+  // The buckets sent so far may be complete, and their works no longer close anything.
+  group_.abort("an exception ended " + where() + " early");
   for (Work& work : works_) work.abandon();
   works_.clear();
 }

@@ -174,7 +174,6 @@ class Reducer {
   std::size_t first_non_finite_ = 0;  // parameter of this rank; as many as there are: all are finite
   std::uint64_t steps_ = 0, skipped_ = 0;
   trace::TrainingStepEvent step_{};
-  std::array<std::byte, 1> nothing_{};  // see abandon()
 };
 
 }  // namespace lockstep

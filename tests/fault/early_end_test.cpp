@@ -123,6 +123,39 @@ TEST_F(OtherGroup, WhoDiedThereIsBlamedAndNotWhoLeftBecauseOfIt) {
   EXPECT_THAT(ranks[1].finish().err, AllOf(HasSubstr("code=peer_lost peer=2"), HasSubstr("barrier #1")));
 }
 
+TEST_F(OtherGroup, WhoDiedIsBlamedAndNotTheStoresHostThatLeftBecauseOfIt) {
+  auto ranks = start_probes(3, {"barrier", "2:raise,9", "1:read", "1:subgroup,1-2", "0:barrier"});
+  EXPECT_EQ(ranks[2].finish().exit_code, 128 + SIGKILL);
+  EXPECT_THAT(ranks[0].finish().err, AllOf(HasSubstr("code=peer_lost peer=2"), HasSubstr("barrier #1")));
+  ranks[1].type("\n");
+  EXPECT_THAT(ranks[1].finish().err, AllOf(HasSubstr("code=peer_lost peer=2"),
+                                           ContainsRegex("making group \"world/1,2\": rank 2 .*died")));
+}
+
+TEST_F(OtherGroup, WhoDiedIsBlamedOnTwoHostsToo) {
+  REQUIRE_TWO_HOSTS();
+  auto ranks = start_probes_on_two_hosts(
+      4, {"barrier", "3:raise,9", "1:read", "1:subgroup,1-3", "2:read", "2:subgroup,2-3", "0:barrier"});
+  EXPECT_EQ(ranks[3].finish().exit_code, 128 + SIGKILL);
+  EXPECT_THAT(ranks[0].finish().err, HasSubstr("code=peer_lost peer=3"));
+  for (const auto rank : {1U, 2U}) {
+    ranks[rank].type("\n");
+    EXPECT_THAT(ranks[rank].finish().err, AllOf(HasSubstr("code=peer_lost peer=3"),
+                                                HasSubstr("making group \"world/" + std::to_string(rank))));
+  }
+}
+
+TEST_F(OtherGroup, TheStoresHostIsBlamedIfItDiedItself) {
+  auto ranks =
+      start_probes(3, {"barrier", "0:raise,9", "1:read", "1:subgroup,1-2", "2:read", "2:subgroup,1-2"});
+  EXPECT_EQ(ranks[0].finish().exit_code, 128 + SIGKILL);
+  for (const auto rank : {1U, 2U}) {
+    ranks[rank].type("\n");
+    EXPECT_THAT(ranks[rank].finish().err,
+                AllOf(HasSubstr("code=peer_lost peer=0"), HasSubstr("making group")));
+  }
+}
+
 class Fork : public JobTest {};
 
 TEST_F(Fork, TheChildsUseIsRefusedAndTheParentGoesOn) {

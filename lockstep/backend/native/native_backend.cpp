@@ -346,10 +346,19 @@ Error NativeBackend::error_of(const NativeTask& task) const {
 void NativeBackend::abandon(const NativeTask& task) noexcept {
   const auto lock = options_.progress->lock();
   if (task.is_over()) return;
+  give_up(" " + std::string(to_string(task.signature.operation)) + " #" + std::to_string(task.number) +
+          ": an exception there ended it early");
+}
+
+void NativeBackend::abort(const std::string& reason) {
+  if (is_forked_child()) return;
+  const auto lock = options_.progress->lock();
+  give_up(": " + reason);
+}
+
+void NativeBackend::give_up(const std::string& what) {
   const int me = world_rank(rank());
-  fail({ErrorCode::peer_lost, me, me,
-        "rank " + std::to_string(me) + " gave up " + std::string(to_string(task.signature.operation)) + " #" +
-            std::to_string(task.number) + ": an exception there ended it early"});
+  fail({ErrorCode::peer_lost, me, me, "rank " + std::to_string(me) + " gave up" + what});
 }
 
 FirstCause::Cause NativeBackend::cause_of(const Error& error) const {

@@ -48,6 +48,8 @@ class NativeBackend final : public Backend,
 
   std::unique_ptr<PendingWork> submit(const Request& request) override;
   void poll() override;
+  std::optional<FirstCause::Cause> failure() override;
+  void abort(const std::string& reason) override;
   std::uint64_t own_work_ns() const override;
   Arena::Block allocate(std::size_t bytes) override;
   std::shared_ptr<HostRegion> shared_region() const override {
@@ -103,6 +105,8 @@ class NativeBackend final : public Backend,
   void complete(std::uint64_t number);
   std::uint64_t number_in_record(const Plan& plan);
   void fail(FirstCause::Cause cause);
+  /// "rank 1 gave up" and `what`.
+  void give_up(const std::string& what);
   Error make_error(const Signature& signature, std::uint64_t number) const;
   void look_at_peers(const std::vector<int>& missing);
   void look_at_calls();

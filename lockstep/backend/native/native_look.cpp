@@ -45,6 +45,14 @@ void NativeBackend::look() {
   look_at_calls();
 }
 
+std::optional<FirstCause::Cause> NativeBackend::failure() {
+  const auto lock = options_.progress->lock();
+  advance();
+  notice_failure_elsewhere();
+  if (!failure_) look_at_peers({});
+  return failure_;
+}
+
 void NativeBackend::look_at_calls() {
   const auto is_collective = [](const NativeTask* task) { return !task->is_message(); };
   const auto waiting = std::find_if(active_.begin(), active_.end(), is_collective);
