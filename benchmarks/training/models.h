@@ -32,6 +32,13 @@ inline Task mlp() {
   return {net, torch::randn({64, 784}), torch::randint(10, {64})};
 }
 
+/// 25 million parameters, 100 MB.
+inline Task wide_mlp() {
+  using namespace torch::nn;
+  Sequential net(Linear(1024, 4096), ReLU(), Linear(4096, 4096), ReLU(), Linear(4096, 1024));
+  return {net, torch::randn({64, 1024}), torch::randint(1024, {64})};
+}
+
 /// 18 layers on 32 x 32 images; 11 million parameters, and buffers.
 inline Task resnet18() {
   return {torch::nn::Sequential(examples::ResNet18(10)), torch::randn({32, 3, 32, 32}),
@@ -41,6 +48,7 @@ inline Task resnet18() {
 inline Task task_named(const std::string& name) {
   if (name == "convnet") return convnet();
   if (name == "mlp") return mlp();
+  if (name == "wide_mlp") return wide_mlp();
   if (name == "resnet18") return resnet18();
   throw std::invalid_argument("there is no model '" + name + "'");
 }

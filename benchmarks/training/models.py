@@ -15,6 +15,11 @@ def mlp():
     return net, torch.randn(64, 784)
 
 
+def wide_mlp():
+    net = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 1024))
+    return net, torch.randn(64, 1024)
+
+
 class BasicBlock(nn.Module):
     def __init__(self, channels, out, stride):
         super().__init__()
@@ -38,4 +43,4 @@ def resnet18():
     return nn.Sequential(*layers), torch.randn(32, 3, 32, 32)
 
 
-MODELS = {"convnet": convnet, "mlp": mlp, "resnet18": resnet18}
+MODELS = {"convnet": convnet, "mlp": mlp, "wide_mlp": wide_mlp, "resnet18": resnet18}

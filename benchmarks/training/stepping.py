@@ -1,6 +1,7 @@
 """What ranks of peers in Python have in common: their arguments, and the time of training steps."""
 import argparse
 import json
+import os
 import resource
 import statistics
 import time
@@ -16,6 +17,7 @@ def parser(description):
     made.add_argument("--model", choices=MODELS)
     made.add_argument("--mode")
     made.add_argument("--optimizer", choices=OPTIMIZERS)
+    made.add_argument("--device", type=torch.device, default=torch.device("cpu"))
     made.add_argument("--steps", type=int)
     made.add_argument("--warm-up", type=int, default=10)
     return made
@@ -25,8 +27,10 @@ def start(options):
     """(the model, inputs, targets), the same on all ranks"""
     torch.set_num_threads(1)
     torch.manual_seed(1)
+    if options.device.type == "cuda" and options.device.index is None:
+        options.device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     net, inputs = MODELS[options.model]()
-    return net, inputs, torch.randint(10, (len(inputs),))
+    return net.to(options.device), inputs.to(options.device), torch.randint(10, (len(inputs),)).to(options.device)
 
 
 def measure(options, forward, optimizer, inputs, targets):
@@ -39,6 +43,8 @@ def measure(options, forward, optimizer, inputs, targets):
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(forward(inputs), targets).backward()
         optimizer.step()
+        if options.device.type == "cuda":
+            torch.cuda.synchronize()
         if step >= 0:
             times.append(time.perf_counter() - begin)
     faults = (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults) / options.steps

@@ -24,6 +24,7 @@ struct Options {
   std::string model = "mlp";
   std::string mode = "ddp";
   std::string optimizer = "sgd";
+  std::string device = "cpu";
   int steps = 40;
   int warm_up = 10;
 };
@@ -110,6 +111,10 @@ void run(const Options& options) {
   std::optional<lockstep::SharedHeap> heap;
   if (options.mode == "unconnected_tuned" || options.mode == "sharded") heap.emplace(world);
   bench::Task task = bench::task_named(options.model);
+  const auto device = lockstep::device_for(world, options.device);
+  task.net->to(device);
+  task.input = task.input.to(device);
+  task.target = task.target.to(device);
   std::optional<lockstep::DistributedDataParallel<torch::nn::SequentialImpl>> ddp;
   std::optional<lockstep::DistributedOptimizer> distributed;
   std::optional<lockstep::NamedCollectives> named;
@@ -139,6 +144,7 @@ void run(const Options& options) {
     } else {
       optimizer->step();
     }
+    if (device.is_cuda()) torch::cuda::synchronize();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     if (step >= 0) seconds.push_back(took.count());
   }
@@ -160,11 +166,12 @@ void run(const Options& options) {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app("Measures training steps.");
-  app.add_option("--model", options.model)->check(CLI::IsMember({"convnet", "mlp", "resnet18"}));
+  app.add_option("--model", options.model)->check(CLI::IsMember({"convnet", "mlp", "wide_mlp", "resnet18"}));
   app.add_option("--mode", options.mode)
       ->check(CLI::IsMember(
           {"unconnected", "unconnected_tuned", "ddp", "sharded", "distributed_optimizer", "named"}));
   app.add_option("--optimizer", options.optimizer)->check(CLI::IsMember({"sgd", "adamw"}));
+  app.add_option("--device", options.device);
   app.add_option("--steps", options.steps);
   app.add_option("--warm-up", options.warm_up);
   CLI11_PARSE(app, argc, argv);

@@ -1,6 +1,9 @@
 #include "lockstep/train/bucket.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -54,12 +57,14 @@ std::vector<BucketPlan> plan_buckets(std::span<const GradientSize> parameters,
   return plans;
 }
 
-Bucket::Bucket(const Group& group, BucketPlan plan)
-    : plan_(std::move(plan)),
-      block_(std::make_shared<Arena::Block>(
-          group.allocate_bytes(std::max(plan_.elements * size_of(plan_.dtype), alignment_bytes)))),
-      bytes_(block_->bytes().first(plan_.elements * size_of(plan_.dtype))) {
-  std::memset(bytes_.data(), 0, bytes_.size());
+Bucket::Bucket(const Group& group, BucketPlan plan, bool in_own_pages) : plan_(std::move(plan)) {
+  const std::size_t bytes = plan_.elements * size_of(plan_.dtype);
+  const std::size_t border = in_own_pages ? static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) : 1;
+  const std::size_t room = (bytes + border - 1) / border * border + (border - 1);
+  block_ = std::make_shared<Arena::Block>(group.allocate_bytes(std::max(room, alignment_bytes)));
+  const auto begin = reinterpret_cast<std::uintptr_t>(block_->bytes().data());
+  bytes_ = block_->bytes().subspan((border - begin % border) % border, bytes);
+  std::memset(bytes_.data(), 0, bytes);
 }
 
 }  // namespace lockstep

@@ -49,7 +49,8 @@ std::vector<BucketPlan> plan_buckets(std::span<const GradientSize> parameters,
 /// A plan with memory in the arena, zeroed. The memory lives as long as any copy of `keep_alive()`.
 class Bucket {
  public:
-  Bucket(const Group& group, BucketPlan plan);
+  /// `in_own_pages`: nothing else lies in the pages that it takes, as PageLocked wants it.
+  Bucket(const Group& group, BucketPlan plan, bool in_own_pages = false);
 
   const BucketPlan& plan() const { return plan_; }
   std::span<std::byte> bytes() const { return bytes_; }

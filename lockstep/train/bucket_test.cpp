@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdint>
 
 namespace lockstep {
 namespace {
@@ -72,6 +75,21 @@ TEST(PlanBuckets, FollowsTheOrderInWhichGradientsBecomeReady) {
 TEST(PlanBuckets, LeavesOutWhatIsNotInTheOrder) {
   const std::vector<std::size_t> order = {2, 0};
   EXPECT_THAT(parameters_of(plan_buckets(floats({16, 16, 16}), order, {})), ElementsAre(ElementsAre(2, 0)));
+}
+
+TEST(Bucket, HasItsPagesForItselfWhereItIsAskedTo) {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const Group group;
+  for (const std::size_t elements : {std::size_t{1}, page / 4, 3 * page}) {
+    const BucketPlan plan{.dtype = Dtype::f32, .slots = {}, .elements = elements};
+    const Bucket bucket(group, plan, /*in_own_pages=*/true);
+    EXPECT_EQ(bucket.bytes().size(), 4 * elements);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(bucket.bytes().data()) % page, 0U);
+    const auto& block = *static_cast<const Arena::Block*>(bucket.keep_alive().get());
+    const auto in_last_page = bucket.bytes().size() % page;
+    const auto* const end = bucket.bytes().data() + bucket.bytes().size() + (page - in_last_page) % page;
+    EXPECT_LE(end, block.bytes().data() + block.bytes().size());
+  }
 }
 
 }  // namespace

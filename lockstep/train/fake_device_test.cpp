@@ -59,6 +59,7 @@ class FakeGuard final : public c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::H
   void record(void**, const c10::Stream&, DeviceIndex, c10::EventFlag) const override {}
   void block(void*, const c10::Stream&) const override {}
   bool queryEvent(void*) const override { return true; }
+  void synchronizeEvent(void*) const override {}
 };
 
 class FakeMemory final : public c10::Allocator {

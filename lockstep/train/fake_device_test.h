@@ -2,10 +2,11 @@
 // tensors compute on the CPU, in copies. To libtorch it is an HPU, for which it has no kernels of its own.
 #pragma once
 
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/torch.h>
 
 #include <cstdlib>
-#include <string_view>
+#include <string>
 
 namespace lockstep::test {
 
@@ -16,11 +17,14 @@ inline constexpr int fake_devices = 4;
 /// Its memory holds every byte inverted: who takes it for main memory reads garbage, and leaves some.
 inline torch::Device fake_device(int index) { return {torch::kHPU, static_cast<torch::DeviceIndex>(index)}; }
 
-/// A GPU if LOCKSTEP_TEST_DEVICE is "cuda" (see docs/gpu.md), or else a fake device.
+/// What LOCKSTEP_TEST_DEVICE says (see docs/gpu.md): "cuda", the GPU of this number; "cuda:0", that one for
+/// all, which is also what a libtorch with CUDA is tested on, since it takes no other kind of device beside
+/// the CPU. Otherwise a fake device.
 inline torch::Device other_device(int index) {
-  const char* const kind = std::getenv("LOCKSTEP_TEST_DEVICE");
-  if (kind == nullptr || std::string_view(kind) != "cuda") return fake_device(index);
-  return {torch::kCUDA, static_cast<torch::DeviceIndex>(index)};
+  const char* const said = std::getenv("LOCKSTEP_TEST_DEVICE");
+  if (said == nullptr && !c10::impl::hasDeviceGuardImpl(torch::kCUDA)) return fake_device(index);
+  const torch::Device device{std::string(said != nullptr ? said : "cuda:0")};
+  return device.has_index() ? device : torch::Device(device.type(), static_cast<torch::DeviceIndex>(index));
 }
 
 }  // namespace lockstep::test

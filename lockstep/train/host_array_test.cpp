@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "lockstep/group/collectives.h"
+#include "lockstep/train/device_ranks_test.h"
 #include "lockstep/train/fake_device_test.h"
-#include "lockstep/train/ranks_test.h"
 #include "lockstep/train/tensor_collectives.h"
 
 namespace lockstep {
@@ -60,7 +60,7 @@ TEST(HostArray, IsACopyThatIsPutBackOtherwise) {
 }
 
 TEST(TensorCollectives, ReduceWhatIsOnAnotherDevice) {
-  on_ranks(3, [](const Group& group) {
+  on_device_ranks(3, [](const Group& group) {
     for (const auto type :
          {torch::kUInt8, torch::kInt64, torch::kFloat16, torch::kFloat32, torch::kFloat64}) {
       const auto tensor = torch::full({2, 3}, group.rank() + 1, type).to(other_device(group.rank()));
@@ -73,7 +73,7 @@ TEST(TensorCollectives, ReduceWhatIsOnAnotherDevice) {
 }
 
 TEST(TensorCollectives, BringTheResultToTheDeviceWhenTheWorkIsSeenToBeOver) {
-  on_ranks(2, [](const Group& group) {
+  on_device_ranks(2, [](const Group& group) {
     const auto waited = torch::full({5}, group.rank() + 1).to(other_device(group.rank()));
     const auto tested = waited.clone();
     Work first = all_reduce(group, waited, ReduceOp::max), second = all_reduce(group, tested, ReduceOp::min);
@@ -93,7 +93,7 @@ TEST(TensorCollectives, BringTheResultToTheDeviceWhenTheWorkIsSeenToBeOver) {
 }
 
 TEST(TensorCollectives, BroadcastGatherAndSendWhatIsOnAnotherDevice) {
-  on_ranks(2, [](const Group& group) {
+  on_device_ranks(2, [](const Group& group) {
     const auto device = other_device(group.rank());
     const auto mine = torch::full({2}, group.rank() + 1, torch::kInt16).to(device);
     const auto all = torch::zeros({2, 2}, torch::kInt16).to(device);
@@ -112,7 +112,7 @@ TEST(TensorCollectives, BroadcastGatherAndSendWhatIsOnAnotherDevice) {
 }
 
 TEST(TensorCollectives, TakeRanksOnDifferentDevices) {
-  on_ranks(2, [](const Group& group) {
+  on_device_ranks(2, [](const Group& group) {
     const auto tensor = torch::ones({3}).to(group.rank() == 0 ? torch::Device(torch::kCPU) : other_device(1));
     all_reduce(group, tensor).wait();
     EXPECT_TRUE(is_full_of(tensor, 2));
@@ -140,7 +140,7 @@ TEST(TensorCollectives, RefuseGapsOnAnotherDeviceToo) {
 }
 
 TEST(TensorCollectives, GiveUpWhatAnExceptionLeavesBehindOnAnotherDevice) {
-  const auto endings = run_ranks(2, [](const Group& group) {
+  const auto endings = run_device_ranks(2, [](const Group& group) {
     const auto tensor = torch::ones({3}).to(other_device(group.rank()));
     if (group.rank() == 1) {
       const Work work = recv(group, tensor, 0);

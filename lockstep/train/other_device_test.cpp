@@ -1,4 +1,6 @@
 // Models on another device than the CPU are trained as they are on it.
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -10,8 +12,8 @@
 #include "lockstep/group/collectives.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/data_parallel_test.h"
+#include "lockstep/train/device_ranks_test.h"
 #include "lockstep/train/fake_device_test.h"
-#include "lockstep/train/ranks_test.h"
 #include "lockstep/train/sharded_optimizer.h"
 #include "lockstep/train/sync_batch_norm.h"
 
@@ -91,14 +93,53 @@ TEST(OtherDevice, TrainsAsTheCpuDoes) {
       {.non_finite = NonFinite::stop},
   };
   for (const auto& options : all_options) {
-    on_ranks(3, [&](const Group& group) {
+    on_device_ranks(3, [&](const Group& group) {
       expect_close(trained(group, device_of(group), options), trained(group, cpu, options));
     });
   }
 }
 
+/// One that nothing else uses.
+c10::Stream stream_of_its_own(torch::Device device) {
+  const c10::impl::VirtualGuardImpl devices(device.type());
+  return device.is_cuda() ? devices.getStreamFromGlobalPool(device) : devices.getStream(device);
+}
+
+/// The gradients of wide layers, whose kernels a GPU begins long before they are over.
+Tensors gradients_of_wide_layers(const Group& group, torch::Device device) {
+  Sequential net(ones(512, 512), ones(512, 512), ones(512, 512));
+  const torch::NoGradGuard no_grad;
+  for (auto& parameter : net->parameters())
+    parameter.copy_(torch::linspace(0.001, 0.01, parameter.numel()).view_as(parameter));
+  net->to(device);
+  DistributedDataParallel ddp(net, group, small_buckets);
+  Tensors sums;
+  for (int step = 0; step < 5; ++step) {
+    net->zero_grad(/*set_to_none=*/step % 2 == 0);
+    {
+      const torch::AutoGradMode with_grad(true);
+      ddp((torch::ones({256, 512}) * (group.rank() + step + 1)).to(device)).sum().backward();
+    }
+    for (const auto& parameter : net->parameters()) sums.push_back(parameter.grad().sum());
+  }
+  return on_cpu(sums);
+}
+
+TEST(OtherDevice, MayComputeOnAStreamOfItsOwn) {
+  on_device_ranks(2, [](const Group& group) {
+    const auto expected = gradients_of_wide_layers(group, cpu);
+    for (int times = 0; times < 3; ++times) {
+      const c10::StreamGuard guard(stream_of_its_own(device_of(group)));
+      const auto found = gradients_of_wide_layers(group, device_of(group));
+      ASSERT_EQ(found.size(), expected.size());
+      for (std::size_t i = 0; i < found.size(); ++i)
+        EXPECT_NEAR(found[i].item<double>() / expected[i].item<double>(), 1, 1e-3) << "sum " << i;
+    }
+  });
+}
+
 TEST(OtherDevice, StartsWithRank0sParametersAndBuffers) {
-  on_ranks(2, [](const Group& group) {
+  on_device_ranks(2, [](const Group& group) {
     torch::nn::BatchNorm1d net(4);
     {
       const torch::NoGradGuard no_grad;
@@ -125,7 +166,7 @@ struct Scaled : torch::nn::Module {
 };
 
 TEST(OtherDevice, GetsRank0sBuffersWithoutHarmToEarlierForwards) {
-  on_ranks(2, [](const Group& group) {
+  on_device_ranks(2, [](const Group& group) {
     const auto net = std::make_shared<Scaled>(group.rank() + 2);
     net->to(device_of(group));
     DistributedDataParallel ddp(net, group);
@@ -137,7 +178,7 @@ TEST(OtherDevice, GetsRank0sBuffersWithoutHarmToEarlierForwards) {
 }
 
 TEST(OtherDevice, AddsUpWithoutZeroGradAndWithoutSync) {
-  on_ranks(2, [](const Group& group) {
+  on_device_ranks(2, [](const Group& group) {
     auto net = ones(3, 2);
     net->to(device_of(group));
     DistributedDataParallel ddp(net, group, small_buckets);
@@ -157,7 +198,7 @@ TEST(OtherDevice, AddsUpWithoutZeroGradAndWithoutSync) {
 }
 
 TEST(OtherDevice, GivesAGradientToRanksThatLeftTheParameterOut) {
-  on_ranks(2, [](const Group& group) {
+  on_device_ranks(2, [](const Group& group) {
     const auto net = std::make_shared<Unused>();
     net->to(device_of(group));
     DistributedDataParallel ddp(net, group, {.find_unused_parameters = true});
@@ -167,8 +208,26 @@ TEST(OtherDevice, GivesAGradientToRanksThatLeftTheParameterOut) {
   });
 }
 
+TEST(OtherDevice, AveragesSparseGradients) {
+  on_device_ranks(2, [](const Group& group) {
+    const auto device = device_of(group).is_cuda() ? device_of(group) : cpu;  // the fake one has none
+    torch::nn::Embedding table(torch::nn::EmbeddingOptions(4, 2).sparse(true));
+    table->to(device);
+    DistributedDataParallel ddp(table, group);
+    for (int step = 0; step < 2; ++step) {
+      table->zero_grad();
+      ddp(torch::tensor({group.rank(), 3}).to(device)).sum().backward();
+      const auto gradient = table->weight.grad();
+      EXPECT_EQ(gradient.device(), device);
+      ASSERT_TRUE(gradient.is_sparse());
+      const auto expected = torch::tensor({0.5, 0.5, 0., 1.}).view({4, 1}).expand({4, 2}).to(torch::kFloat32);
+      EXPECT_TRUE(torch::equal(gradient.to(cpu).to_dense(), expected)) << gradient;
+    }
+  });
+}
+
 TEST(OtherDevice, SkipsGradientsThatAreNotFinite) {
-  on_ranks(2, [](const Group& group) {
+  on_device_ranks(2, [](const Group& group) {
     auto net = ones(3, 2);
     net->to(device_of(group));
     DistributedDataParallel ddp(net, group, {.non_finite = NonFinite::skip});
@@ -194,7 +253,7 @@ class Watching final : public CommunicationHook {
 };
 
 TEST(OtherDevice, ShowsHooksMainMemory) {
-  on_ranks(2, [](const Group& group) {
+  on_device_ranks(2, [](const Group& group) {
     const auto hook = std::make_shared<Watching>();
     const auto halves = [](torch::ScalarType type) {
       return DataParallelOptions{.communication_hook = std::make_shared<HalfHook>(type)};
@@ -221,7 +280,8 @@ Tensors joined(const Group& group, torch::Device device) {
 }
 
 TEST(OtherDevice, JoinsRanksThatRunOutOfInputs) {
-  on_ranks(2, [](const Group& group) { expect_close(joined(group, device_of(group)), joined(group, cpu)); });
+  on_device_ranks(
+      2, [](const Group& group) { expect_close(joined(group, device_of(group)), joined(group, cpu)); });
 }
 
 /// Two branches, whose backwards libtorch runs at the same time.
@@ -239,7 +299,7 @@ struct Branches : torch::nn::Module {
 };
 
 TEST(OtherDevice, MayHoldPartOfTheModel) {
-  on_ranks(2, [](const Group& group) {
+  on_device_ranks(2, [](const Group& group) {
     const auto mixed = std::make_shared<Branches>(device_of(group));
     const auto expected = std::make_shared<Branches>(cpu);
     DistributedDataParallel of_mixed(mixed, group, small_buckets),
@@ -261,7 +321,7 @@ TEST(OtherDevice, MayHoldPartOfTheModel) {
 }
 
 TEST(OtherDevice, IsFollowedWhenAModelMovesThere) {
-  on_ranks(2, [](const Group& group) {
+  on_device_ranks(2, [](const Group& group) {
     auto net = ones(3, 2);
     DistributedDataParallel ddp(net, group);
     ddp(row(1)).sum().backward();
@@ -273,7 +333,7 @@ TEST(OtherDevice, IsFollowedWhenAModelMovesThere) {
 }
 
 TEST(OtherDevice, IsOfOneKindOnAllRanks) {
-  const auto endings = run_ranks(2, [](const Group& group) {
+  const auto endings = run_device_ranks(2, [](const Group& group) {
     auto net = ones(3, 2);
     if (group.rank() == 0) net->to(device_of(group));
     const DistributedDataParallel ddp(net, group);
@@ -287,7 +347,7 @@ TEST(OtherDevice, IsOfOneKindOnAllRanks) {
 }
 
 TEST(OtherDevice, HasNoShardedOptimizer) {
-  const auto endings = run_ranks(2, [](const Group& group) {
+  const auto endings = run_device_ranks(2, [](const Group& group) {
     auto net = ones(3, 2);
     net->to(device_of(group));
     const ShardedOptimizer<torch::optim::SGD> optimizer(*net, group, torch::optim::SGDOptions(0.1));
@@ -312,7 +372,7 @@ Tensors normalised(const Group& group, torch::Device device) {
 }
 
 TEST(OtherDevice, SynchronisesBatchNorms) {
-  on_ranks(2, [](const Group& group) {
+  on_device_ranks(2, [](const Group& group) {
     expect_close(normalised(group, device_of(group)), normalised(group, cpu));
   });
 }
@@ -320,7 +380,7 @@ TEST(OtherDevice, SynchronisesBatchNorms) {
 TEST(OtherDevice, GoesOnFromACheckpoint) {
   std::string pattern = testing::TempDir() + "other_device.XXXXXX";
   const std::filesystem::path folder = ::mkdtemp(pattern.data());
-  on_ranks(2, [&](const Group& group) {
+  on_device_ranks(2, [&](const Group& group) {
     const auto step = [&](Sequential& net, torch::optim::Optimizer& optimizer) {
       optimizer.zero_grad();
       loss_of(net->forward(input_of(0, 0).to(device_of(group)))).backward();

@@ -49,12 +49,15 @@ inline std::vector<Ending> run_ranks(int ranks, const std::function<void(Group)>
   return endings;
 }
 
-/// The same, where no rank may fail.
-inline void on_ranks(int ranks, const std::function<void(Group)>& rank_main) {
-  const auto endings = run_ranks(ranks, rank_main);
+inline void expect_all_ok(const std::vector<Ending>& endings) {
   for (std::size_t rank = 0; rank < endings.size(); ++rank) {
     EXPECT_TRUE(endings[rank].ok) << "rank " << rank << ": " << endings[rank].text;
   }
+}
+
+/// The same, where no rank may fail.
+inline void on_ranks(int ranks, const std::function<void(Group)>& rank_main) {
+  expect_all_ok(run_ranks(ranks, rank_main));
 }
 
 /// Bit for bit.

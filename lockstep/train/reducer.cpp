@@ -88,12 +88,18 @@ void Reducer::make_buckets(std::span<const std::size_t> order) {
   for (const std::size_t parameter : order) {
     if (sparse_[parameter] == 0) dense.push_back(parameter);
   }
+  going_.wait();
+  page_locked_.clear();
+  coming_.clear();
   buckets_.clear();
   views_.clear();
   slots_.assign(parameters_.size(), {});
+  const bool has_devices =
+      std::ranges::any_of(shapes_, [](const Shape& shape) { return !shape.device.is_cpu(); });
   for (auto& plan : plan_buckets(sizes, dense, options_.limits)) {
     const std::size_t number = buckets_.size();
-    const Bucket& bucket = buckets_.emplace_back(group_, std::move(plan));
+    const Bucket& bucket = buckets_.emplace_back(group_, std::move(plan), has_devices);
+    if (has_devices) page_locked_.emplace_back(bucket.bytes());
     GradientBucket& view = views_.emplace_back();
     view.group = group_;
     view.number = number;
@@ -106,6 +112,7 @@ void Reducer::make_buckets(std::span<const std::size_t> order) {
       view.names.push_back(name);
     }
   }
+  coming_.resize(buckets_.size());
   if (!options_.hook && shares_memory(group_)) {
     average_.emplace(group_, buckets_);
     for (const Bucket& bucket : buckets_) {
@@ -145,6 +152,7 @@ bool Reducer::fits(std::size_t parameter) const {
 }
 
 void Reducer::begin(std::uint64_t forward_ns, int contributors) {
+  going_.wait();
   under_way_ = true;
   all_ranks_threw_ = misses_some_ = false;
   arrived_ = 0;
@@ -229,7 +237,7 @@ void Reducer::collect(std::size_t parameter) {
     slot.source = *place;
     slot.is_lent = true;
   } else {
-    slot.place.copy_(gradient);
+    coming_[slot.bucket].copy(slot.place, gradient);
   }
 }
 
@@ -301,7 +309,8 @@ void Reducer::leave_out(std::size_t parameter) {
 std::string Reducer::where() const { return "backward " + std::to_string(steps_) + " of a wrapped model"; }
 
 void Reducer::send_ready() {
-  while (works_.size() < buckets_.size() && pending_[works_.size()] == 0) {
+  while (works_.size() < buckets_.size() && pending_[works_.size()] == 0 &&
+         coming_[works_.size()].are_over()) {
     const std::size_t next = works_.size();
     if (options_.non_finite != NonFinite::ignore && !misses_some_) look_for_non_finite(next);
     works_.push_back(send(next));
@@ -421,7 +430,7 @@ bool Reducer::is_average_finite() const {
 }
 
 void Reducer::wait_for_all() {
-  send_ready();
+  for (; works_.size() < buckets_.size(); send_ready()) coming_[works_.size()].wait();
   const ExposedTime exposed(group_);
   // Only now is the order of calls the same on all ranks, where several wrappers share a backward. Who shares
   // memory meets the others by the status: it has added up its shares before.
@@ -488,9 +497,10 @@ void Reducer::copy_back() {
     if (sparse_[i] != 0 || lies_in_place(i) || !is_used_anywhere(i)) continue;
     torch::Tensor& gradient = parameters_[i].tensor.mutable_grad();
     if (gradient.defined() && !slots_[i].is_new) {
-      gradient.copy_(slots_[i].place);
+      going_.copy(gradient, slots_[i].place);
     } else {
-      gradient = slots_[i].place.detach().to(shapes_[i].device);  // in main memory the place itself
+      gradient =
+          going_.copied_to(shapes_[i].device, slots_[i].place.detach());  // in main memory the place itself
     }
   }
 }

@@ -23,6 +23,7 @@
 #include "lockstep/trace/event.h"
 #include "lockstep/train/bucket.h"
 #include "lockstep/train/communication_hook.h"
+#include "lockstep/train/device_copies.h"
 #include "lockstep/train/non_finite.h"
 #include "lockstep/train/replicas.h"
 #include "lockstep/train/shared_average.h"
@@ -153,6 +154,10 @@ class Reducer {
   std::vector<GradientBucket> views_;     // of the buckets
   std::vector<Slot> slots_;               // per parameter
   std::optional<SharedAverage> average_;  // on one host, without a hook
+  // Of gradients on other devices:
+  std::vector<PageLocked> page_locked_;  // the buckets
+  std::vector<DeviceCopies> coming_;     // per bucket: gradients into it
+  DeviceCopies going_;                   // averages out of them
 
   bool follows_order_ = false;  // buckets are as gradients become ready, from the second pass on
   bool under_way_ = false;
