@@ -162,7 +162,10 @@ void DataParallelEngine::join(const std::function<void()>& body, const JoinOptio
     body();
   } catch (...) {
     const bool all_ranks_threw = joining_->all_ranks_threw || !hooks_ || hooks_->all_ranks_threw();
-    if (!all_ranks_threw) hooks_->close();  // the others count on this rank
+    if (!all_ranks_threw) {  // the others count on this rank
+      group_.abort("an exception ended what it does in join() early");
+      hooks_->close();
+    }
     throw;
   }
   shadow_the_others();
