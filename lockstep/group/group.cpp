@@ -44,6 +44,11 @@ Arena::Block lonely_block(std::size_t bytes) {
 GroupOptions GroupOptions::from_environment() {
   GroupOptions options;
   options.timeout = env::duration("LOCKSTEP_TIMEOUT").value_or(options.timeout);
+  if (options.timeout == 0ns) {
+    throw_invalid_argument(
+        "LOCKSTEP_TIMEOUT=\"" + env::text("LOCKSTEP_TIMEOUT").value_or("") +
+        "\" leaves no rank time to arrive; write for example 30s, or off to wait for ever");
+  }
   options.warn_after = env::duration("LOCKSTEP_WARN_AFTER").value_or(options.warn_after);
   return options;
 }

@@ -6,7 +6,10 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <string>
 #include <utility>
+
+#include "lockstep/base/error.h"
 
 namespace lockstep {
 namespace {
@@ -57,11 +60,21 @@ std::vector<BucketPlan> plan_buckets(std::span<const GradientSize> parameters,
   return plans;
 }
 
+namespace {
+
+Arena::Block allocate_bucket(const Group& group, std::size_t bytes) try {
+  return group.allocate_bytes(bytes);
+} catch (const Error& error) {
+  throw Error(error.code(), "the gradients' bucket of " + std::to_string(bytes) + " bytes: " + error.what());
+}
+
+}  // namespace
+
 Bucket::Bucket(const Group& group, BucketPlan plan, bool in_own_pages) : plan_(std::move(plan)) {
   const std::size_t bytes = plan_.elements * size_of(plan_.dtype);
   const std::size_t border = in_own_pages ? static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) : 1;
   const std::size_t room = (bytes + border - 1) / border * border + (border - 1);
-  block_ = std::make_shared<Arena::Block>(group.allocate_bytes(std::max(room, alignment_bytes)));
+  block_ = std::make_shared<Arena::Block>(allocate_bucket(group, std::max(room, alignment_bytes)));
   const auto begin = reinterpret_cast<std::uintptr_t>(block_->bytes().data());
   bytes_ = block_->bytes().subspan((border - begin % border) % border, bytes);
   std::memset(bytes_.data(), 0, bytes);

@@ -6,10 +6,14 @@
 
 #include <cstdint>
 
+#include "lockstep/base/error.h"
+#include "lockstep/group/in_process.h"
+
 namespace lockstep {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 std::vector<GradientSize> floats(std::initializer_list<std::size_t> elements) {
   std::vector<GradientSize> sizes;
@@ -89,6 +93,20 @@ TEST(Bucket, HasItsPagesForItselfWhereItIsAskedTo) {
     const auto in_last_page = bucket.bytes().size() % page;
     const auto* const end = bucket.bytes().data() + bucket.bytes().size() + (page - in_last_page) % page;
     EXPECT_LE(end, block.bytes().data() + block.bytes().size());
+  }
+}
+
+TEST(Bucket, SaysWhatItIsWhereTheArenaIsFull) {
+  const auto world = in_process_world(2, {}, std::size_t{1} << 20);
+  const BucketPlan plan{.dtype = Dtype::f32, .slots = {}, .elements = 1'000'000};
+  try {
+    const Bucket bucket(world[0], plan);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error.what(),
+                HasSubstr("the gradients' bucket of 4000000 bytes: the arena of 1048576 bytes"));
+    EXPECT_THAT(error.what(), HasSubstr("set LOCKSTEP_ARENA_BYTES"));
   }
 }
 
