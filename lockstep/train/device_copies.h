@@ -2,7 +2,7 @@
 //
 //   GPU      [ kernels ]                                 [ kernels of the next step ]
 //                 \ copy()                              / copy()
-//   memory          [ bucket ] is_over(): average it [ bucket ]
+//   memory          [ bucket ] are_over(): average it [ bucket ]
 //
 // A GPU copies at the full speed of its bus, and beside its kernels, only where memory is page-locked.
 #pragma once

@@ -370,6 +370,56 @@ TEST(ShardedOptimizer, RefusesTheStateOfAnotherModel) {
   }
 }
 
+torch::Tensor loss_of(const Net& net) {
+  torch::Tensor sum = net.table.sum();
+  for (const auto& parameter : net.parameters_) sum = sum + parameter.square().sum();
+  return sum;
+}
+
+TEST(ShardedOptimizer, NoticesThatAnotherOneStepsInItsPlace) {
+  const auto endings = run_ranks(2, [](const Group& group) {
+    Net net;
+    torch::optim::SGD from_before(net.parameters(), SGDOptions(0.1));
+    const ShardedSGD optimizer(net, group, SGDOptions(0.1));
+    for (int step = 0; step < 3; ++step) {
+      loss_of(net).backward();
+      barrier(group).wait();
+      from_before.step();
+      barrier(group).wait();
+    }
+    ADD_FAILURE() << "no error";
+  });
+  for (const auto& ending : endings) {
+    EXPECT_EQ(ending.code, ErrorCode::invalid_argument);
+    EXPECT_THAT(ending.text, HasSubstr("change between backwards, and not by its step(): another optimizer"));
+    EXPECT_THAT(ending.text, HasSubstr("call step() of the ShardedOptimizer alone"));
+  }
+}
+
+TEST(ShardedOptimizer, LetsParametersBeLoadedAndClampedBetweenSteps) {
+  on_ranks(2, [](const Group& group) {
+    Net net;
+    ShardedSGD optimizer(net, group, SGDOptions(0.1));
+    const auto change_by = [&](double value) {
+      barrier(group).wait();
+      const torch::NoGradGuard no_grad;
+      if (group.rank() == 0) {
+        for (auto& parameter : net.parameters()) parameter.add_(value);
+      }
+      barrier(group).wait();
+    };
+    for (int step = 0; step < 4; ++step) {
+      optimizer.zero_grad();
+      loss_of(net).backward();  // is given up: what is loaded next is another model
+      change_by(0.25);
+      loss_of(net).backward();
+      loss_of(net).backward();
+      optimizer.step();
+      change_by(-0.25);
+    }
+  });
+}
+
 TEST(ShardedOptimizer, NamesModelsThatDiffer) {
   for (const Ending& ending : run_ranks(2, [](const Group& group) {
          torch::nn::Linear net(3, 4 + group.rank());

@@ -73,6 +73,7 @@ ShardedStep::ShardedStep(const torch::nn::Module& module, Group group, const Gro
       options_(options),
       model_(group_, prepare(module, group_, groups, options)),
       claim_(items_of(model_), "ShardedOptimizer", [this] { require_whole(); }),
+      watch_(items_of(model_)),
       shares_memory_(shares_memory(group_)),
       sees_all_state_(shares_memory_ || group_.size() == 1),
       family_states_(model_.families().size()),
@@ -119,6 +120,7 @@ void ShardedStep::take(Groups& groups, States& states) {
             .buckets_complete_at_last_gradient = 0,
             .gradient_bytes = 0};
   require_whole();
+  watch_.note_step();
   try {
     reduce_and_update(groups, states);
   } catch (const Error& error) {

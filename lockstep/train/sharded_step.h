@@ -27,6 +27,7 @@
 #include "lockstep/train/sharded_state.h"
 #include "lockstep/train/shared_heap.h"
 #include "lockstep/train/step_versions.h"
+#include "lockstep/train/step_watch.h"
 #include "lockstep/train/update_rule.h"
 
 namespace lockstep {
@@ -123,6 +124,7 @@ class ShardedStep {
   std::unique_ptr<SharedHeap> heap_;
   FlatModel model_;
   ParameterClaim claim_;
+  StepWatch watch_;
   bool shares_memory_;
   bool sees_all_state_;                         ///< of all slices
   std::map<const void*, std::size_t> numbers_;  // of parameters, by their TensorImpl
