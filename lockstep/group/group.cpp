@@ -19,7 +19,8 @@ using namespace std::chrono_literals;
 constexpr auto word_takes = 500ms;
 
 /// What to throw after `error` came out of making a group. Who serves the store may have ended because of
-/// another, of which this rank has not heard yet: its word is on its way in the groups that exist.
+/// another, of which this rank has not heard yet: its word is on its way in the groups that exist. It naps
+/// between looks, since each of them has waits of its own, and none ends by another's news.
 Error first_cause(const Group::Impl& parent, const Error& error) {
   if (error.code() != ErrorCode::peer_lost || error.peer() != parent.context->store_host) return error;
   for (const auto deadline = Deadline::after(word_takes); !deadline.expired();
