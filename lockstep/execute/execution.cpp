@@ -10,7 +10,7 @@ namespace lockstep {
 namespace {
 
 // Shorter steps are not timed: reading the clock twice would cost more than they do.
-constexpr std::size_t timed_bytes = 16 * 1024;
+constexpr std::size_t timed_bytes = CrossingCopies::least_told_bytes;
 
 // Shorter copies are over before it matters in which order.
 constexpr std::size_t paired_bytes = 2 * 1024;
@@ -79,9 +79,18 @@ std::size_t Execution::take(const Step& step, std::uint64_t& own_work_ns) {
     case StepKind::reduce: {
       const bool timed = bytes_of(step) >= timed_bytes;
       const std::uint64_t begin = timed ? trace::now_ns() : 0;
-      const std::size_t taken = compute(step);
-      if (timed) own_work_ns += trace::now_ns() - begin;
-      return taken;
+      Copied copied;
+      if (step.kind == StepKind::copy) {
+        copied = copy(step);
+      } else {
+        reduce(step);
+      }
+      if (timed) {
+        const std::uint64_t took = trace::now_ns() - begin;
+        own_work_ns += took;
+        if (copied.told_bytes > 0) bindings_.crossing->plain_took(copied.told_bytes, took);
+      }
+      return copied.steps;
     }
     case StepKind::arrive: surroundings_->arrive(step.target); return 1;
     case StepKind::await: return surroundings_->await(step.target) ? 1 : 0;
@@ -89,47 +98,60 @@ std::size_t Execution::take(const Step& step, std::uint64_t& own_work_ns) {
   return 0;
 }
 
-std::size_t Execution::compute(const Step& step) {
+Execution::Copied Execution::copy(const Step& step) {
+  const CopyTask task = copy_of(step);
+  const bool crosses = is_crossing(step);
+  if (crosses && task.bytes >= paired_bytes && bindings_.crossing->next_goes_past_caches(task.bytes)) {
+    copy_past_caches(task.destination, task.source, task.bytes);
+    return {};
+  }
+  if (const auto next = next_copy_beside(task)) {
+    copy_both(task, *next);
+    const bool either_crosses = crosses || is_crossing(schedule_->steps()[next_ + 1]);
+    return {.steps = 2, .told_bytes = either_crosses ? task.bytes + next->bytes : 0};
+  }
+  if (task.destination != task.source) std::memcpy(task.destination, task.source, task.bytes);
+  return {.steps = 1, .told_bytes = crosses ? task.bytes : 0};
+}
+
+/// The next step, if that is a copy that can be done at the same time.
+std::optional<CopyTask> Execution::next_copy_beside(const CopyTask& task) const {
+  const auto& steps = schedule_->steps();
+  if (task.bytes < paired_bytes || next_ + 1 == steps.size()) return std::nullopt;
+  const Step& next = steps[next_ + 1];
+  if (next.kind != StepKind::copy || bytes_of(next) < paired_bytes) return std::nullopt;
+  if (is_crossing(next) && bindings_.crossing->go_past_caches()) return std::nullopt;
+  const CopyTask other = copy_of(next);
+  const bool moves_nothing = task.destination == task.source || other.destination == other.source;
+  if (moves_nothing || !are_independent(task, other)) return std::nullopt;
+  return other;
+}
+
+void Execution::reduce(const Step& step) {
   const auto sources = schedule_->sources(step);
   const auto destinations = schedule_->destinations(step);
-  if (step.kind == StepKind::copy) {
-    std::byte* const destination = address(destinations[0]);
-    const std::byte* const source = address(sources[0]);
-    const std::size_t bytes = bytes_of(step);
-    if (bytes >= paired_bytes && copy_with_next({destination, source, bytes})) return 2;
-    // An all_reduce makes its copies in pairs, but for the first: the others read it at once.
-    if (destinations[0].space == Space::staging && signature_.operation != Operation::all_reduce) {
-      copy_for_others(destination, source, bytes);
-    } else if (destination != source) {
-      std::memcpy(destination, source, bytes);
-    }
-    return 1;
-  }
+  // Past the caches, what is for others goes by a copy of its own.
+  const bool is_copied = destinations.back().space == Space::staging && bytes_of(step) >= paired_bytes &&
+                         bindings_.crossing->go_past_caches();
   sources_.resize(sources.size());
   destinations_.resize(destinations.size());
   std::ranges::transform(sources, sources_.begin(), [this](const Place& place) { return address(place); });
   std::ranges::transform(destinations, destinations_.begin(),
                          [this](const Place& place) { return address(place); });
+  std::byte* const for_others = destinations_.back();
+  if (is_copied && destinations_.size() > 1) {
+    destinations_.pop_back();
+  } else if (is_copied) {
+    if (not_crossed_.size() < bytes_of(step)) not_crossed_.resize(bytes_of(step));
+    destinations_.back() = not_crossed_.data();
+  }
   if (bindings_.custom != nullptr) {
     bindings_.custom->reduce(step.elements, sources_, destinations_);
-    return 1;
+  } else {
+    lockstep::reduce(bindings_.dtype, bindings_.reduce_op, step.elements, sources_, destinations_,
+                     step.last_reduction ? bindings_.scale : 1.0);
   }
-  reduce(bindings_.dtype, bindings_.reduce_op, step.elements, sources_, destinations_,
-         step.last_reduction ? bindings_.scale : 1.0);
-  return 1;
-}
-
-/// Does the next step, too, if that is a copy that can be done at the same time.
-bool Execution::copy_with_next(const CopyTask& task) const {
-  const auto& steps = schedule_->steps();
-  if (next_ + 1 == steps.size() || steps[next_ + 1].kind != StepKind::copy) return false;
-  const Step& next = steps[next_ + 1];
-  const CopyTask other{address(schedule_->destinations(next)[0]), address(schedule_->sources(next)[0]),
-                       bytes_of(next)};
-  const bool moves_nothing = task.destination == task.source || other.destination == other.source;
-  if (other.bytes < paired_bytes || moves_nothing || !are_independent(task, other)) return false;
-  copy_both(task, other);
-  return true;
+  if (is_copied) copy_past_caches(for_others, destinations_[0], bytes_of(step));
 }
 
 std::byte* Execution::address(const Place& place) const {
@@ -142,9 +164,9 @@ std::byte* Execution::address(const Place& place) const {
     case Space::scratch: return const_cast<std::byte*>(scratch_.data()) + offset;
     case Space::slot: return bindings_.slots[rank] + offset;
     case Space::staging: {
-      const bool second = (place.offset >= bindings_.staging_half_elements) != bindings_.is_staging_turned;
-      const std::size_t inside = place.offset % bindings_.staging_half_elements * bindings_.element_bytes;
-      return bindings_.staging[rank] + (second ? bindings_.staging_half_bytes : 0) + inside;
+      const std::size_t piece = place.offset / bindings_.window_elements;
+      const std::size_t inside = place.offset % bindings_.window_elements * bindings_.element_bytes;
+      return bindings_.staging[rank] + bindings_.windows.begin_of(piece) + inside;
     }
   }
   return nullptr;

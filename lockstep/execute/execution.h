@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "lockstep/base/custom_reduction.h"
@@ -13,6 +14,7 @@
 #include "lockstep/execute/link.h"
 #include "lockstep/kernel/copy.h"
 #include "lockstep/schedule/schedule.h"
+#include "lockstep/schedule/staging_ring.h"
 
 namespace lockstep {
 
@@ -22,9 +24,9 @@ struct Bindings {
   std::vector<std::byte*> outputs = {};       ///< by rank; likewise
   std::vector<std::byte*> slots = {};         ///< by rank; empty where there are none
   std::vector<std::byte*> staging = {};       ///< by rank; likewise
-  std::size_t staging_half_bytes = 0;
-  std::size_t staging_half_elements = 0;
-  bool is_staging_turned = false;  ///< the second half comes first
+  std::size_t window_elements = 1;            ///< as the schedule's Call has it
+  StagingWindows windows = {};
+  CrossingCopies* crossing = nullptr;  ///< how copies into staging memory are made; outlives the execution
   std::size_t element_bytes = 1;
   Dtype dtype = Dtype::u8;
   ReduceOp reduce_op = ReduceOp::sum;
@@ -69,8 +71,20 @@ class Execution {
  private:
   // How many steps these took: none, where this one has to wait; two, where the next came along.
   std::size_t take(const Step& step, std::uint64_t& own_work_ns);
-  std::size_t compute(const Step& step);
-  bool copy_with_next(const CopyTask& task) const;
+  struct Copied {
+    std::size_t steps = 1;
+    std::size_t told_bytes = 0;  ///< CrossingCopies wants to know how long they took
+  };
+  Copied copy(const Step& step);
+  std::optional<CopyTask> next_copy_beside(const CopyTask& task) const;
+  void reduce(const Step& step);
+  /// Whether it copies to where other ranks read.
+  bool is_crossing(const Step& step) const {
+    return step.kind == StepKind::copy && schedule_->destinations(step)[0].space == Space::staging;
+  }
+  CopyTask copy_of(const Step& step) const {
+    return {address(schedule_->destinations(step)[0]), address(schedule_->sources(step)[0]), bytes_of(step)};
+  }
   std::byte* address(const Place& place) const;
   std::size_t bytes_of(const Step& step) const { return step.elements * bindings_.element_bytes; }
 
@@ -84,6 +98,7 @@ class Execution {
   bool moved_ = false;
   std::vector<std::uint64_t> tickets_;  // of sends and receives, by step
   std::vector<std::byte> scratch_;
+  std::vector<std::byte> not_crossed_;  // a result that others get by a copy
   std::vector<const std::byte*> sources_;
   std::vector<std::byte*> destinations_;
 };

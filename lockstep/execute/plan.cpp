@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lockstep/schedule/staging_ring.h"
+
 namespace lockstep {
 
 PlanCache::PlanCache(int rank, int ranks, const Neighbourhood& where, Tuning tuning,
@@ -25,8 +27,8 @@ Call PlanCache::call_of(const Signature& signature, std::size_t element_bytes, c
           .counts = counts.counts,
           .receive_counts = counts.received,
           .segment_elements = std::max<std::size_t>(1, tuning_.segment_bytes / element_bytes),
-          // Halves of a whole number of elements each.
-          .staging_elements = staging_bytes_ / 2 / element_bytes * 2};
+          .window_elements = StagingRing(staging_bytes_).piece_bytes() / element_bytes,
+          .windows = SIZE_MAX};
 }
 
 const std::shared_ptr<const Plan>& PlanCache::find_one_shot(const Signature& signature,

@@ -42,8 +42,8 @@ class PlanCache {
   /// null otherwise.
   const std::shared_ptr<const Plan>& find_one_shot(const Signature& signature, std::size_t element_bytes,
                                                    const BlockCounts& counts);
-  /// Half of the staging memory that is used, in bytes.
-  std::size_t staging_half_bytes() const { return staging_bytes_ / 2; }
+  /// The staging memory that is used.
+  std::size_t staging_bytes() const { return staging_bytes_; }
 
  private:
   using Key = std::tuple<Operation, std::uint64_t, std::size_t, int, bool, bool, BufferClass, BlockCounts>;

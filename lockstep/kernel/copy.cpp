@@ -117,14 +117,32 @@ void copy_both(const CopyTask& one, const CopyTask& other) {
 void copy_for_others(std::byte* destination, const std::byte* source, std::size_t bytes) {
   if (bytes < streamed_bytes || !streams_for_others()) {
     std::memcpy(destination, source, bytes);
-    return;
+  } else {
+    copy_past_caches(destination, source, bytes);
   }
+}
+
+void copy_past_caches(std::byte* destination, const std::byte* source, std::size_t bytes) {
   const auto place = reinterpret_cast<std::uintptr_t>(destination);
-  const std::size_t before = (kernel::line_bytes - place % kernel::line_bytes) % kernel::line_bytes;
+  const std::size_t before =
+      std::min(bytes, (kernel::line_bytes - place % kernel::line_bytes) % kernel::line_bytes);
   const std::size_t whole = (bytes - before) / kernel::line_bytes * kernel::line_bytes;
   std::memcpy(destination, source, before);
   HWY_DYNAMIC_DISPATCH(stream_on_target)(destination + before, source + before, whole);
   copy_rest({destination, source, bytes}, before + whole);
+}
+
+CrossingCopies::CrossingCopies() : CrossingCopies(streams_for_others()) {}
+
+bool CrossingCopies::next_goes_past_caches(std::size_t bytes) {
+  if (plain_until_next_ == 0) return false;
+  return bytes < least_told_bytes || --plain_until_next_ > 0;
+}
+
+void CrossingCopies::plain_took(std::size_t bytes, std::uint64_t ns) {
+  const bool is_slow = ns > bytes / 1024 * slow_ns_per_kib;
+  slow_ = is_slow ? std::min(slow_ + 1, slow_in_a_row) : 0;
+  if (can_ && slow_ == slow_in_a_row) plain_until_next_ = until_next_plain;
 }
 
 bool are_independent(const CopyTask& one, const CopyTask& other) {

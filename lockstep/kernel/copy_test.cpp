@@ -49,5 +49,60 @@ TEST(CopyBoth, IsForCopiesThatDoNotMeet) {
   EXPECT_FALSE(are_independent({m, m + 10, 10}, {m + 19, m + 30, 10})) << "one reads what the other writes";
 }
 
+TEST(CopyPastCaches, CopiesAllAndNothingElse) {
+  for (const std::size_t bytes : {0, 1, 63, 64, 65, 2048, 4095, 10'000}) {
+    for (const std::size_t start : {0, 1, 33, 63}) {
+      Buffer from(bytes, 5, 1);
+      Buffer to(bytes, start, 0);
+      copy_past_caches(to.data(), from.data(), bytes);
+      EXPECT_EQ(to.all(), Buffer(bytes, start, 1).all()) << bytes << " at " << start;
+    }
+  }
+}
+
+/// How many of `copies` go past the caches, where plain ones take `ns_per_kib`.
+int past_caches(CrossingCopies& crossing, int copies, std::uint64_t ns_per_kib) {
+  constexpr std::size_t bytes = 64 * 1024;
+  int past = 0;
+  for (int i = 0; i < copies; ++i) {
+    if (crossing.next_goes_past_caches(bytes)) {
+      ++past;
+    } else {
+      crossing.plain_took(bytes, ns_per_kib * bytes / 1024);
+    }
+  }
+  return past;
+}
+
+TEST(CrossingCopies, GoPastTheCachesWherePlainOnesAreSlow) {
+  CrossingCopies crossing(true);
+  EXPECT_EQ(past_caches(crossing, 1000, 60), 0);
+  EXPECT_GT(past_caches(crossing, 1000, 300), 950)
+      << "two plain ones at first, and one of 64 to see whether it still holds";
+  EXPECT_TRUE(crossing.go_past_caches());
+  EXPECT_LT(past_caches(crossing, 1000, 60), 64) << "one that was quick is enough to go back";
+  EXPECT_FALSE(crossing.go_past_caches());
+}
+
+TEST(CrossingCopies, AreNotMisledByOneThatWasInterrupted) {
+  CrossingCopies crossing(true);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(past_caches(crossing, 1, 5000), 0);
+    EXPECT_EQ(past_caches(crossing, 1, 60), 0);
+  }
+}
+
+TEST(CrossingCopies, ShortOnesDoAsTheLongOnesAndTellNothing) {
+  CrossingCopies crossing(true);
+  EXPECT_FALSE(crossing.next_goes_past_caches(4096));
+  (void)past_caches(crossing, 3, 300);
+  for (int i = 0; i < 1000; ++i) EXPECT_TRUE(crossing.next_goes_past_caches(4096));
+}
+
+TEST(CrossingCopies, ArePlainWhereNothingElseIsQuicker) {
+  CrossingCopies crossing(false);
+  EXPECT_EQ(past_caches(crossing, 1000, 300), 0);
+}
+
 }  // namespace
 }  // namespace lockstep

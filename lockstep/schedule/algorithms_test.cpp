@@ -60,7 +60,7 @@ TEST_P(EveryAlgorithm, IsProvenFor1To33Ranks) {
         expect_proven(Call{.elements = elements,
                            .ranks = ranks,
                            .segment_elements = 1000,
-                           .staging_elements = is_staged() ? 4000UL : 0UL});
+                           .window_elements = is_staged() ? 2000UL : 0UL});
       }
     }
   }
@@ -72,7 +72,7 @@ TEST_P(EveryAlgorithm, IsProvenForEverySize) {
       expect_proven(Call{.elements = elements,
                          .ranks = ranks,
                          .segment_elements = 1000,
-                         .staging_elements = is_staged() ? 48UL : 0UL});
+                         .window_elements = is_staged() ? 24UL : 0UL});
     }
   }
 }
@@ -87,7 +87,7 @@ TEST_P(EveryAlgorithm, IsProvenAroundEverySegmentLimit) {
           expect_proven(Call{.elements = elements,
                              .ranks = ranks,
                              .segment_elements = segment,
-                             .staging_elements = is_staged() ? 2 * p * segment : 0});
+                             .window_elements = is_staged() ? p * segment : 0});
         }
       }
     }
@@ -101,7 +101,7 @@ TEST_P(EveryAlgorithm, IsProvenForBlocksOfDifferentSizes) {
   if (!has_blocks || !entry.allows_counts) return;
   for (const int ranks : {1, 2, 3, 4, 7, 8, 13}) {
     for (std::size_t variant = 0; variant < 4; ++variant) {
-      Call call{.ranks = ranks, .segment_elements = 4, .staging_elements = is_staged() ? 64UL : 0UL};
+      Call call{.ranks = ranks, .segment_elements = 4, .window_elements = is_staged() ? 32UL : 0UL};
       for (int rank = 0; rank < ranks; ++rank) {
         const auto number = static_cast<std::size_t>(rank);
         const std::size_t counts[] = {number, number % 2 * 5, number == 1 ? 30UL : 0UL,
@@ -143,7 +143,7 @@ TEST(AllToAll, MayBeInPlaceOnSomeRanksOnly) {
                                .elements = 6,
                                .ranks = 5,
                                .segment_elements = 4,
-                               .staging_elements = 20});
+                               .window_elements = 10});
     calls[1].in_place = calls[4].in_place = true;
     const Verdict verdict = verify(algorithm, calls);
     EXPECT_TRUE(verdict) << verdict.reason;

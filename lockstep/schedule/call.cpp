@@ -30,7 +30,7 @@ std::ostream& operator<<(std::ostream& out, const Call& call) {
   }
   out << " elements, rank " << call.rank << " of " << call.ranks << ", root " << call.root << ", segments of "
       << call.segment_elements;
-  if (call.staging_elements > 0) out << ", staging of " << call.staging_elements;
+  if (call.window_elements > 0) out << ", pieces of " << call.window_elements;
   return out << (call.buffers == BufferClass::arena ? ", arena" : ", private")
              << (call.in_place ? ", in place" : "") << (call.keeps_order ? ", in rank order" : "");
 }

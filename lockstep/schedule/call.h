@@ -37,8 +37,12 @@ struct Call {
   /// Largest number of elements in one message, so that a receiver can work on one while the next is under
   /// way.
   std::size_t segment_elements = 65536;
-  /// Capacity of each rank's staging memory; 0 where there are none.
-  std::size_t staging_elements = 0;
+  /// The most elements of a piece that goes through staging memory (staged.cpp), which is a window of it; 0
+  /// where there is none.
+  std::size_t window_elements = 0;
+  /// Windows that the pieces of a call take by turns. With two, everything is proven and drawn; a rank has
+  /// more (staging_ring.h).
+  std::size_t windows = 2;
 
   friend bool operator==(const Call&, const Call&) = default;
 };

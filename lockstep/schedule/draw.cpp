@@ -16,7 +16,7 @@ const char* const picture_signs =
 <-1 c         has received c from rank 1
 +c 30         adds up: its sum of c now is rank 3's and rank 0's, in this order
 |             waits until all ranks are here
-->slot ab     copies a and b into its slot;  ->A, ->B into a half of its staging memory
+->slot ab     copies a and b into its slot;  ->A, ->B into a window of its staging memory
 <-slot2 a     copies a out of rank 2's slot;  <-A2, <-B2 out of its staging memory, <-in2, <-out2 its buffers
 +a in01 ->A   adds up the a that lie in the inputs of ranks 0 and 1, in this order, and writes the sum into A;
               its own output is not named
@@ -131,7 +131,7 @@ struct Names {
   const char* space(const Place& place) const {
     static constexpr const char* names[] = {"in", "out", "scratch", "slot"};
     if (place.space != Space::staging) return names[static_cast<int>(place.space)];
-    return place.offset < call.staging_elements / 2 ? "A" : "B";
+    return place.offset < call.window_elements ? "A" : "B";
   }
   /// "in0 A123"
   std::string places(const std::vector<Place>& list) const {

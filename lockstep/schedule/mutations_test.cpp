@@ -195,7 +195,7 @@ Drawn draw(Random& random) {
       .in_place = entry.allows_in_place && below(random, 2) == 0,
       .keeps_order = entry.keeps_order,
       .segment_elements = 4,
-      .staging_elements = 20};
+      .window_elements = 10};
   if (has_root(entry.operation))
     call.root = static_cast<int>(below(random, static_cast<std::size_t>(call.ranks)));
   Drawn drawn{

@@ -113,7 +113,7 @@ Replay replay_of(const AlgorithmEntry& entry, int ranks, std::size_t chunk_eleme
   if (entry.requirement == Requirement::arena && !has_chunks(entry.operation)) call.elements *= 2;
   if (entry.requirement == Requirement::staging) {
     call.elements *= 2;
-    call.staging_elements = 2 * (has_rooms(entry.operation) ? all : chunk_elements);
+    call.window_elements = has_rooms(entry.operation) ? all : chunk_elements;
   }
   Replay run{.calls = calls_of_all(call), .schedules = {}};
   for (const Call& its_call : run.calls) run.schedules.push_back(entry.algorithm(its_call));

@@ -52,7 +52,7 @@ class Memories {
       const Call& call = run.calls[rank];
       const std::size_t sizes[space_count] = {input_elements(call), output_elements(call),
                                               run.schedules[rank].scratch_elements(), slot_elements(call),
-                                              call.staging_elements};
+                                              call.window_elements * call.windows};
       for (std::size_t space = 0; space < space_count; ++space)
         spaces_[rank * space_count + space].resize(sizes[space]);
     }

@@ -30,7 +30,7 @@ enum class Space : std::uint8_t {
   output,   ///< what the user gets; broadcast's only buffer
   scratch,  ///< this rank's own temporary memory, of Schedule::scratch_elements
   slot,     ///< this rank's small cell in shared memory (see one_shot.cpp); readable by all ranks of the host
-  staging,  ///< this rank's larger shared memory (see staged.cpp), of Call::staging_elements; readable by all
+  staging,  ///< this rank's larger shared memory (see staged.cpp), in Call's windows; readable by all
 };
 inline constexpr int space_count = 5;
 
@@ -82,15 +82,20 @@ class Schedule {
   std::size_t scratch_elements() const { return scratch_elements_; }
   /// Whether any step talks to a peer by message.
   bool uses_channels() const { return uses_channels_; }
-  /// How many times the halves of the staging memory change (see staged.cpp); 0: it is not used.
-  std::size_t staging_turns() const { return staging_turns_; }
-  void set_staging_turns(std::size_t turns) { staging_turns_ = turns; }
+  /// How many pieces go through staging memory (see staged.cpp), and the elements there of the longest, which
+  /// are the same for every rank; 0: it is not used.
+  std::size_t staged_pieces() const { return staged_pieces_; }
+  std::size_t staged_elements() const { return staged_elements_; }
+  void set_staged(std::size_t pieces, std::size_t elements) {
+    staged_pieces_ = pieces;
+    staged_elements_ = elements;
+  }
   /// Whether its first two steps, arriving and awaiting all, may be left out by a rank that knows without
   /// them what all call: what comes before the next wait touches only this rank's own memory (see
   /// staged.cpp).
-  bool needs_no_first_wait() const { return staging_turns_ > 0; }
+  bool needs_no_first_wait() const { return staged_pieces_ > 0; }
   /// Whether it uses what a group has but once; such works of one group run one after another.
-  bool is_exclusive() const { return uses_channels_ || staging_turns_ > 0; }
+  bool is_exclusive() const { return uses_channels_ || staged_pieces_ > 0; }
 
   /// For tests that break schedules on purpose.
   std::vector<Step>& mutable_steps() { return steps_; }
@@ -103,7 +108,7 @@ class Schedule {
   std::vector<Place> places_;
   std::size_t scratch_elements_ = 0;
   std::uint32_t stages_ = 0;
-  std::size_t staging_turns_ = 0;
+  std::size_t staged_pieces_ = 0, staged_elements_ = 0;
   bool uses_channels_ = false;
 };
 

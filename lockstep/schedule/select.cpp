@@ -22,7 +22,9 @@ bool can_do(const AlgorithmEntry& entry, const Call& call, const Neighbourhood& 
   switch (entry.requirement) {
     case Requirement::slots: return buffers == Where::slots;
     case Requirement::arena: return buffers == Where::arena;
-    case Requirement::staging: return where.one_host && buffers != Where::slots && call.staging_elements > 1;
+    case Requirement::staging:
+      return where.one_host && buffers != Where::slots &&
+             call.window_elements >= static_cast<std::size_t>(call.ranks);
     case Requirement::channels: return buffers != Where::slots;
   }
   return false;

@@ -2,20 +2,20 @@
 // stay in cache, so that only the user's own buffers cost memory traffic. What a rank needs of itself it
 // takes from its own buffer: its own share is never staged.
 //
-// Staging memory has two halves. While piece k is taken out of one, piece k+1 is filled into the other:
+// Each piece has a window there. While piece k is taken out of one, piece k+1 is filled into another:
 //
 //             fill 0 | fill 1, take 0 | fill 2, take 1 | take 2        |: all ranks are here
-//   half        A          B     A          A     B          A
+//   window      A          B     A          A     B          A
 //
 // One wait a piece. An all_reduce takes two turns, reduce and collect: the owner of a chunk of the piece
 // reads the others' staging memory and its own input, in the order of ranks, and leaves the result in its
 // output and in the gap that its own share left in its staging memory; a turn later the others copy it.
 // Memory traffic: 2pn bytes, (5p-2)n with the caches'. Halves are rounded once.
 //
-// The next call's first fill must not meet this call's last take: the executor goes on with the half that
-// comes after the last one used (Schedule::staging_turns), which nobody reads any more. So a rank that knows
-// its algorithm fills before others have come, and the first wait, which is there to learn what others call,
-// is not for it (Schedule::needs_no_first_wait). Source: our own; compare Li, Hoefler & Snir 2013 (NUMA-aware
+// The next call's first fill must not meet this call's last take: the executor goes on with the window that
+// comes after the last one used (staging_ring.h), which nobody reads any more. So a rank that knows its
+// algorithm fills before others have come, and the first wait, which is there to learn what others call, is
+// not for it (Schedule::needs_no_first_wait). Source: our own; compare Li, Hoefler & Snir 2013 (NUMA-aware
 // shared-memory collectives).
 #include <algorithm>
 #include <vector>
@@ -25,10 +25,8 @@
 namespace lockstep {
 namespace {
 
-std::size_t half_of(const Call& call) { return call.staging_elements / 2; }
-
 Place staging(const Call& call, int rank, std::size_t piece, std::size_t offset) {
-  return {Space::staging, rank, (piece % 2) * half_of(call) + offset};
+  return {Space::staging, rank, piece % call.windows * call.window_elements + offset};
 }
 Place input(const Call& call, std::size_t offset) { return {Space::input, call.rank, offset}; }
 Place output(const Call& call, std::size_t offset) { return {Space::output, call.rank, offset}; }
@@ -42,8 +40,9 @@ Range piece_of(Range block, std::size_t piece, std::size_t most) {
 std::size_t pieces_of(std::size_t elements, std::size_t most) { return (elements + most - 1) / most; }
 
 /// Pieces are filled by some ranks, a wait, and taken by some, while the next one is filled.
+/// `staged`: elements of the longest one there.
 template <class Fill, class Take>
-Schedule filled_and_taken(std::size_t pieces, Fill fill, Take take) {
+Schedule filled_and_taken(std::size_t pieces, std::size_t staged, Fill fill, Take take) {
   Schedule steps;
   steps.wait_for_all();
   if (pieces > 0) fill(steps, 0);
@@ -52,16 +51,21 @@ Schedule filled_and_taken(std::size_t pieces, Fill fill, Take take) {
     if (piece + 1 < pieces) fill(steps, piece + 1);
     take(steps, piece);
   }
-  steps.set_staging_turns(pieces);
+  steps.set_staged(pieces, staged);
   return steps;
 }
 
-/// A half with room for a share of each rank.
+/// A window with room for a share of each rank, none of which has more than `largest` elements.
 struct Rooms {
   std::size_t elements;
-  explicit Rooms(const Call& call)
-      : elements(std::max<std::size_t>(half_of(call) / static_cast<std::size_t>(call.ranks), 1)) {}
+  Rooms(const Call& call, std::size_t largest) {
+    constexpr std::size_t whole_lines = 64;  // of elements of any size
+    const std::size_t most =
+        std::max<std::size_t>(call.window_elements / static_cast<std::size_t>(call.ranks), 1);
+    elements = std::clamp<std::size_t>((largest + whole_lines - 1) / whole_lines * whole_lines, 1, most);
+  }
   std::size_t of(int rank) const { return static_cast<std::size_t>(rank) * elements; }
+  std::size_t all(const Call& call) const { return of(call.ranks); }
 };
 
 /// The sum of everybody's `mine` share of a piece: from their staging memory at `staged`, and from our input.
@@ -76,8 +80,8 @@ std::vector<Place> contributions(const Call& call, std::size_t piece, std::size_
 /// all_reduce, and reduce where only the root collects. Each rank's share has a room of its own in every
 /// staging memory, so that the gaps for results are in the same place also when the last piece is shorter.
 Schedule staged_reduction(const Call& call, bool all_collect) {
-  const Rooms rooms(call);
-  const std::size_t most = rooms.elements * static_cast<std::size_t>(call.ranks);
+  const Rooms rooms(call, chunk_of(call.elements, 0, call.ranks).count);
+  const std::size_t most = rooms.all(call);
   const std::size_t pieces = pieces_of(call.elements, most);
   const bool collects = all_collect || call.rank == call.root;
   // A rank's share of a piece, as it lies in the user's buffers.
@@ -121,7 +125,7 @@ Schedule staged_reduction(const Call& call, bool all_collect) {
   }
   steps.wait_for_all();
   exchange(steps, none, pieces > 0 ? pieces - 1 : none);
-  steps.set_staging_turns(pieces);
+  steps.set_staged(pieces, most);
   return steps;
 }
 
@@ -132,9 +136,9 @@ Schedule staged_reduce(const Call& call) { return staged_reduction(call, false);
 
 // A piece holds, for each rank, a piece of its block.
 Schedule staged_reduce_scatter(const Call& call) {
-  const Rooms rooms(call);
+  const Rooms rooms(call, largest_block(call));
   return filled_and_taken(
-      pieces_of(largest_block(call), rooms.elements),
+      pieces_of(largest_block(call), rooms.elements), rooms.all(call),
       [&](Schedule& steps, std::size_t piece) {
         for (int rank = 0; rank < call.ranks; ++rank) {
           if (rank == call.rank) continue;
@@ -152,9 +156,9 @@ Schedule staged_reduce_scatter(const Call& call) {
 }
 
 Schedule staged_all_to_all(const Call& call) {
-  const Rooms rooms(call);
+  const Rooms rooms(call, call.elements);
   return filled_and_taken(
-      pieces_of(call.elements, rooms.elements),
+      pieces_of(call.elements, rooms.elements), rooms.all(call),
       [&](Schedule& steps, std::size_t piece) {
         for (int rank = 0; rank < call.ranks; ++rank) {
           const Range part = piece_of(sent_block(call, rank), piece, rooms.elements);
@@ -175,10 +179,10 @@ Schedule staged_all_to_all(const Call& call) {
 }
 
 Schedule staged_broadcast(const Call& call) {
-  const std::size_t most = std::max<std::size_t>(half_of(call), 1);
+  const std::size_t most = std::max<std::size_t>(call.window_elements, 1);
   const auto part = [&](std::size_t piece) { return piece_of({0, call.elements}, piece, most); };
   return filled_and_taken(
-      pieces_of(call.elements, most),
+      pieces_of(call.elements, most), std::min(most, call.elements),
       [&](Schedule& steps, std::size_t piece) {
         if (call.rank != call.root) return;
         steps.copy(output(call, part(piece).begin), staging(call, call.root, piece, 0), part(piece).count);
@@ -190,9 +194,9 @@ Schedule staged_broadcast(const Call& call) {
 }
 
 Schedule staged_scatter(const Call& call) {
-  const Rooms rooms(call);
+  const Rooms rooms(call, largest_block(call));
   return filled_and_taken(
-      pieces_of(largest_block(call), rooms.elements),
+      pieces_of(largest_block(call), rooms.elements), rooms.all(call),
       [&](Schedule& steps, std::size_t piece) {
         for (int rank = 0; rank < call.ranks && call.rank == call.root; ++rank) {
           const Range block = block_of(call, rank);
@@ -217,10 +221,10 @@ namespace {
 
 /// all_gather, and gather where only the root collects.
 Schedule staged_gathering(const Call& call, bool all_collect) {
-  const std::size_t most = std::max<std::size_t>(half_of(call), 1);
+  const std::size_t most = std::max<std::size_t>(call.window_elements, 1);
   const bool collects = all_collect || call.rank == call.root;
   return filled_and_taken(
-      pieces_of(largest_block(call), most),
+      pieces_of(largest_block(call), most), std::min(most, largest_block(call)),
       [&](Schedule& steps, std::size_t piece) {
         const Range block = block_of(call, call.rank);
         const Range part = piece_of(block, piece, most);

@@ -1,29 +1,32 @@
 // Calls that follow each other use the same staging memory. Proven is what the executor does: each call goes
-// on with the half that comes after the last one used, and none waits before it fills.
+// on with the window that comes after the last one used, and none waits before it fills.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "lockstep/schedule/algorithms.h"
+#include "lockstep/schedule/staging_ring.h"
 #include "lockstep/schedule/verify.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::size_t most_staged = 24;  // elements, in both halves
+// Elements of a whole line each: windows begin at one.
+constexpr std::size_t element_bytes = 64;
+constexpr std::size_t window_elements = 12;
+constexpr std::size_t windows_in_memory = 8;
+constexpr std::size_t staging_bytes = windows_in_memory * window_elements * element_bytes;
 
 /// Appends `call` to what a rank has done, as Execution and NativeBackend do.
 class CallsInARow {
  public:
-  explicit CallsInARow(std::size_t half) : half_(half) {}
-
   void add(const Schedule& call, bool waits_first = false) {
     const std::size_t first = waits_first || schedule_.steps().empty() ? 0 : 2;
+    windows_ = ring_.take(call.staged_pieces(), call.staged_elements() * element_bytes);
     for (const Step& step : std::span(call.steps()).subspan(first)) add(call, step);
-    turned_ = turned_ != (call.staging_turns() % 2 == 1);
   }
-  /// As if every call began with the same half.
-  void forget_turn() { turned_ = false; }
+  /// As if every call began with the same window.
+  void forget() { ring_ = StagingRing(staging_bytes); }
   const Schedule& schedule() const { return schedule_; }
 
  private:
@@ -42,7 +45,10 @@ class CallsInARow {
     }
   }
   Place moved(Place place) const {
-    if (place.space == Space::staging && turned_) place.offset += place.offset < half_ ? half_ : -half_;
+    if (place.space == Space::staging) {
+      place.offset =
+          windows_.begin_of(place.offset / window_elements) / element_bytes + place.offset % window_elements;
+    }
     return place;
   }
   std::vector<Place> moved(std::span<const Place> places) const {
@@ -51,8 +57,8 @@ class CallsInARow {
     return result;
   }
 
-  std::size_t half_;
-  bool turned_ = false;
+  StagingRing ring_{staging_bytes};
+  StagingWindows windows_;
   Schedule schedule_;
 };
 
@@ -63,16 +69,20 @@ class StagedCalls : public ::testing::TestWithParam<AlgorithmEntry> {
             .elements = elements,
             .ranks = ranks,
             .root = ranks - 1,
-            .staging_elements = most_staged};
+            .window_elements = window_elements,
+            .windows = windows_in_memory};
   }
-  /// Three calls one after another, on all ranks.
+  /// Calls one after another, on all ranks, some of them past the end of the memory.
   template <class Add>
-  Verdict verify_three(const Call& call, Add add) const {
+  Verdict verify_some(const Call& call, Add add) const {
     std::vector<Schedule> schedules;
     const std::vector<Call> calls = calls_of_all(call);
-    for (const Call& mine : calls) {
-      CallsInARow row(most_staged / 2);
-      for (int i = 0; i < 3; ++i) add(row, GetParam().algorithm(mine));
+    for (Call mine : calls) {
+      mine.windows = SIZE_MAX;
+      const Schedule schedule = GetParam().algorithm(mine);
+      const std::size_t pieces = 2 * windows_in_memory;
+      CallsInARow row;
+      for (std::size_t done = 0; done < pieces; done += schedule.staged_pieces()) add(row, schedule);
       schedules.push_back(row.schedule());
     }
     return verify(schedules, calls);
@@ -82,21 +92,21 @@ class StagedCalls : public ::testing::TestWithParam<AlgorithmEntry> {
 TEST_P(StagedCalls, NeedNoWaitBetweenThem) {
   for (const int ranks : {2, 3, 4, 5}) {
     for (const std::size_t elements : {1, 5, 11, 24, 25, 40, 61}) {  // of one piece, of two, of many
-      const Verdict verdict = verify_three(
+      const Verdict verdict = verify_some(
           call_of(ranks, elements), [](CallsInARow& row, const Schedule& schedule) { row.add(schedule); });
       EXPECT_TRUE(verdict) << ranks << " ranks, " << elements << " elements: " << verdict.reason;
     }
   }
 }
 
-TEST_P(StagedCalls, WouldMeetInAHalfThatIsStillRead) {
+TEST_P(StagedCalls, WouldMeetInAWindowThatIsStillRead) {
   // Its results lie in gaps that a fill leaves.
   if (GetParam().algorithm == staged_all_reduce || GetParam().algorithm == staged_reduce) return;
   const auto forgetful = [](CallsInARow& row, const Schedule& schedule) {
-    row.forget_turn();
+    row.forget();
     row.add(schedule);
   };
-  EXPECT_FALSE(verify_three(call_of(3, 3), forgetful)) << "one piece: it is always the first half";
+  EXPECT_FALSE(verify_some(call_of(3, 3), forgetful)) << "one piece: it is always the first window";
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, StagedCalls, ::testing::ValuesIn([] {

@@ -4,7 +4,7 @@
 //
 //   { "format": "lockstep-tuning-1",
 //     "segment_bytes": 131072,            largest message over a channel
-//     "staging_bytes": 524288,            staging memory of a rank that is used
+//     "staging_bytes": 2097152,           staging memory of a rank that is used; pieces are an eighth of it
 //     "rules": [
 //       { "operation": "all_reduce", "where": "channels", "ranks": 4,
 //         "choose": [ { "algorithm": "tree", "up_to_bytes": 32768 }, { "algorithm": "ring" } ] } ] }

@@ -185,7 +185,7 @@ class Run {
       case Space::output: return output_elements(call);
       case Space::scratch: return ranks_[static_cast<std::size_t>(rank)].schedule->scratch_elements();
       case Space::slot: return std::max(input_elements(call), output_elements(call));
-      case Space::staging: return call.staging_elements;
+      case Space::staging: return call.window_elements * call.windows;
     }
     return 0;
   }

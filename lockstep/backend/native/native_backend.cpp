@@ -223,12 +223,6 @@ Link& NativeBackend::link(int peer) {
   return links_.emplace(peer, Link(options_.transport->channel(peer, Purpose::collective))).first->second;
 }
 
-bool NativeBackend::turn_staging(std::size_t turns) {
-  const bool is_turned = staging_turns_ % 2 != 0;
-  staging_turns_ += turns;
-  return is_turned;
-}
-
 bool NativeBackend::advance_links() {
   bool moved = false;
   for (auto& [peer, link] : links_) {

@@ -67,8 +67,8 @@ class NativeBackend final : public Backend,
   Link& link(int peer);
   bool has_link(int peer) const { return links_.contains(peer); }
   Mailbox& mailbox() { return mailbox_; }
-  /// Which half of the staging memory comes first in a work that begins now and turns it so many times.
-  bool turn_staging(std::size_t turns);
+  StagingRing& staging_ring() { return staging_ring_; }
+  CrossingCopies& crossing() { return crossing_; }
   Arrivals* arrivals() { return arrivals_ ? &*arrivals_ : nullptr; }
   HostRegion& region() { return *options_.region; }
   PlanCache& plans() { return plans_; }
@@ -133,7 +133,8 @@ class NativeBackend final : public Backend,
   std::vector<std::unique_ptr<NativeTask>> idle_tasks_;
   std::uint64_t next_collective_ = 0;
   std::map<int, std::uint64_t> next_sent_, next_received_;  // by peer
-  std::size_t staging_turns_ = 0;
+  StagingRing staging_ring_{plans_.staging_bytes()};
+  CrossingCopies crossing_;
   std::deque<bool> completed_;  // from completed_through_ on
   std::uint64_t completed_through_ = 0;
   std::uint32_t group_number_;

@@ -201,9 +201,11 @@ void NativeTask::bind() {
       for (std::size_t rank = 0; rank < ranks; ++rank) {
         bindings.staging[rank] = backend_.region().staging(static_cast<int>(rank));
       }
-      bindings.staging_half_bytes = backend_.plans().staging_half_bytes();
-      bindings.staging_half_elements = bindings.staging_half_bytes / bindings.element_bytes;
-      bindings.is_staging_turned = backend_.turn_staging(plan->schedule.staging_turns());
+      StagingRing& ring = backend_.staging_ring();
+      bindings.window_elements = ring.piece_bytes() / bindings.element_bytes;
+      bindings.windows = ring.take(plan->schedule.staged_pieces(),
+                                   plan->schedule.staged_elements() * bindings.element_bytes);
+      bindings.crossing = &backend_.crossing();
     }
   }
   if (signature.prescale != 1.0F && plan->schedule.uses_channels()) prescale();
