@@ -1,13 +1,48 @@
 #include "lockstep/base/env.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
+#include <numeric>
+#include <string_view>
+#include <utility>
 
 #include "lockstep/base/error.h"
 
 namespace lockstep::env {
 namespace {
+
+// What text() below may be asked for.
+constexpr std::string_view prefix = "LOCKSTEP_";
+constexpr std::string_view ours[] = {
+    "ALGORITHM",  "ARENA_BYTES", "CONTROL_FD",  "CORES",         "IFACE",          "INIT_TIMEOUT",
+    "INSECURE",   "JOB",         "LOG",         "MAILBOX_BYTES", "ONE_SHOT_BYTES", "PORT",
+    "RECORD_DIR", "SECRET_FD",   "SECRET_FILE", "SEGMENT_BYTES", "STORE",          "TEST",
+    "TIMEOUT",    "TUNING_FILE", "WARN_AFTER"};
+
+bool is_ours(std::string_view name) {
+  return !name.starts_with(prefix) || std::ranges::find(ours, name.substr(prefix.size())) != std::end(ours);
+}
+
+/// Letters to change, add or leave out (Levenshtein).
+std::size_t distance(std::string_view one, std::string_view other) {
+  std::vector<std::size_t> row(other.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < other.size(); ++j) {
+      const std::size_t changed = diagonal + (one[i] == other[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
 
 std::string quoted(const std::string& what, const std::string& value) { return what + "=\"" + value + "\""; }
 
@@ -62,6 +97,7 @@ std::chrono::nanoseconds parse_duration(const std::string& what, const std::stri
 }
 
 std::optional<std::string> text(const char* name) {
+  assert(is_ours(name));
   const char* value = std::getenv(name);
   if (value == nullptr || *value == '\0') return std::nullopt;
   return std::string(value);
@@ -91,6 +127,22 @@ std::optional<std::chrono::nanoseconds> duration(const char* name) {
   const auto value = text(name);
   if (!value) return std::nullopt;
   return parse_duration(name, *value);
+}
+
+std::vector<Mistyped> mistyped() {
+  std::vector<Mistyped> found;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view line = *entry;
+    const std::string_view name = line.substr(0, line.find('='));
+    constexpr std::size_t longest = 40;
+    if (name.size() > longest || (name.starts_with(prefix) && is_ours(name))) continue;
+    for (const std::string_view one : ours) {
+      const std::size_t most_wrong = one.size() < 6 ? 1 : 2;
+      const std::string meant = std::string(prefix) + std::string(one);
+      if (distance(name, meant) <= most_wrong) found.push_back({std::string(name), meant});
+    }
+  }
+  return found;
 }
 
 }  // namespace lockstep::env

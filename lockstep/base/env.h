@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace lockstep::env {
 
@@ -29,5 +30,11 @@ std::int64_t parse_integer(const std::string& what, const std::string& value, st
                            std::int64_t highest);
 std::uint64_t parse_bytes(const std::string& what, const std::string& value);
 std::chrono::nanoseconds parse_duration(const std::string& what, const std::string& value);
+
+/// Variables of this process that are named almost as one of ours: {"LOCKSTEP_TIMOUT", "LOCKSTEP_TIMEOUT"}.
+struct Mistyped {
+  std::string name, meant;
+};
+std::vector<Mistyped> mistyped();
 
 }  // namespace lockstep::env

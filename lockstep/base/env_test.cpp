@@ -87,5 +87,23 @@ TEST_F(Environment, SwitchesAreOnOrOff) {
   EXPECT_THAT(refusal([] { env::flag("LOCKSTEP_TEST"); }), HasSubstr("is not a switch"));
 }
 
+TEST_F(Environment, NamesThatAreAlmostOursAreFound) {
+  const auto meant_by = [](const char* name) {
+    ::setenv(name, "x", 1);
+    std::string meant;
+    for (const auto& one : env::mistyped()) {
+      if (one.name == name) meant += one.meant;
+    }
+    ::unsetenv(name);
+    return meant;
+  };
+  EXPECT_EQ(meant_by("LOCKSTEP_TIMOUT"), "LOCKSTEP_TIMEOUT");
+  EXPECT_EQ(meant_by("LOCKSTEP_ARENA_BYTE"), "LOCKSTEP_ARENA_BYTES");
+  EXPECT_EQ(meant_by("LOCKSTP_LOG"), "LOCKSTEP_LOG");
+  EXPECT_EQ(meant_by("LOCKSTEP_TIMEOUT"), "");
+  EXPECT_EQ(meant_by("LOCKSTEP_MY_OWN"), "") << "programs have variables of their own";
+  EXPECT_EQ(meant_by("LOCKSTEP_LR"), "");
+}
+
 }  // namespace
 }  // namespace lockstep

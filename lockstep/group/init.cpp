@@ -241,6 +241,11 @@ Group init(const InitOptions& options) {
   log::require_known_level();
   const Identity identity = find_identity(options);
   log::set_rank(identity.rank);
+  if (identity.rank == 0) {
+    for (const auto& [name, meant] : env::mistyped()) {
+      log::warning("nothing reads " + name + ", which is set; is " + meant + " meant?");
+    }
+  }
   Group world = identity.size == 1 ? Group()
                 : options.rank     ? join(identity, options)
                                    : join_once(identity, options);

@@ -110,7 +110,8 @@ class DistributedDataParallel {
   auto named_buffers() const { return module_->named_buffers(); }
   /// The module's, under its own names: files are the same as without the wrapper.
   void save(torch::serialize::OutputArchive& archive) const { module_->save(archive); }
-  void load(torch::serialize::InputArchive& archive) { module_->load(archive); }
+  /// Throws Error{invalid_argument} if a tensor there has another shape or type, and leaves all as it was.
+  void load(torch::serialize::InputArchive& archive) { engine_->load(archive); }
   void train(bool on = true) { module_->train(on); }
   void eval() { module_->eval(); }
   bool is_training() const { return module_->is_training(); }

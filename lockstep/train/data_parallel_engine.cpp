@@ -11,6 +11,7 @@
 #include "lockstep/train/openmp_runtimes.h"
 #include "lockstep/train/replicas.h"
 #include "lockstep/train/sync_batch_norm.h"
+#include "lockstep/train/tensor_bytes.h"
 #include "lockstep/train/told_where.h"
 
 namespace lockstep {
@@ -58,9 +59,10 @@ void DataParallelEngine::make_hooks() {
   hooks_.reset();  // before others take their place
   const auto tensors = tensors_of(*module_);
   auto facts = lockstep::facts_of(tensors);
+  facts.insert(facts.begin(), wrapper_fact("DistributedDataParallel"));
   const auto are_sparse = sparse_gradients(*module_, tensors);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (are_sparse[i] != 0) facts[i].value += " (sparse gradient)";
+    if (are_sparse[i] != 0) facts[i + 1].value += " (sparse gradient)";
   }
   std::ranges::move(facts_of(options_), std::back_inserter(facts));
   require_same_facts(group_, facts, "Build the same model, with the same options, on every rank");
@@ -107,7 +109,23 @@ void DataParallelEngine::follow_others() {
     source = joining_->source;
   }
   follow_model();
+  if (hooks_) still_.look(hooks_->parameters());
   if (options_.broadcast_buffers) spread_buffers(source);
+}
+
+/// libtorch gives a tensor any shape that the file has.
+void DataParallelEngine::load(torch::serialize::InputArchive& archive) {
+  std::vector<std::pair<NamedTensor, torch::Tensor>> before;
+  for (const auto& item : tensors_of(*module_)) before.emplace_back(item, item.tensor.variable_data());
+  module_->load(archive);
+  const auto misfit = std::ranges::find_if(before, [](const auto& one) {
+    return one.first.tensor.sizes() != one.second.sizes() || one.first.tensor.dtype() != one.second.dtype();
+  });
+  if (misfit == before.end()) return;
+  const std::string found = describe(misfit->first.tensor);
+  for (const auto& [item, data] : before) item.tensor.set_data(data);
+  throw_invalid_argument(misfit->first.label() + " is " + describe(misfit->second) + ", and " + found +
+                         " in the archive: it is another model's; load what was saved of this one");
 }
 
 void DataParallelEngine::spread_buffers(int source) {
@@ -162,10 +180,8 @@ void DataParallelEngine::join(const std::function<void()>& body, const JoinOptio
     body();
   } catch (...) {
     const bool all_ranks_threw = joining_->all_ranks_threw || !hooks_ || hooks_->all_ranks_threw();
-    if (!all_ranks_threw) {  // the others count on this rank
-      group_.abort("an exception ended what it does in join() early");
-      hooks_->close();
-    }
+    // The others count on this rank.
+    if (!all_ranks_threw) group_.abort("an exception ended what it does in join() early");
     throw;
   }
   shadow_the_others();

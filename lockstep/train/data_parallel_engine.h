@@ -13,6 +13,7 @@
 #include "lockstep/train/communication_hook.h"
 #include "lockstep/train/gradient_hooks.h"
 #include "lockstep/train/shared_heap.h"
+#include "lockstep/train/step_watch.h"
 
 namespace lockstep {
 
@@ -78,6 +79,7 @@ class DataParallelEngine {
   std::uint64_t skipped() const { return hooks_ ? hooks_->skipped() : 0; }
 
   /// See DistributedDataParallel.
+  void load(torch::serialize::InputArchive& archive);
   void join(const std::function<void()>& body, const JoinOptions& options);
 
  private:
@@ -108,6 +110,7 @@ class DataParallelEngine {
   std::optional<Joining> joining_;
   int contributors_;  // ranks that have inputs, or what gradients are divided by instead
   int no_sync_ = 0;
+  StillParameters still_;
 };
 
 }  // namespace lockstep

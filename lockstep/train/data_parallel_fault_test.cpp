@@ -6,6 +6,7 @@
 #include "lockstep/group/collectives.h"
 #include "lockstep/train/data_parallel_test.h"
 #include "lockstep/train/ranks_test.h"
+#include "lockstep/train/sharded_optimizer.h"
 
 namespace lockstep {
 namespace {
@@ -88,6 +89,38 @@ TEST(DataParallelFault, RefusesModelsThatDiffer) {
     EXPECT_EQ(ending.code, ErrorCode::mismatch);
     EXPECT_THAT(ending.text,
                 HasSubstr("rank 1's parameter weight is f32 [10, 32], rank 0's is f32 [10, 64]"));
+  }
+}
+
+TEST(DataParallelFault, RefusesAnotherWrapperOnAnotherRank) {
+  const auto endings = run_ranks(2, [](const Group& group) {
+    Linear net(4, 4);
+    if (group.rank() == 0) {
+      DistributedDataParallel ddp(net, group);
+    } else {
+      ShardedOptimizer<torch::optim::SGD> optimizer(*net, group, torch::optim::SGDOptions(0.1));
+    }
+  });
+  for (const auto& ending : endings) {
+    EXPECT_EQ(ending.code, ErrorCode::mismatch);
+    EXPECT_THAT(ending.text,
+                HasSubstr("rank 1's wrapper is ShardedOptimizer, rank 0's is DistributedDataParallel"));
+  }
+}
+
+TEST(DataParallelFault, RefusesParametersWhoseElementsAreOneInMemory) {
+  struct Net : torch::nn::Module {
+    Net() { register_parameter("scale", torch::ones({1}).expand({4}).detach()); }
+    torch::Tensor forward(const torch::Tensor& x) { return x; }
+  };
+  for (const int ranks : {1, 2}) {
+    const auto endings = run_ranks(
+        ranks, [](const Group& group) { DistributedDataParallel ddp(std::make_shared<Net>(), group); });
+    for (const auto& ending : endings) {
+      EXPECT_EQ(ending.code, ErrorCode::unsupported);
+      EXPECT_THAT(ending.text, HasSubstr("parameter scale is f32 [4], elements of which are one in memory"));
+      EXPECT_THAT(ending.text, HasSubstr("register its .clone()"));
+    }
   }
 }
 

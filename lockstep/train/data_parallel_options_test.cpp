@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "lockstep/base/failure_test.h"
 #include "lockstep/train/data_parallel_test.h"
 #include "lockstep/train/ranks_test.h"
 
@@ -307,6 +308,23 @@ TEST(PassThrough, SavesAndLoadsUnderTheModulesNames) {
     Linear plain(3, 2);
     torch::load(plain, file);
     EXPECT_TRUE(torch::equal(plain->weight, net->weight));
+  });
+}
+
+TEST(PassThrough, LoadsNothingOfAnotherModel) {
+  on_ranks(2, [](const Group& group) {
+    std::stringstream file;
+    torch::save(Linear(5, 2), file);
+    auto net = ones(3, 2);
+    DistributedDataParallel ddp(net, group);
+    torch::serialize::InputArchive in;
+    in.load_from(file);
+    EXPECT_THAT(test::failure_of([&] { ddp.load(in); }, ErrorCode::invalid_argument),
+                testing::HasSubstr("parameter weight is f32 [2, 3], and f32 [2, 5] in the archive"));
+    EXPECT_TRUE(torch::equal(net->weight, torch::ones({2, 3})));
+    EXPECT_TRUE(torch::equal(net->bias, torch::ones({2})));
+    ddp(row(1)).sum().backward();
+    EXPECT_TRUE(net->weight.grad().defined()) << "and the model is as it was";
   });
 }
 

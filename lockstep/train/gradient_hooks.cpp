@@ -184,12 +184,6 @@ void GradientHooks::end_backward() {
   reducer_->finalize();
 }
 
-void GradientHooks::close() noexcept {
-  const std::lock_guard lock(mutex_);
-  if (!reducer_->under_way()) reducer_->begin(trace::now_ns(), contributors_);
-  reducer_->abandon();
-}
-
 void GradientHooks::give_up() noexcept {
   const std::lock_guard lock(mutex_);
   if (partial_ && reducer_->arrived() == 0) return cancel();

@@ -42,6 +42,7 @@ class GradientHooks : public std::enable_shared_from_this<GradientHooks> {
   /// Removes the hooks.
   ~GradientHooks();
 
+  const std::vector<NamedTensor>& parameters() const { return reducer_->parameters(); }
   /// Whether each parameter is what it was when the hooks were set: not converted, resized, frozen or thawed.
   bool fit() const;
   /// Of the ranks, how many have gradients from now on; the others shadow().
@@ -51,8 +52,6 @@ class GradientHooks : public std::enable_shared_from_this<GradientHooks> {
   /// Passes that NonFinite::skip left without gradients.
   std::uint64_t skipped() const { return reducer_->skipped(); }
   bool all_ranks_threw() const { return reducer_->all_ranks_threw(); }
-  /// Closes the group in this rank's name, so that the others do not wait for its gradients.
-  void close() noexcept;
 
   /// Backward passes that came to these parameters, averaged or not, counted from what was set last.
   int passes() const { return passes_; }

@@ -1,5 +1,7 @@
 #include "lockstep/train/replicas.h"
 
+#include <ATen/MemoryOverlap.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -123,6 +125,12 @@ std::vector<Fact> facts_of(std::span<const NamedTensor> tensors) {
 
 void require_averageable(const NamedTensor& item) {
   require_array(item.tensor, item.label());
+  if (at::has_internal_overlap(item.tensor) == at::MemOverlap::Yes) {
+    throw Error(ErrorCode::unsupported,
+                item.label() + " is " + describe(item.tensor) +
+                    ", elements of which are one in memory (an expanded view?), so that "
+                    "they cannot change each on its own; register its .clone()");
+  }
   if (!item.is_parameter || !item.tensor.requires_grad()) return;
   if (item.tensor.is_floating_point() && reducible_dtype(item.tensor.scalar_type())) return;
   throw Error(ErrorCode::unsupported,

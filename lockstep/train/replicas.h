@@ -44,6 +44,9 @@ struct Fact {
   std::string value;
 };
 
+/// Which class makes replicas of a model, "DistributedDataParallel": ranks may have made different ones.
+inline Fact wrapper_fact(std::string name) { return {"wrapper", std::move(name)}; }
+
 /// What decides whether two models are the same: name, shape, type, kind of device, and whether a gradient is
 /// wanted.
 std::vector<Fact> facts_of(std::span<const NamedTensor> tensors);

@@ -43,6 +43,7 @@ std::vector<NamedTensor> prepare(const torch::nn::Module& module, const Group& g
   }
   const auto tensors = tensors_of(module);
   auto facts = facts_of(tensors);
+  facts.insert(facts.begin(), wrapper_fact("ShardedOptimizer"));
   for (std::size_t i = 0; i < groups.size(); ++i) {
     require_known(groups[i].options());
     facts.push_back(

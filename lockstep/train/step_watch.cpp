@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/train/tensor_bytes.h"
 
 namespace lockstep {
@@ -12,13 +14,16 @@ namespace {
 constexpr std::size_t watched_bytes = 4096;
 constexpr int most_changes = 1;
 
+auto smallest_of(std::span<const NamedTensor> parameters) {
+  return std::ranges::min_element(parameters, {}, [](const NamedTensor& item) {
+    return item.tensor.numel() > 0 ? item.tensor.nbytes() : SIZE_MAX;
+  });
+}
+
 }  // namespace
 
 StepWatch::StepWatch(std::span<const NamedTensor> parameters) {
-  const auto bytes_of = [](const NamedTensor& item) {
-    return item.tensor.numel() > 0 ? item.tensor.nbytes() : SIZE_MAX;
-  };
-  const auto smallest = std::ranges::min_element(parameters, {}, bytes_of);
+  const auto smallest = smallest_of(parameters);
   if (smallest == parameters.end()) return;
   watched_ = smallest->tensor;
   hook_ = watched_.register_hook([this](const torch::Tensor&) { look(); });
@@ -43,6 +48,21 @@ void StepWatch::look() {
   throw_invalid_argument(
       "parameters of a ShardedOptimizer change between backwards, and not by its step(): another optimizer "
       "over them, built before, steps in its place; call step() of the ShardedOptimizer alone");
+}
+
+void StillParameters::look(std::span<const NamedTensor> parameters) {
+  const auto watched = smallest_of(parameters);
+  if (watched == parameters.end()) return;
+  std::uint64_t versions = 0;
+  for (const NamedTensor& item : parameters) versions += static_cast<std::uint64_t>(item.tensor._version());
+  forwards_ = versions == versions_ ? forwards_ + 1 : 0;
+  versions_ = versions;
+  // Changes of data() are not counted.
+  if (forwards_ == 1) seen_ = watched->tensor.detach().clone();
+  if (forwards_ != most_forwards || !torch::equal(seen_, watched->tensor.detach())) return;
+  log::warning("no parameter of a wrapped model changed during " + std::to_string(most_forwards) +
+               " training forwards, though gradients were averaged: nothing steps them, or an optimizer over "
+               "other tensors does; build it from the wrapper's parameters()");
 }
 
 }  // namespace lockstep
