@@ -101,7 +101,7 @@ std::size_t Execution::take(const Step& step, std::uint64_t& own_work_ns) {
 Execution::Copied Execution::copy(const Step& step) {
   const CopyTask task = copy_of(step);
   const bool crosses = is_crossing(step);
-  if (crosses && task.bytes >= paired_bytes && bindings_.crossing->next_goes_past_caches(task.bytes)) {
+  if (crosses && bindings_.crossing->next_goes_past_caches(task.bytes)) {
     copy_past_caches(task.destination, task.source, task.bytes);
     return {};
   }

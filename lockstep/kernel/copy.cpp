@@ -1,6 +1,7 @@
 #include "lockstep/kernel/copy.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 
@@ -82,14 +83,11 @@ namespace {
 HWY_EXPORT(copy_both_on_target);
 HWY_EXPORT(stream_on_target);
 
-// What is shorter is on its way before it matters.
-constexpr std::size_t streamed_bytes = 2 * 1024;
-
 void copy_rest(const CopyTask& task, std::size_t begin) {
   if (begin < task.bytes) std::memcpy(task.destination + begin, task.source + begin, task.bytes - begin);
 }
 
-bool streams_for_others() {
+bool is_amd_processor() {
 #if defined(__x86_64__)
   static const bool is_amd = [] {
     __builtin_cpu_init();
@@ -114,14 +112,6 @@ void copy_both(const CopyTask& one, const CopyTask& other) {
   copy_rest(other, together);
 }
 
-void copy_for_others(std::byte* destination, const std::byte* source, std::size_t bytes) {
-  if (bytes < streamed_bytes || !streams_for_others()) {
-    std::memcpy(destination, source, bytes);
-  } else {
-    copy_past_caches(destination, source, bytes);
-  }
-}
-
 void copy_past_caches(std::byte* destination, const std::byte* source, std::size_t bytes) {
   const auto place = reinterpret_cast<std::uintptr_t>(destination);
   const std::size_t before =
@@ -132,11 +122,24 @@ void copy_past_caches(std::byte* destination, const std::byte* source, std::size
   copy_rest({destination, source, bytes}, before + whole);
 }
 
-CrossingCopies::CrossingCopies() : CrossingCopies(streams_for_others()) {}
+CrossingCopies::CrossingCopies() : CrossingCopies(is_amd_processor()) {}
 
 bool CrossingCopies::next_goes_past_caches(std::size_t bytes) {
-  if (plain_until_next_ == 0) return false;
+  if (plain_until_next_ == 0 || bytes < least_bytes) return false;
   return bytes < least_told_bytes || --plain_until_next_ > 0;
+}
+
+void CrossingCopies::copy(std::byte* destination, const std::byte* source, std::size_t bytes) {
+  if (next_goes_past_caches(bytes)) {
+    copy_past_caches(destination, source, bytes);
+    return;
+  }
+  using Clock = std::chrono::steady_clock;
+  const bool is_timed = can_ && bytes >= least_told_bytes && (slow_ > 0 || ++plain_ % timed_of == 0);
+  const auto begin = is_timed ? Clock::now() : Clock::time_point();
+  std::memcpy(destination, source, bytes);
+  if (is_timed)
+    plain_took(bytes, static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - begin).count()));
 }
 
 void CrossingCopies::plain_took(std::size_t bytes, std::uint64_t ns) {

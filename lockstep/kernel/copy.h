@@ -17,11 +17,6 @@ struct CopyTask {
 /// Does both, a few cache lines of each in turn. REQUIRES: no destination overlaps another buffer of the two.
 void copy_both(const CopyTask& one, const CopyTask& other);
 
-/// Copies for another core, which has read what was at `destination` before. Where it takes long to ask for
-/// such lines in order to write them, on AMD's processors, the copy goes past the caches
-/// (docs/decisions/0007); elsewhere it is memcpy. What is stored afterwards is seen after it.
-void copy_for_others(std::byte* destination, const std::byte* source, std::size_t bytes);
-
 /// Copies past the caches, where this machine can. What is stored afterwards is seen after it.
 void copy_past_caches(std::byte* destination, const std::byte* source, std::size_t bytes);
 
@@ -37,20 +32,26 @@ class CrossingCopies {
   /// Whether to make the next one, of so many bytes, past the caches.
   bool next_goes_past_caches(std::size_t bytes);
   bool go_past_caches() const { return plain_until_next_ > 0; }
+  /// Makes one in the way that is better, and tells itself how long it took.
+  void copy(std::byte* destination, const std::byte* source, std::size_t bytes);
   /// A plain one took so long, or one along with another copy, together.
   void plain_took(std::size_t bytes, std::uint64_t ns);
 
   /// Shorter ones say nothing: too much else is in their time.
-  static constexpr std::size_t least_told_bytes = 16 * 1024;
+  static constexpr std::size_t least_told_bytes = 12 * 1024;
+  /// Shorter ones are plain: they are on their way before it matters.
+  static constexpr std::size_t least_bytes = 2 * 1024;
 
  private:
   static constexpr std::uint64_t slow_ns_per_kib = 110;
   static constexpr int slow_in_a_row = 2;
   static constexpr int until_next_plain = 64;  // copies, after which a plain one is tried again
+  static constexpr unsigned timed_of = 4;  // copy() reads the clock for one of so many, unless it was slow
 
   bool can_;
   int slow_ = 0;
   int plain_until_next_ = 0;
+  unsigned plain_ = 0;  // that copy() has made
 };
 
 /// Whether that of copy_both() holds.

@@ -99,6 +99,19 @@ TEST(CrossingCopies, ShortOnesDoAsTheLongOnesAndTellNothing) {
   for (int i = 0; i < 1000; ++i) EXPECT_TRUE(crossing.next_goes_past_caches(4096));
 }
 
+TEST(CrossingCopies, CopyAllAndNothingElseInEitherWay) {
+  CrossingCopies crossing(true);
+  for (const bool past : {false, true}) {
+    if (past) (void)past_caches(crossing, 3, 300);
+    for (const std::size_t bytes : {0, 1, 2048, 5000, 16'376, 70'000}) {
+      Buffer from(bytes, 5, 1);
+      Buffer to(bytes, 33, 0);
+      crossing.copy(to.data(), from.data(), bytes);
+      EXPECT_EQ(to.all(), Buffer(bytes, 33, 1).all()) << bytes;
+    }
+  }
+}
+
 TEST(CrossingCopies, ArePlainWhereNothingElseIsQuicker) {
   CrossingCopies crossing(false);
   EXPECT_EQ(past_caches(crossing, 1000, 300), 0);

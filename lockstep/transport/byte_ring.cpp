@@ -5,7 +5,6 @@
 #include <string>
 
 #include "lockstep/base/error.h"
-#include "lockstep/kernel/copy.h"
 #include "lockstep/kernel/own_line.h"
 
 namespace lockstep {
@@ -20,12 +19,6 @@ constexpr std::uint64_t zeros_ahead = 4;
 
 constexpr std::uint64_t lines_of(std::size_t bytes) {
   return (length_bytes + bytes + line_bytes - 1) / line_bytes;
-}
-
-std::byte* take(std::byte* to, std::span<const std::byte>& from, std::size_t count) {
-  if (count > 0) copy_for_others(to, from.data(), count);
-  from = from.subspan(count);
-  return to + count;
 }
 
 }  // namespace
@@ -59,6 +52,12 @@ void ByteRing::keep_zeros(std::uint64_t end) {
     length(zeros_end_).store(0, std::memory_order_relaxed);
 }
 
+std::byte* ByteRing::put(std::byte* to, std::span<const std::byte>& from, std::size_t count) {
+  if (count > 0) crossing_.copy(to, from.data(), count);
+  from = from.subspan(count);
+  return to + count;
+}
+
 std::size_t ByteRing::write_record(std::span<const std::byte>& first, std::span<const std::byte>& second) {
   const std::size_t wanted = first.size() + second.size();
   const std::uint64_t most = std::min(lines_of(wanted), room_at(position_));
@@ -71,8 +70,8 @@ std::size_t ByteRing::write_record(std::span<const std::byte>& first, std::span<
     zeros_end_ = next + 1;
   }
   const std::size_t of_first = std::min(count, first.size());
-  std::byte* const rest = take(line(position_) + length_bytes, first, of_first);
-  take(rest, second, count - of_first);
+  std::byte* const rest = put(line(position_) + length_bytes, first, of_first);
+  put(rest, second, count - of_first);
   length(position_).store(count, std::memory_order_seq_cst);
   position_ = next;
   return count;

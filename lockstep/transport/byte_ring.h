@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <span>
 
+#include "lockstep/kernel/copy.h"
+
 namespace lockstep {
 
 /// A view of zeroed shared memory, which one writer and one reader each have for as long as it is used.
@@ -34,6 +36,7 @@ class ByteRing {
   std::byte* line(std::uint64_t number) const;
   std::atomic<std::uint64_t>& length(std::uint64_t number) const;
   std::uint64_t room_at(std::uint64_t number) const;
+  std::byte* put(std::byte* to, std::span<const std::byte>& from, std::size_t count);
   std::size_t write_record(std::span<const std::byte>& first, std::span<const std::byte>& second);
   std::uint64_t free_lines(std::uint64_t wanted);
   void keep_zeros(std::uint64_t end);
@@ -43,6 +46,7 @@ class ByteRing {
   std::uint64_t line_count_;
   std::uint64_t position_ = 0;  // of the next record, in lines since the first
   // The writer's.
+  CrossingCopies crossing_;
   std::uint64_t consumed_seen_ = 0;
   std::uint64_t zeros_end_;  // lines before it and from position_ on have the length zero
   // The reader's.
