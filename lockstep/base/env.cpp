@@ -17,16 +17,19 @@
 namespace lockstep::env {
 namespace {
 
-// What text() below may be asked for.
+// What text() below may be asked for, beside what tests have for themselves.
 constexpr std::string_view prefix = "LOCKSTEP_";
-constexpr std::string_view ours[] = {
-    "ALGORITHM",  "ARENA_BYTES", "CONTROL_FD",  "CORES",         "IFACE",          "INIT_TIMEOUT",
-    "INSECURE",   "JOB",         "LOG",         "MAILBOX_BYTES", "ONE_SHOT_BYTES", "PORT",
-    "RECORD_DIR", "SECRET_FD",   "SECRET_FILE", "SEGMENT_BYTES", "STORE",          "TEST",
-    "TIMEOUT",    "TUNING_FILE", "WARN_AFTER"};
+constexpr std::string_view of_tests = "LOCKSTEP_TEST";
+constexpr std::string_view ours[] = {"ALGORITHM",  "ARENA_BYTES",   "CONTROL_FD",     "CORES",
+                                     "IFACE",      "INIT_TIMEOUT",  "INSECURE",       "JOB",
+                                     "LOG",        "MAILBOX_BYTES", "ONE_SHOT_BYTES", "PORT",
+                                     "RECORD_DIR", "SECRET_FD",     "SECRET_FILE",    "SEGMENT_BYTES",
+                                     "STORE",      "TIMEOUT",       "TUNING_FILE",    "WARN_AFTER"};
 
+/// Or another program's.
 bool is_ours(std::string_view name) {
-  return !name.starts_with(prefix) || std::ranges::find(ours, name.substr(prefix.size())) != std::end(ours);
+  return !name.starts_with(prefix) || name.starts_with(of_tests) ||
+         std::ranges::find(ours, name.substr(prefix.size())) != std::end(ours);
 }
 
 /// Letters to change, add or leave out (Levenshtein).
