@@ -137,10 +137,12 @@ std::vector<Mistyped> mistyped() {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view line = *entry;
     const std::string_view name = line.substr(0, line.find('='));
-    constexpr std::size_t longest = 40;
-    if (name.size() > longest || (name.starts_with(prefix) && is_ours(name))) continue;
+    if (name.starts_with(prefix) && is_ours(name)) continue;
     for (const std::string_view one : ours) {
       const std::size_t most_wrong = one.size() < 6 ? 1 : 2;
+      const std::size_t length = prefix.size() + one.size();
+      // Most names are told by their length alone.
+      if (name.size() + most_wrong < length || name.size() > length + most_wrong) continue;
       const std::string meant = std::string(prefix) + std::string(one);
       if (distance(name, meant) <= most_wrong) found.push_back({std::string(name), meant});
     }

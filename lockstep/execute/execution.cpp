@@ -131,7 +131,8 @@ void Execution::reduce(const Step& step) {
   const auto sources = schedule_->sources(step);
   const auto destinations = schedule_->destinations(step);
   // Past the caches, what is for others goes by a copy of its own.
-  const bool is_copied = destinations.back().space == Space::staging && bytes_of(step) >= paired_bytes &&
+  const bool is_copied = destinations.back().space == Space::staging &&
+                         bytes_of(step) >= CrossingCopies::least_bytes &&
                          bindings_.crossing->go_past_caches();
   sources_.resize(sources.size());
   destinations_.resize(destinations.size());

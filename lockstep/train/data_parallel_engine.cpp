@@ -59,11 +59,11 @@ void DataParallelEngine::make_hooks() {
   hooks_.reset();  // before others take their place
   const auto tensors = tensors_of(*module_);
   auto facts = lockstep::facts_of(tensors);
-  facts.insert(facts.begin(), wrapper_fact("DistributedDataParallel"));
   const auto are_sparse = sparse_gradients(*module_, tensors);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (are_sparse[i] != 0) facts[i + 1].value += " (sparse gradient)";
+    if (are_sparse[i] != 0) facts[i].value += " (sparse gradient)";
   }
+  facts.insert(facts.begin(), wrapper_fact("DistributedDataParallel"));
   std::ranges::move(facts_of(options_), std::back_inserter(facts));
   require_same_facts(group_, facts, "Build the same model, with the same options, on every rank");
   for (const auto& item : tensors) require_averageable(item);

@@ -51,15 +51,14 @@ void StepWatch::look() {
 }
 
 void StillParameters::look(std::span<const NamedTensor> parameters) {
-  const auto watched = smallest_of(parameters);
-  if (watched == parameters.end()) return;
+  if (parameters.empty()) return;
   std::uint64_t versions = 0;
   for (const NamedTensor& item : parameters) versions += static_cast<std::uint64_t>(item.tensor._version());
   forwards_ = versions == versions_ ? forwards_ + 1 : 0;
   versions_ = versions;
   // Changes of data() are not counted.
-  if (forwards_ == 1) seen_ = watched->tensor.detach().clone();
-  if (forwards_ != most_forwards || !torch::equal(seen_, watched->tensor.detach())) return;
+  if (forwards_ == 1) seen_ = smallest_of(parameters)->tensor.detach().clone();
+  if (forwards_ != most_forwards || !torch::equal(seen_, smallest_of(parameters)->tensor.detach())) return;
   log::warning("no parameter of a wrapped model changed during " + std::to_string(most_forwards) +
                " training forwards, though gradients were averaged: nothing steps them, or an optimizer over "
                "other tensors does; build it from the wrapper's parameters()");
