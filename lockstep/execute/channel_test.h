@@ -24,6 +24,9 @@ class ChannelByHand final : public Channel {
   /// So much can be written from now on.
   void set_room(std::size_t bytes) { room_ = bytes; }
   const std::vector<std::byte>& written() const { return written_; }
+  /// The other side has read one more thing where it lies; how many this side has.
+  void take() { ++taken_; }
+  std::uint64_t noted() const { return noted_; }
 
   std::size_t try_write(std::span<const std::byte> bytes) override {
     const std::size_t count = std::min(bytes.size(), room_);
@@ -31,6 +34,8 @@ class ChannelByHand final : public Channel {
     room_ -= count;
     return count;
   }
+  void note_taken() override { ++noted_; }
+  std::uint64_t taken() override { return taken_; }
   std::size_t try_read(std::span<std::byte> bytes) override {
     const std::size_t count = std::min(bytes.size(), arrived_.size() - read_);
     if (count > 0) std::memcpy(bytes.data(), arrived_.data() + read_, count);
@@ -42,6 +47,7 @@ class ChannelByHand final : public Channel {
   std::vector<std::byte> arrived_, written_;
   std::size_t room_ = SIZE_MAX;
   std::size_t read_ = 0;
+  std::uint64_t taken_ = 0, noted_ = 0;
 };
 
 }  // namespace lockstep::test

@@ -19,6 +19,7 @@ struct MessageHeader {
   enum class Kind : std::uint32_t {
     data = 0,  ///< a payload follows
     call = 1,  ///< nothing follows: the sender only says in which call it is
+    lent = 2,  ///< where the payload lies follows, 8 bytes: between ranks that share memory (mailbox.h)
   };
   std::uint32_t magic = expected_magic;
   Kind kind = Kind::data;
@@ -28,7 +29,7 @@ struct MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == 48);
 
-/// What tells a header from other bytes.
+/// What tells a header of the first two kinds from other bytes.
 constexpr bool is_message(const MessageHeader& header) {
   return header.magic == MessageHeader::expected_magic &&
          (header.kind == MessageHeader::Kind::data || header.kind == MessageHeader::Kind::call);

@@ -15,8 +15,19 @@ int tag_of(const MessageHeader& header) { return static_cast<int>(header.signatu
 /// What a message takes that is put aside: without payload, too, or many of them would take any amount.
 std::size_t bytes_aside(const MessageHeader& header) { return sizeof(MessageHeader) + header.bytes; }
 
-void require_data(const MessageHeader& header) {
-  if (!is_message(header) || header.kind != MessageHeader::Kind::data) throw_no_message();
+/// Of what is lent, so much is copied at once: others may want to move on, too.
+constexpr std::size_t lent_piece_bytes = std::size_t{1} << 20;
+
+bool is_lent(const MessageHeader& header) { return header.kind == MessageHeader::Kind::lent; }
+
+/// What comes before the payload.
+std::size_t head_bytes(const MessageHeader& header) {
+  return sizeof(MessageHeader) + (is_lent(header) ? sizeof(std::uint64_t) : 0);
+}
+
+/// What goes out behind the header.
+std::span<const std::byte> body_of(const Outgoing& message) {
+  return message.place ? std::as_bytes(std::span(&*message.place, 1)) : message.bytes;
 }
 
 bool matches(const Incoming& receive, int source, const MessageHeader& header) {
@@ -26,8 +37,13 @@ bool matches(const Incoming& receive, int source, const MessageHeader& header) {
 
 }  // namespace
 
-Mailbox::Mailbox(int rank, int ranks, std::function<Channel&(int)> channel, std::size_t most_aside_bytes)
-    : rank_(rank), ranks_(ranks), channel_(std::move(channel)), most_aside_bytes_(most_aside_bytes) {}
+Mailbox::Mailbox(int rank, int ranks, std::function<Channel&(int)> channel, std::size_t most_aside_bytes,
+                 Lending lending)
+    : rank_(rank),
+      ranks_(ranks),
+      channel_(std::move(channel)),
+      most_aside_bytes_(most_aside_bytes),
+      lending_(std::move(lending)) {}
 
 Mailbox::Peer& Mailbox::peer(int rank) {
   Peer& found = peers_[rank];
@@ -37,12 +53,13 @@ Mailbox::Peer& Mailbox::peer(int rank) {
 
 void Mailbox::post(Outgoing& message) {
   Peer& to = peer(message.peer);
-  const MessageHeader header = header_of(message);
   if (message.peer != rank_) {
+    if (message.bytes.size() >= lending_.least_bytes) message.place = lending_.place_of(message.bytes);
     to.sends.push_back(&message);
     return;
   }
   // To itself: into the receive that waits for it, or aside.
+  const MessageHeader header = header_of(message);
   message.is_over = true;
   if (Incoming* receive = take_receive_for(rank_, header)) {
     if (!fits(rank_, header, *receive)) return;
@@ -57,8 +74,10 @@ void Mailbox::post(Outgoing& message) {
 }
 
 MessageHeader Mailbox::header_of(const Outgoing& message) {
-  MessageHeader header{
-      .sequence = message.number, .bytes = message.bytes.size(), .signature = message.signature};
+  MessageHeader header{.kind = message.place ? MessageHeader::Kind::lent : MessageHeader::Kind::data,
+                       .sequence = message.number,
+                       .bytes = message.bytes.size(),
+                       .signature = message.signature};
   header.signature.operation = Operation::send;
   return header;
 }
@@ -121,15 +140,32 @@ bool Mailbox::advance() {
 }
 
 bool Mailbox::send(Peer& peer) {
-  bool moved = false;
+  bool moved = take_back(peer);
   while (!peer.sends.empty()) {
     Outgoing& message = *peer.sends.front();
     if (peer.sent_bytes == 0) peer.leaving = header_of(message);
-    if (write_rest(*peer.channel, peer.leaving, message.bytes, peer.sent_bytes)) moved = true;
-    if (peer.sent_bytes < sizeof(MessageHeader) + message.bytes.size()) return moved;
+    const auto body = body_of(message);
+    if (write_rest(*peer.channel, peer.leaving, body, peer.sent_bytes)) moved = true;
+    if (peer.sent_bytes < sizeof(MessageHeader) + body.size()) return moved;
     peer.sends.pop_front();
     peer.sent_bytes = 0;
-    message.is_over = true;
+    if (message.place) {
+      peer.lent.push_back(&message);
+    } else {
+      message.is_over = true;
+    }
+  }
+  return moved;
+}
+
+/// Messages are taken in the order in which they were lent.
+bool Mailbox::take_back(Peer& peer) {
+  bool moved = false;
+  while (!peer.lent.empty() && peer.taken_back < peer.channel->taken()) {
+    peer.lent.front()->is_over = true;
+    peer.lent.pop_front();
+    ++peer.taken_back;
+    moved = true;
   }
   return moved;
 }
@@ -143,15 +179,14 @@ bool Mailbox::receive(int source, Peer& peer) {
     if (!has_header || !begin_payload(source, peer)) return moved;
     const std::span<std::byte> payload =
         peer.goes_aside ? std::span(peer.aside.back().bytes) : peer.target->bytes;
-    while (peer.received_bytes < sizeof(MessageHeader) + payload.size()) {
-      const std::size_t count =
-          peer.channel->try_read(payload.subspan(peer.received_bytes - sizeof(MessageHeader)));
-      if (count == 0) return moved;
-      moved = true;
-      peer.received_bytes += count;
-    }
+    const std::size_t count =
+        read_payload(source, peer, payload.subspan(peer.received_bytes - head_bytes(peer.arriving)));
+    peer.received_bytes += count;
+    moved = moved || count > 0;
+    if (peer.received_bytes < head_bytes(peer.arriving) + payload.size()) return moved;
     moved = true;
     peer.received_bytes = 0;
+    if (is_lent(peer.arriving)) peer.channel->note_taken();
     if (peer.goes_aside) {
       peer.goes_aside = false;
       Aside& aside = peer.aside.back();
@@ -179,7 +214,44 @@ bool Mailbox::read_header(int source, Peer& peer) {
     peer.received_bytes += count;
   }
   require_data(peer.arriving);
+  const auto place = std::as_writable_bytes(std::span(&peer.place, 1));
+  while (peer.received_bytes < head_bytes(peer.arriving)) {
+    const std::size_t count = peer.channel->try_read(place.subspan(peer.received_bytes - header.size()));
+    if (count == 0) return false;
+    peer.received_bytes += count;
+  }
   return true;
+}
+
+void Mailbox::require_data(const MessageHeader& header) const {
+  const bool may_be_lent =
+      is_lent(header) && header.magic == MessageHeader::expected_magic && lending_.memory_of;
+  if (!may_be_lent && (!is_message(header) || header.kind != MessageHeader::Kind::data)) throw_no_message();
+}
+
+/// As much of what is left of the payload as is there; how much that was.
+std::size_t Mailbox::read_payload(int source, Peer& peer, std::span<std::byte> rest) {
+  if (is_lent(peer.arriving)) return copy_lent(source, peer, rest);
+  std::size_t done = 0;
+  while (done < rest.size()) {
+    const std::size_t count = peer.channel->try_read(rest.subspan(done));
+    if (count == 0) break;
+    done += count;
+  }
+  return done;
+}
+
+std::size_t Mailbox::copy_lent(int source, const Peer& peer, std::span<std::byte> rest) const {
+  const auto whole = lending_.memory_of(source, peer.place, peer.arriving.bytes);
+  if (!whole) {
+    throw Error(ErrorCode::corrupt_data,
+                "rank " + std::to_string(source) + " of the group says that a message of " +
+                    std::to_string(peer.arriving.bytes) + " bytes lies at " + std::to_string(peer.place) +
+                    " of its arena, where it cannot: shared memory was overwritten");
+  }
+  const std::size_t count = std::min(rest.size(), lent_piece_bytes);
+  if (count > 0) std::memcpy(rest.data(), whole->last(rest.size()).data(), count);
+  return count;
 }
 
 /// Finds out where the payload goes; false if nowhere yet.
@@ -268,6 +340,7 @@ void Mailbox::clear() {
   receives_.clear();
   for (auto& [rank, peer] : peers_) {
     peer.sends.clear();
+    peer.lent.clear();
     peer.target = nullptr;
     peer.has_begun = false;
     peer.aside.clear();

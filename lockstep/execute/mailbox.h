@@ -1,6 +1,10 @@
 // Messages between two ranks, matched by source and tag. Those of one source and tag arrive in the order in
 // which they were sent, at receives in the order in which they were posted. A message stays in its channel
 // until somebody wants something of its sender; only if that is another message is it put aside.
+//
+// A long message in memory that both ranks reach is lent: what goes through the channel is where it lies, the
+// receiver copies it from there, and says so. One copy instead of two, and it ends when the receiver has it,
+// as one does that is longer than the channel.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +21,16 @@
 
 namespace lockstep {
 
+/// What a mailbox has to know of memory that all ranks of a group reach.
+struct Lending {
+  std::size_t least_bytes = SIZE_MAX;  ///< of a message; one that the channel could hold ends by itself
+  /// Where `bytes` lie in this rank's part of it; nullopt if they do not.
+  std::function<std::optional<std::uint64_t>(std::span<const std::byte> bytes)> place_of = {};
+  /// What lies there; nullopt where nothing can.
+  std::function<std::optional<std::span<const std::byte>>(int rank, std::uint64_t place, std::uint64_t bytes)>
+      memory_of = {};
+};
+
 /// A send under way. Its owner keeps it until it is over or the mailbox is cleared.
 struct Outgoing {
   int peer = 0;
@@ -24,6 +38,7 @@ struct Outgoing {
   Signature signature = {};  ///< detail: the tag; the operation goes out as send
   std::span<const std::byte> bytes = {};
   bool is_over = false;
+  std::optional<std::uint64_t> place = {};  ///< by post(): of bytes that are lent
 };
 
 /// A receive under way, likewise.
@@ -41,8 +56,9 @@ struct Incoming {
 class Mailbox {
  public:
   /// `channel`: to a peer, made when first used. `most_aside_bytes`: bound for what is put aside,
-  /// headers included.
-  Mailbox(int rank, int ranks, std::function<Channel&(int)> channel, std::size_t most_aside_bytes);
+  /// headers included. `lending`: where all ranks share memory.
+  Mailbox(int rank, int ranks, std::function<Channel&(int)> channel, std::size_t most_aside_bytes,
+          Lending lending = {});
 
   void post(Outgoing& message);
   void post(Incoming& receive);
@@ -56,8 +72,8 @@ class Mailbox {
   bool receive_now(Incoming& receive, int looks, std::uint64_t& last_look_ns);
 
   /// Moves what can be moved without waiting; true if anything was. Throws peer_lost from a channel,
-  /// corrupt_data for what is no message, invalid_argument when too much would have to be put aside. After a
-  /// message of another size than its receive has, it stands still: see misfit().
+  /// corrupt_data for what is no message or lies nowhere, invalid_argument when too much would have to be put
+  /// aside. After a message of another size than its receive has, it stands still: see misfit().
   bool advance();
 
   struct Misfit {
@@ -88,10 +104,13 @@ class Mailbox {
   struct Peer {
     Channel* channel = nullptr;
     std::deque<Outgoing*> sends;
+    std::deque<Outgoing*> lent;    ///< sent, and not taken yet
+    std::uint64_t taken_back = 0;  ///< of all that were lent
     MessageHeader leaving;
     std::size_t sent_bytes = 0;  // of header and payload together
     MessageHeader arriving;
-    std::size_t received_bytes = 0;
+    std::uint64_t place = 0;         ///< of what is lent
+    std::size_t received_bytes = 0;  ///< of header, place and payload together
     Incoming* target = nullptr;
     bool has_begun = false;  ///< receive_now() found the target, which is posted next
     bool goes_aside = false;
@@ -100,8 +119,12 @@ class Mailbox {
 
   Peer& peer(int rank);
   bool send(Peer& peer);
+  static bool take_back(Peer& peer);
   bool receive(int source, Peer& peer);
   bool read_header(int source, Peer& peer);
+  void require_data(const MessageHeader& header) const;
+  std::size_t read_payload(int source, Peer& peer, std::span<std::byte> rest);
+  std::size_t copy_lent(int source, const Peer& peer, std::span<std::byte> rest) const;
   bool begin_payload(int source, Peer& peer);
   bool is_wanted(int source) const;
   Incoming* take_receive_for(int source, const MessageHeader& header);
@@ -115,6 +138,7 @@ class Mailbox {
   int ranks_;
   std::function<Channel&(int)> channel_;
   std::size_t most_aside_bytes_;
+  Lending lending_;
   std::size_t aside_bytes_ = 0;
   std::map<int, Peer> peers_;
   std::list<Incoming*> receives_;  // not yet matched, in the order posted

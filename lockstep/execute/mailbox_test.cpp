@@ -197,5 +197,140 @@ TEST_F(TheQuickWay, DoesNotOvertake) {
   EXPECT_FALSE(mailbox_.send_now({.peer = 0})) << "to itself";
 }
 
+class LentMessages : public testing::Test {
+ protected:
+  static constexpr std::size_t least_bytes = 50;
+
+  LentMessages() : shared_(std::size_t{3} << 20) {
+    for (std::size_t i = 0; i < shared_.size(); ++i) shared_[i] = static_cast<std::byte>(i % 251);
+  }
+
+  /// Both ranks' part is the same memory here.
+  Lending lending() {
+    return {.least_bytes = least_bytes,
+            .place_of = [this](std::span<const std::byte> bytes) -> std::optional<std::uint64_t> {
+              if (bytes.data() < shared_.data() || bytes.data() >= shared_.data() + shared_.size())
+                return std::nullopt;
+              return bytes.data() - shared_.data();
+            },
+            .memory_of = [this](int, std::uint64_t place,
+                                std::uint64_t bytes) -> std::optional<std::span<const std::byte>> {
+              if (place > shared_.size() || bytes > shared_.size() - place) return std::nullopt;
+              return std::span<const std::byte>(shared_).subspan(place, bytes);
+            }};
+  }
+  static MessageHeader header(int tag, std::uint64_t bytes) {
+    return {.kind = MessageHeader::Kind::lent,
+            .bytes = bytes,
+            .signature = {.detail = static_cast<std::uint32_t>(tag), .operation = Operation::send}};
+  }
+  void arrive(int tag, std::uint64_t place, std::uint64_t bytes) {
+    channel_.arrive(header(tag, bytes));
+    channel_.arrive(std::as_bytes(std::span(&place, 1)));
+  }
+  Outgoing outgoing(std::size_t begin, std::size_t bytes) {
+    return {.peer = 1,
+            .signature = {.operation = Operation::send},
+            .bytes = std::span(shared_).subspan(begin, bytes)};
+  }
+
+  std::vector<std::byte> shared_;
+  ChannelByHand channel_;
+  Mailbox mailbox_{0, 2, [this](int) -> Channel& { return channel_; }, most_aside_bytes, lending()};
+};
+
+TEST_F(LentMessages, SayWhereTheyLieAndAreOverWhenTheyWereTaken) {
+  Outgoing first = outgoing(7, least_bytes), second = outgoing(0, least_bytes + 1),
+           small = outgoing(3, least_bytes - 1);
+  for (Outgoing* message : {&first, &second, &small}) mailbox_.post(*message);
+  for (std::size_t room = 1; !small.is_over; ++room) {  // in pieces of any size
+    channel_.set_room(room);
+    (void)mailbox_.advance();
+  }
+  std::vector<std::byte> expected;
+  const auto expect = [&](const auto& bytes) { expected.insert(expected.end(), bytes.begin(), bytes.end()); };
+  for (const auto& [place, bytes] : {std::pair{std::uint64_t{7}, least_bytes}, {0, least_bytes + 1}}) {
+    const MessageHeader head = header(0, bytes);
+    expect(std::as_bytes(std::span(&head, 1)));
+    expect(std::as_bytes(std::span(&place, 1)));
+  }
+  MessageHeader head = header(0, least_bytes - 1);
+  head.kind = MessageHeader::Kind::data;
+  expect(std::as_bytes(std::span(&head, 1)));
+  expect(small.bytes);
+  EXPECT_EQ(channel_.written(), expected);
+  EXPECT_FALSE(first.is_over);
+  EXPECT_FALSE(mailbox_.advance());
+  channel_.take();
+  EXPECT_TRUE(mailbox_.advance());
+  EXPECT_TRUE(first.is_over);
+  EXPECT_FALSE(second.is_over);
+  channel_.take();
+  (void)mailbox_.advance();
+  EXPECT_TRUE(second.is_over);
+}
+
+TEST_F(LentMessages, AreCopiedFromWhereTheyLie) {
+  constexpr std::size_t bytes = (std::size_t{2} << 20) + 5;  // more than is copied at once
+  std::vector<std::byte> received(bytes);
+  Incoming receive{.source = 1, .tag = awaited_tag, .bytes = received};
+  mailbox_.post(receive);
+  arrive(awaited_tag, 11, bytes);
+  int moves = 0;
+  while (mailbox_.advance()) {
+    ++moves;
+    EXPECT_EQ(channel_.noted(), receive.is_over ? 1U : 0U) << "only when all of it is here";
+  }
+  EXPECT_EQ(moves, 3);
+  ASSERT_TRUE(receive.is_over);
+  EXPECT_TRUE(std::equal(received.begin(), received.end(), shared_.begin() + 11));
+}
+
+TEST_F(LentMessages, AreTakenToBePutAside) {
+  Incoming awaited{.source = 1, .tag = awaited_tag};
+  mailbox_.post(awaited);
+  arrive(other_tag, 2, least_bytes);
+  EXPECT_TRUE(mailbox_.advance());
+  EXPECT_EQ(channel_.noted(), 1U);
+  ASSERT_EQ(mailbox_.unclaimed().size(), 1U);
+  std::vector<std::byte> received(least_bytes);
+  Incoming receive{.source = any_source, .tag = other_tag, .bytes = received};
+  std::fill_n(shared_.begin(), 100, std::byte{});  // they are the sender's again
+  mailbox_.post(receive);
+  ASSERT_TRUE(receive.is_over);
+  EXPECT_EQ(received[5], std::byte{7});
+}
+
+TEST_F(LentMessages, WaitUntouchedWhileNobodyWantsThem) {
+  arrive(awaited_tag, 0, least_bytes);
+  EXPECT_FALSE(mailbox_.advance());
+  EXPECT_EQ(channel_.noted(), 0U);
+}
+
+TEST_F(LentMessages, LieNowhereElse) {
+  for (const std::uint64_t place : {std::uint64_t{3} << 20, SIZE_MAX}) {
+    ChannelByHand channel;
+    Mailbox mailbox(
+        0, 2, [&](int) -> Channel& { return channel; }, most_aside_bytes, lending());
+    std::vector<std::byte> received(least_bytes);
+    Incoming receive{.source = 1, .tag = awaited_tag, .bytes = received};
+    mailbox.post(receive);
+    channel.arrive(header(awaited_tag, least_bytes));
+    channel.arrive(std::as_bytes(std::span(&place, 1)));
+    const Error error = error_of([&] { (void)mailbox.advance(); });
+    EXPECT_EQ(error.code(), ErrorCode::corrupt_data);
+    EXPECT_THAT(error.what(), HasSubstr("rank 1 of the group says that a message of 50 bytes lies at "));
+  }
+}
+
+TEST_F(LentMessages, AreNoneBetweenHosts) {
+  Mailbox without(
+      0, 2, [this](int) -> Channel& { return channel_; }, most_aside_bytes);
+  Incoming receive{.source = 1, .tag = awaited_tag};
+  without.post(receive);
+  arrive(awaited_tag, 0, least_bytes);
+  EXPECT_EQ(error_of([&] { (void)without.advance(); }).code(), ErrorCode::corrupt_data);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -62,10 +62,13 @@ const std::shared_ptr<const Plan>& PlanCache::find(const Signature& signature, s
     const Call call = call_of(signature, element_bytes, counts, buffers);
     const AlgorithmEntry& choice = select(call, element_bytes, where_, tuning_);
     if (plans_.size() >= capacity) plans_.clear();
-    found = plans_
-                .emplace(key, std::make_shared<const Plan>(
-                                  Plan{&choice, choice.algorithm(call), slot_elements(call) * element_bytes}))
-                .first;
+    found =
+        plans_
+            .emplace(key, std::make_shared<const Plan>(Plan{.choice = &choice,
+                                                            .schedule = choice.algorithm(call),
+                                                            .slot_bytes = slot_elements(call) * element_bytes,
+                                                            .window_elements = call.window_elements}))
+            .first;
   }
   recent = {signature, element_bytes, buffers, counts, found->second};
   return recent.plan;

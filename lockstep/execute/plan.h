@@ -16,7 +16,8 @@ namespace lockstep {
 struct Plan {
   const AlgorithmEntry* choice = nullptr;
   Schedule schedule;
-  std::size_t slot_bytes = 0;  ///< the most that a rank puts into its slot, where the plan uses them
+  std::size_t slot_bytes = 0;       ///< the most that a rank puts into its slot, where the plan uses them
+  std::size_t window_elements = 0;  ///< of staging memory, as the schedule's Call had it
 };
 
 /// The v forms: elements of each rank's block; empty otherwise. As in Call.

@@ -27,8 +27,7 @@ Error first_cause(const Group::Impl& parent, const Error& error) {
        std::this_thread::sleep_for(5ms)) {
     for (const Group::Impl* group = &parent; group != nullptr; group = group->parent.get()) {
       const auto cause = group->backend ? group->backend->failure() : std::nullopt;
-      if (cause)
-        return {cause->code, cause->text, cause->culprit >= 0 ? std::optional(cause->culprit) : std::nullopt};
+      if (cause) return {cause->code, cause->text, cause->peer()};
     }
   }
   return error;

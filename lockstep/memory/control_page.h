@@ -28,6 +28,9 @@ class FirstCause {
     int culprit = -1;   ///< world rank that is to blame; -1 where it is not one alone
     int reporter = -1;  ///< world rank that found out; -1: the launcher
     std::string text;   ///< one sentence, without the operation in which the reporter noticed
+
+    /// As an Error has it.
+    std::optional<int> peer() const { return culprit >= 0 ? std::optional(culprit) : std::nullopt; }
   };
 
   /// True if this was the first; false leaves the earlier one.

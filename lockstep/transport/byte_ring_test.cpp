@@ -176,5 +176,14 @@ TEST(ByteRing, CarriesBytesBetweenThreadsInOrder) {
   }
 }
 
+TEST(ByteRing, CountsWhatTheReaderSaysThatItTook) {
+  Memory memory(4);
+  ByteRing writer = memory.ring(), reader = memory.ring();
+  EXPECT_EQ(writer.taken(), 0U);
+  reader.note_taken();
+  reader.note_taken();
+  EXPECT_EQ(writer.taken(), 2U);
+}
+
 }  // namespace
 }  // namespace lockstep

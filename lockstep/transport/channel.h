@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -30,6 +31,12 @@ class Channel {
   /// How many bytes came in; 0: nothing is there now. Throws Error{peer_lost} when the peer is gone and all
   /// that it had sent was read.
   virtual std::size_t try_read(std::span<std::byte> bytes) = 0;
+
+  // Where both sides share memory, what is long can be read where it lies; the writer has to know when.
+  /// Counts one more thing that the peer has written of, and that was read where it lies.
+  virtual void note_taken() {}
+  /// How many of them the peer has counted.
+  virtual std::uint64_t taken() { return 0; }
 };
 
 /// What became of a peer.

@@ -12,6 +12,11 @@ class RingTransport::RingChannel final : public Channel {
     return rung(outgoing_.write(first, second));
   }
   std::size_t try_read(std::span<std::byte> bytes) override { return rung(incoming_.read(bytes)); }
+  void note_taken() override {
+    incoming_.note_taken();
+    doorbell_.ring();
+  }
+  std::uint64_t taken() override { return outgoing_.taken(); }
 
  private:
   std::size_t rung(std::size_t count) {

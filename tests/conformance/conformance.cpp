@@ -532,43 +532,53 @@ void check_rounding(const Group& group, const ConformanceOptions& options, int r
   check(float16{}, 0x1p-11);
 }
 
-void check_messages(const Group& group) {
+void check_messages(const Group& group, bool in_arena) {
   const int me = group.rank(), ranks = group.size();
   const int next = (me + 1) % ranks, previous = (me + ranks - 1) % ranks;
-  for (const std::size_t count : {0UL, 1UL, 9UL, 100'000UL}) {
+  for (const std::size_t count : {0UL, 1UL, 9UL, 100'000UL, 600'000UL}) {  // the last are lent between arenas
+    const auto element = [](int from, int tag, std::size_t i) {
+      return from * 1000 + tag * 100 + static_cast<int>(i % 100);
+    };
     const auto message = [&](int from, int tag) {
-      std::vector<int> values(count);
-      for (std::size_t i = 0; i < count; ++i) values[i] = from * 1000 + tag * 100 + static_cast<int>(i % 100);
+      Buffer<int> values(group, count, in_arena);
+      for (std::size_t i = 0; i < count; ++i) values[i] = element(from, tag, i);
       return values;
+    };
+    const auto is_message = [&](std::span<const int> got, int from, int tag) {
+      for (std::size_t i = 0; i < count; ++i) {
+        if (got[i] != element(from, tag, i)) return false;
+      }
+      return true;
     };
     // Tags taken in another order than they were sent, around a circle; in a group of one to itself.
     const auto one = message(me, 1), two = message(me, 2);
-    std::vector<int> got_one(count), got_two(count);
+    const Buffer<int> got_one(group, count, in_arena), got_two(group, count, in_arena);
     Received from;
     std::vector<Work> works;
-    works.push_back(send(group, one, next, 1));
-    works.push_back(send(group, two, next, 2));
-    recv(group, got_two, previous, 2).wait();
-    recv(group, got_one, any_source, any_tag, &from).wait();
+    works.push_back(send(group, one.span(), next, 1));
+    works.push_back(send(group, two.span(), next, 2));
+    recv(group, got_two.span(), previous, 2).wait();
+    recv(group, got_one.span(), any_source, any_tag, &from).wait();
     Work::all(std::move(works)).wait();
     expect_same(group, "a message by tag",
-                got_two == message(previous, 2) && got_one == message(previous, 1));
+                is_message(got_two.span(), previous, 2) && is_message(got_one.span(), previous, 1));
     expect_same(group, "what was received", from.source == previous && from.tag == 1);
 
-    std::vector<int> swapped(count);
-    sendrecv(group, one, next, swapped, previous).wait();
-    expect_same(group, "sendrecv", swapped == message(previous, 1));
+    const Buffer<int> swapped(group, count, in_arena);
+    sendrecv(group, one.span(), next, swapped.span(), previous).wait();
+    expect_same(group, "sendrecv", is_message(swapped.span(), previous, 1));
     barrier(group).wait();
 
     // Everybody to rank 0, which takes them as they come; one message of each is of another size.
     if (me != 0) {
-      send(group, message(me, 3), 0, 3).wait();
+      const auto three = message(me, 3);
+      send(group, three.span(), 0, 3).wait();
     } else {
       std::vector<int> seen;
       for (int other = 1; other < ranks; ++other) {
-        std::vector<int> got(count);
+        std::vector<int> got(count);  // lent ones may be received anywhere
         recv(group, got, any_source, 3, &from).wait();
-        expect_same(group, "a message from anybody", got == message(from.source, 3));
+        expect_same(group, "a message from anybody", is_message(got, from.source, 3));
         seen.push_back(from.source);
       }
       std::sort(seen.begin(), seen.end());

@@ -30,6 +30,6 @@ void check_custom_op(const Group& group, const ConformanceOptions& options);
 /// exact sum as docs/algorithms.md says. `roundings` of halves: 1 where a sum is made in one go.
 void check_rounding(const Group& group, const ConformanceOptions& options, int roundings);
 /// send and recv: tags, any source, self, sendrecv.
-void check_messages(const Group& group);
+void check_messages(const Group& group, bool in_arena);
 
 }  // namespace lockstep::testing

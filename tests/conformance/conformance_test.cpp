@@ -68,7 +68,11 @@ class Threads : public ::testing::TestWithParam<int> {
 TEST_P(Threads, ReduceEveryTypeByEveryOperation) { check(check_reductions); }
 TEST_P(Threads, MoveBlocks) { check(check_movements); }
 TEST_P(Threads, ReduceByAUsersOperation) { check(check_custom_op); }
-TEST_P(Threads, SendAndReceive) { on_threads(GetParam(), check_messages); }
+TEST_P(Threads, SendAndReceive) {
+  on_threads(GetParam(), [](const Group& group) {
+    for (const bool in_arena : {false, true}) check_messages(group, in_arena);
+  });
+}
 TEST_P(Threads, RoundOnce) {
   check([](const Group& group, const ConformanceOptions& options) { check_rounding(group, options, 1); });
 }

@@ -14,8 +14,8 @@ int main() try {
     lockstep::testing::check_movements(world, options);
     lockstep::testing::check_custom_op(world, options);
     lockstep::testing::check_rounding(world, options, world.size());
+    lockstep::testing::check_messages(world, in_arena);
   }
-  lockstep::testing::check_messages(world);
   std::puts("conforms");
   return 0;
 } catch (const std::exception& error) {

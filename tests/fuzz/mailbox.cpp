@@ -1,9 +1,12 @@
 // The mailbox of rank 0 among three: it receives from anybody and by tag while the others, and it itself,
-// send what they like. Messages of an odd size take the quick way if they can.
+// send what they like. Messages of an odd size take the quick way if they can; long ones that arrive are
+// lent, from memory that all ranks share, or from where none is.
 #include "lockstep/execute/mailbox.h"
 
 #include <array>
+#include <cstring>
 #include <deque>
+#include <optional>
 
 #include "lockstep/base/error.h"
 #include "tests/fuzz/channel.h"
@@ -15,6 +18,8 @@ constexpr int me = 0;
 constexpr int ranks = 3;
 constexpr int tags = 3;
 constexpr std::size_t most_aside_bytes = 2048;
+constexpr std::size_t shared_bytes = 500;
+constexpr std::size_t lent_from = 200;
 
 struct Send {
   Outgoing message;
@@ -33,6 +38,23 @@ MessageHeader header_of(int source, int tag, std::uint64_t bytes) {
                       .detail = static_cast<std::uint32_t>(tag),
                       .operation = Operation::send};
   return header;
+}
+
+Input shared_memory() {
+  static const auto bytes = payload(shared_bytes, 0);
+  return bytes;
+}
+
+std::optional<Input> lent(std::uint64_t place, std::uint64_t bytes) {
+  if (place > shared_bytes || bytes > shared_bytes - place) return std::nullopt;
+  return shared_memory().subspan(place, bytes);
+}
+
+bool is_lent(const MessageHeader& header) { return header.kind == MessageHeader::Kind::lent; }
+
+/// What of a message came through the channel, behind its header.
+std::uint64_t body_bytes(const MessageHeader& header) {
+  return is_lent(header) ? sizeof(std::uint64_t) : header.bytes;
 }
 
 bool matches(const Incoming& receive, int source, int tag) {
@@ -96,9 +118,13 @@ class Trial {
     made.message.is_over = bytes % 2 == 1 && mailbox_.send_now(made.message);
     if (!made.message.is_over) mailbox_.post(made.message);
   }
-  void arrive(ScriptedChannel& channel, const MessageHeader& header) {
+  void arrive(ScriptedChannel& channel, MessageHeader header) {
+    const int serial = next_serial_++;
+    if (header.bytes >= lent_from) header.kind = MessageHeader::Kind::lent;
     channel.arrive(bytes_of(header));
-    channel.arrive(payload(header.bytes, next_serial_++));
+    if (!is_lent(header)) return channel.arrive(payload(header.bytes, serial));
+    const std::uint64_t place = static_cast<std::uint64_t>(serial) * 83 % shared_bytes;
+    channel.arrive(std::as_bytes(std::span(&place, 1)));
   }
 
   void require_bound() const {
@@ -128,7 +154,7 @@ class Trial {
   static bool has_half_a_message(const ScriptedChannel& channel) {
     Messages messages(channel.read());
     while (const auto header = messages.header()) {
-      if (!messages.payload(header->bytes)) return true;
+      if (!messages.payload(body_bytes(*header))) return true;
     }
     return false;
   }
@@ -145,9 +171,17 @@ class Trial {
     }
     Messages messages(channels_[static_cast<std::size_t>(source)].read());
     while (const auto header = messages.header()) {
-      const auto arrived = messages.payload(header->bytes);
-      if (header->magic != MessageHeader::expected_magic || header->kind != MessageHeader::Kind::data) break;
+      auto arrived = messages.payload(body_bytes(*header));
+      if (header->magic != MessageHeader::expected_magic ||
+          (header->kind != MessageHeader::Kind::data && !is_lent(*header)))
+        break;
       if (!arrived) break;
+      if (is_lent(*header)) {
+        std::uint64_t place = 0;
+        std::memcpy(&place, arrived->data(), sizeof(place));
+        arrived = lent(place, header->bytes);
+        if (!arrived) break;
+      }
       if (static_cast<int>(header->signature.detail) == tag) sent.push_back(*arrived);
     }
     return sent;
@@ -182,9 +216,12 @@ class Trial {
   }
 
   std::array<ScriptedChannel, ranks> channels_;
-  Mailbox mailbox_{me, ranks,
-                   [this](int peer) -> Channel& { return channels_[static_cast<std::size_t>(peer)]; },
-                   most_aside_bytes};
+  Mailbox mailbox_{
+      me,
+      ranks,
+      [this](int peer) -> Channel& { return channels_[static_cast<std::size_t>(peer)]; },
+      most_aside_bytes,
+      {.memory_of = [](int, std::uint64_t place, std::uint64_t bytes) { return lent(place, bytes); }}};
   std::deque<Send> sends_;
   std::deque<Receive> receives_;
   int next_serial_ = 0;

@@ -47,7 +47,7 @@ NativeBackend::NativeBackend(NativeOptions options)
       mailbox_(
           options_.rank, static_cast<int>(options_.world_of.size()),
           [this](int peer) -> Channel& { return options_.transport->channel(peer, Purpose::point_to_point); },
-          options_.mailbox_bytes),
+          options_.mailbox_bytes, lending()),
       group_number_(fnv1a_32(options_.name)) {
   watch_for_forks();
   name_place_ = options_.group_names->enter({group_number_, ranks(), options_.rank, options_.name});
@@ -55,6 +55,19 @@ NativeBackend::NativeBackend(NativeOptions options)
     arrivals_.emplace(options_.region, options_.rank, ranks(), options_.page->doorbell());
     small_call_.emplace(*arrivals_, options_.rank, ranks());
   }
+}
+
+/// Through arenas, where all ranks have one here.
+Lending NativeBackend::lending() const {
+  if (!options_.one_host) return {};
+  return {.least_bytes = ring_bytes,
+          .place_of = [this](std::span<const std::byte> bytes) { return arena_->offset_of(bytes); },
+          .memory_of = [this](int rank, std::uint64_t place,
+                              std::uint64_t bytes) -> std::optional<std::span<const std::byte>> {
+            const std::uint64_t all = options_.region->arena_bytes();
+            if (place > all || bytes > all - place) return std::nullopt;
+            return std::span<const std::byte>(options_.region->arena(rank) + place, bytes);
+          }};
 }
 
 NativeBackend::~NativeBackend() {
@@ -328,8 +341,7 @@ void NativeBackend::fail(FirstCause::Cause cause) {
 Error NativeBackend::make_error(const Signature& signature, std::uint64_t number) const {
   const std::string text = to_string(signature, number) + " in group \"" + options_.name +
                            "\": " + failure_->text + "; the group is closed: " + remedy(failure_->code);
-  return Error(failure_->code, text,
-               failure_->culprit >= 0 ? std::optional(failure_->culprit) : std::nullopt);
+  return Error(failure_->code, text, failure_->peer());
 }
 
 Error NativeBackend::error_of(const NativeTask& task) const {

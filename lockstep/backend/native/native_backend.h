@@ -87,6 +87,7 @@ class NativeBackend final : public Backend,
 
  private:
   explicit NativeBackend(NativeOptions options);
+  Lending lending() const;
   std::unique_ptr<NativeTask> take_task();
   /// What submit() returns if the call is a small one that can be done, or at least begun, at once.
   std::optional<std::unique_ptr<PendingWork>> submit_small(const Request& request);

@@ -3,6 +3,7 @@
 #include <set>
 #include <span>
 
+#include "lockstep/backend/native/forked.h"
 #include "lockstep/backend/native/native_backend.h"
 #include "lockstep/base/log.h"
 
@@ -46,6 +47,7 @@ void NativeBackend::look() {
 }
 
 std::optional<FirstCause::Cause> NativeBackend::failure() {
+  if (is_forked_child()) return std::nullopt;
   const auto lock = options_.progress->lock();
   advance();
   notice_failure_elsewhere();

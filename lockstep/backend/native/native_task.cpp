@@ -201,10 +201,9 @@ void NativeTask::bind() {
       for (std::size_t rank = 0; rank < ranks; ++rank) {
         bindings.staging[rank] = backend_.region().staging(static_cast<int>(rank));
       }
-      StagingRing& ring = backend_.staging_ring();
-      bindings.window_elements = ring.piece_bytes() / bindings.element_bytes;
-      bindings.windows = ring.take(plan->schedule.staged_pieces(),
-                                   plan->schedule.staged_elements() * bindings.element_bytes);
+      bindings.window_elements = plan->window_elements;
+      bindings.windows = backend_.staging_ring().take(
+          plan->schedule.staged_pieces(), plan->schedule.staged_elements() * bindings.element_bytes);
       bindings.crossing = &backend_.crossing();
     }
   }
