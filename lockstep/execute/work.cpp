@@ -51,7 +51,7 @@ Work Work::all(std::vector<Work> works) {
 }
 
 Work::Work(std::unique_ptr<PendingWork> pending)
-    : pending_(std::move(pending)), exceptions_(std::uncaught_exceptions()) {}
+    : pending_(std::move(pending)), exceptions_(pending_ ? std::uncaught_exceptions() : 0) {}
 
 Work::Work(Work&& other) noexcept : pending_(std::move(other.pending_)), exceptions_(other.exceptions_) {}
 

@@ -17,17 +17,23 @@ constexpr bool is_on = true;
 using CollectiveWords = decltype(RecordRings::collectives)::Words;
 using StepWords = decltype(RecordRings::steps)::Words;
 
-// By shifts: bytes that were just stored one by one would have to reach the cache before they could be read
-// as one word.
+/// A value that the compiler reads by itself. Fields that were just stored one by one would have to reach the
+/// cache before they could be read as one word, or as several.
+template <class Value>
+std::uint64_t alone(Value value) {
+  auto word = static_cast<std::uint64_t>(value);
+  asm("" : "+r"(word));
+  return word;
+}
+
 CollectiveWords pack(const CompletedCollective& call, std::uint64_t algorithm) {
-  return {call.sequence,
-          call.elements,
-          call.begin_ns,
-          call.arrived_ns,
-          call.end_ns,
-          std::uint64_t{call.group} | static_cast<std::uint64_t>(call.operation) << 32 |
-              static_cast<std::uint64_t>(call.dtype) << 40 |
-              static_cast<std::uint64_t>(call.reduce_op) << 48 | std::uint64_t{call.failed} << 56,
+  return {alone(call.sequence),
+          alone(call.elements),
+          alone(call.begin_ns),
+          alone(call.arrived_ns),
+          alone(call.end_ns),
+          alone(call.group) | alone(call.operation) << 32 | alone(call.dtype) << 40 |
+              alone(call.reduce_op) << 48 | alone(call.failed) << 56,
           algorithm};
 }
 
