@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <latch>
 #include <numeric>
 #include <random>
 
@@ -248,8 +249,9 @@ TEST(NamedCollectives, NameRanksThatMeanDifferentThings) {
 }
 
 TEST(NamedCollectives, NameRanksThatHaveNotSubmitted) {
+  std::latch told(2);
   on_ranks(3,
-           [](Group& world) {
+           [&](Group& world) {
              const NamedCollectives named(world);
              if (world.rank() < 2) {
                std::vector<float> value = ones(4);
@@ -262,7 +264,9 @@ TEST(NamedCollectives, NameRanksThatHaveNotSubmitted) {
                // The cause stays.
                EXPECT_THAT(failure_of([&] { named.barrier("later").wait(); }, ErrorCode::timeout),
                            HasSubstr("forgotten"));
+               told.count_down();
              }
+             told.wait();
              barrier(world).wait();
            },
            {.timeout = 2s});

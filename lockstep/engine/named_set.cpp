@@ -360,7 +360,9 @@ void NamedSet::deliver() noexcept {
 
 void NamedSet::abandon() noexcept {
   deliver();
-  fail(std::make_exception_ptr(Error(ErrorCode::aborted, "named operations were left by an exception")));
+  const std::string why = "named operations were left by an exception";
+  group_.abort(why);
+  fail(std::make_exception_ptr(Error(ErrorCode::aborted, why)));
 }
 
 /// Ends every operation. What is under way closes the group, so that no other rank waits for it.

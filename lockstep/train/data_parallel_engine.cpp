@@ -58,12 +58,12 @@ DataParallelEngine::~DataParallelEngine() = default;
 void DataParallelEngine::make_hooks() {
   hooks_.reset();  // before others take their place
   const auto tensors = tensors_of(*module_);
-  auto facts = lockstep::facts_of(tensors);
+  auto facts = lockstep::facts_of(tensors, "DistributedDataParallel");
+  const std::size_t before_tensors = facts.size() - tensors.size();
   const auto are_sparse = sparse_gradients(*module_, tensors);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (are_sparse[i] != 0) facts[i].value += " (sparse gradient)";
+    if (are_sparse[i] != 0) facts[before_tensors + i].value += " (sparse gradient)";
   }
-  facts.insert(facts.begin(), wrapper_fact("DistributedDataParallel"));
   std::ranges::move(facts_of(options_), std::back_inserter(facts));
   require_same_facts(group_, facts, "Build the same model, with the same options, on every rank");
   for (const auto& item : tensors) require_averageable(item);
@@ -113,17 +113,25 @@ void DataParallelEngine::follow_others() {
   if (options_.broadcast_buffers) spread_buffers(source);
 }
 
-/// libtorch gives a tensor any shape that the file has.
+/// libtorch gives a tensor any shape that the file has, and stops in the middle where a name is missing.
 void DataParallelEngine::load(torch::serialize::InputArchive& archive) {
   std::vector<std::pair<NamedTensor, torch::Tensor>> before;
   for (const auto& item : tensors_of(*module_)) before.emplace_back(item, item.tensor.variable_data());
-  module_->load(archive);
+  const auto put_back = [&] {
+    for (const auto& [item, data] : before) item.tensor.set_data(data);
+  };
+  try {
+    module_->load(archive);
+  } catch (...) {
+    put_back();
+    throw;
+  }
   const auto misfit = std::ranges::find_if(before, [](const auto& one) {
     return one.first.tensor.sizes() != one.second.sizes() || one.first.tensor.dtype() != one.second.dtype();
   });
   if (misfit == before.end()) return;
   const std::string found = describe(misfit->first.tensor);
-  for (const auto& [item, data] : before) item.tensor.set_data(data);
+  put_back();
   throw_invalid_argument(misfit->first.label() + " is " + describe(misfit->second) + ", and " + found +
                          " in the archive: it is another model's; load what was saved of this one");
 }

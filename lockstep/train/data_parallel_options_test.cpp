@@ -311,16 +311,23 @@ TEST(PassThrough, SavesAndLoadsUnderTheModulesNames) {
   });
 }
 
+torch::serialize::InputArchive archive_of(const Linear& net) {
+  std::stringstream file;
+  torch::save(net, file);
+  torch::serialize::InputArchive archive;
+  archive.load_from(file);
+  return archive;
+}
+
 TEST(PassThrough, LoadsNothingOfAnotherModel) {
   on_ranks(2, [](const Group& group) {
-    std::stringstream file;
-    torch::save(Linear(5, 2), file);
     auto net = ones(3, 2);
     DistributedDataParallel ddp(net, group);
-    torch::serialize::InputArchive in;
-    in.load_from(file);
-    EXPECT_THAT(test::failure_of([&] { ddp.load(in); }, ErrorCode::invalid_argument),
+    auto wider = archive_of(Linear(5, 2));
+    EXPECT_THAT(test::failure_of([&] { ddp.load(wider); }, ErrorCode::invalid_argument),
                 testing::HasSubstr("parameter weight is f32 [2, 3], and f32 [2, 5] in the archive"));
+    auto without_bias = archive_of(Linear(torch::nn::LinearOptions(3, 2).bias(false)));
+    EXPECT_THROW(ddp.load(without_bias), c10::Error);
     EXPECT_TRUE(torch::equal(net->weight, torch::ones({2, 3})));
     EXPECT_TRUE(torch::equal(net->bias, torch::ones({2})));
     ddp(row(1)).sum().backward();

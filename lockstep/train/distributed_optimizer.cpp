@@ -85,8 +85,7 @@ DistributedOptimizer::DistributedOptimizer(torch::optim::Optimizer& optimizer,
   auto parameters = parameters_of(optimizer, module);
   const auto sparse = sparse_gradients(module, parameters);
   const auto hook = hook_for(options);
-  auto facts = lockstep::facts_of(parameters);
-  facts.insert(facts.begin(), wrapper_fact("DistributedOptimizer"));
+  auto facts = lockstep::facts_of(parameters, "DistributedOptimizer");
   std::ranges::move(facts_of(options, hook.get()), std::back_inserter(facts));
   require_same_facts(group, facts, "Make the same optimizer, with the same options, on every rank");
   for (const auto& item : parameters) require_averageable(item);

@@ -6,20 +6,6 @@
 namespace lockstep {
 namespace {
 
-template <class State>
-bool is_a(const ParameterState& state) {
-  return dynamic_cast<const State*>(&state) != nullptr;
-}
-
-bool is_of_kind(const ParameterState& state, const ParameterOptions& options) {
-  if (is_a<torch::optim::SGDParamState>(state))
-    return dynamic_cast<const torch::optim::SGDOptions*>(&options) != nullptr;
-  if (is_a<torch::optim::AdamParamState>(state))
-    return dynamic_cast<const torch::optim::AdamOptions*>(&options) != nullptr;
-  return is_a<torch::optim::AdamWParamState>(state) &&
-         dynamic_cast<const torch::optim::AdamWOptions*>(&options) != nullptr;
-}
-
 /// The first array that does not fit; nullptr if none. State of no step has none yet.
 const torch::Tensor* misfit(const torch::Tensor& parameter, const StateArrays& arrays,
                             const ParameterOptions& options) {
@@ -30,12 +16,23 @@ const torch::Tensor* misfit(const torch::Tensor& parameter, const StateArrays& a
   return nullptr;
 }
 
+void require_fitting(const ParameterGroups& groups, const ParameterStates& states) {
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    const auto& parameters = groups[group].params();
+    for (std::size_t number = 0; number < parameters.size(); ++number) {
+      const auto found = states.find(parameters[number].unsafeGetTensorImpl());
+      if (found == states.end()) continue;
+      const ParameterOptions& options = groups[group].options();
+      if (!is_state_of(parameters[number], *found->second, options))
+        throw_no_state_of(parameters[number], label_of(number, group), *found->second, options);
+    }
+  }
+}
+
 }  // namespace
 
-std::string kind_of(const ParameterOptions& options) {
-  require_known(options);
-  if (dynamic_cast<const torch::optim::SGDOptions*>(&options) != nullptr) return "SGD";
-  return dynamic_cast<const torch::optim::AdamOptions*>(&options) != nullptr ? "Adam" : "AdamW";
+std::string label_of(std::size_t parameter, std::size_t group) {
+  return "parameter " + std::to_string(parameter) + " of group " + std::to_string(group);
 }
 
 bool is_state_of(const torch::Tensor& parameter, const ParameterState& state,
@@ -55,6 +52,22 @@ void throw_no_state_of(const torch::Tensor& parameter, const std::string& label,
   throw_invalid_argument("the optimizer's state of " + label + ", " + describe(parameter) + ", is " +
                          (found != nullptr && found->defined() ? describe(*found) : "not whole") +
                          ": that of another model; load what was saved with this one");
+}
+
+void load_fitting(ParameterGroups& groups, ParameterStates& states, const std::function<void()>& load) {
+  ParameterStates before;
+  before.swap(states);
+  std::vector<std::unique_ptr<ParameterOptions>> options;
+  for (const auto& group : groups) options.push_back(group.options().clone());
+  try {
+    load();
+    require_fitting(groups, states);
+  } catch (...) {
+    states.swap(before);
+    for (std::size_t group = 0; group < groups.size(); ++group)
+      groups[group].set_options(std::move(options[group]));
+    throw;
+  }
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 // before memory is taken for what it is not.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "lockstep/train/update_rule.h"
@@ -15,7 +16,12 @@ bool is_state_of(const torch::Tensor& parameter, const ParameterState& state,
 [[noreturn]] void throw_no_state_of(const torch::Tensor& parameter, const std::string& label,
                                     const ParameterState& state, const ParameterOptions& options);
 
-/// "SGD", "Adam" or "AdamW". Throws Error{unsupported} for others.
-std::string kind_of(const ParameterOptions& options);
+/// "parameter 3 of group 0": of what is known of an optimizer's parameters without their module.
+std::string label_of(std::size_t parameter, std::size_t group);
+
+/// Calls `load`, which makes `groups` and `states` an optimizer's that was saved: a parameter that had no
+/// state then has none. Where it throws, and where something of it is no state of its parameter
+/// (Error{invalid_argument}), everything is as before.
+void load_fitting(ParameterGroups& groups, ParameterStates& states, const std::function<void()>& load);
 
 }  // namespace lockstep

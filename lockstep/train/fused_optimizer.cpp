@@ -17,16 +17,22 @@ void require_fusible(const torch::Tensor& parameter) {
   }
 }
 
-using States = ska::flat_hash_map<void*, std::unique_ptr<ParameterState>>;
+/// What an optimizer keeps for a parameter, made or changed to lie in memory as the parameter does.
+struct Prepared {
+  ParameterState& state;
+  StateArrays arrays;
+  std::uint64_t steps = 0;  ///< that the parameter has had
+};
 
-/// Makes what is missing, and of state that was loaded what lies in memory as the parameter does; steps that
-/// the parameter has had. `number`: its place in its group.
-std::uint64_t prepare_state(States& states, const torch::Tensor& parameter, std::size_t number,
-                            const ParameterOptions& options) {
+/// `label`: the parameter's, where its state is not its own.
+template <class Label>
+Prepared prepare_state(ParameterStates& states, const torch::Tensor& parameter,
+                       const ParameterOptions& options, const Label& label) {
   auto& state = states[parameter.unsafeGetTensorImpl()];
   if (state && !is_state_of(parameter, *state, options))
-    throw_no_state_of(parameter, "parameter " + std::to_string(number) + " of a group", *state, options);
-  StateArrays arrays = state ? arrays_of(*state, options) : StateArrays{};
+    throw_no_state_of(parameter, label(), *state, options);
+  StateArrays arrays;
+  if (state) arrays = arrays_of(*state, options);
   const bool is_new = !arrays[0].defined();
   const std::uint64_t steps = is_new ? 0 : steps_of(*state, options);
   bool fits = !is_new;
@@ -38,19 +44,19 @@ std::uint64_t prepare_state(States& states, const torch::Tensor& parameter, std:
                        : like_parameter(arrays[i].to(parameter.scalar_type()), parameter);
   }
   if (!fits) state = make_state(options, arrays, steps);
-  return steps;
+  return {*state, arrays, steps};
 }
 
 }  // namespace
 
-void fused_step(std::span<torch::optim::OptimizerParamGroup> groups,
-                ska::flat_hash_map<void*, std::unique_ptr<ParameterState>>& states) {
+void fused_step(ParameterGroups& groups, ParameterStates& states) {
   const torch::NoGradGuard no_grad;
-  for (auto& group : groups) {
-    const ParameterOptions& options = group.options();
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    const ParameterOptions& options = groups[group].options();
     require_known(options);
-    for (std::size_t number = 0; number < group.params().size(); ++number) {
-      torch::Tensor& parameter = group.params()[number];
+    auto& parameters = groups[group].params();
+    for (std::size_t number = 0; number < parameters.size(); ++number) {
+      torch::Tensor& parameter = parameters[number];
       if (!parameter.grad().defined()) continue;
       require_fusible(parameter);
       const torch::Tensor gradient = like_parameter(parameter.grad(), parameter);
@@ -58,12 +64,12 @@ void fused_step(std::span<torch::optim::OptimizerParamGroup> groups,
       std::array<std::byte*, most_state_arrays> pointers{};
       std::uint64_t steps = 0;
       if (state_arrays(options) > 0) {
-        steps = prepare_state(states, parameter, number, options);
-        auto& state = *states[parameter.unsafeGetTensorImpl()];
-        const StateArrays arrays = arrays_of(state, options);
+        const Prepared prepared =
+            prepare_state(states, parameter, options, [&] { return label_of(number, group); });
+        steps = prepared.steps;
         for (std::size_t i = 0; i < state_arrays(options); ++i)
-          pointers[i] = static_cast<std::byte*>(arrays[i].mutable_data_ptr());
-        set_steps(state, options, steps + 1);
+          pointers[i] = static_cast<std::byte*>(prepared.arrays[i].mutable_data_ptr());
+        set_steps(prepared.state, options, steps + 1);
       }
       update(options,
              {.dtype = reducible_dtype(parameter.scalar_type()).value(),

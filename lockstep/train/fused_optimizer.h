@@ -7,6 +7,7 @@
 
 #include <concepts>
 
+#include "lockstep/train/fitting_state.h"
 #include "lockstep/train/update_rule.h"
 
 namespace lockstep {
@@ -15,9 +16,8 @@ template <class Optimizer>
 concept Fusible = std::same_as<Optimizer, torch::optim::SGD> || std::same_as<Optimizer, torch::optim::Adam> ||
     std::same_as<Optimizer, torch::optim::AdamW>;
 
-/// What FusedOptimizer does. `states`: of the optimizer, by parameter.
-void fused_step(std::span<torch::optim::OptimizerParamGroup> groups,
-                ska::flat_hash_map<void*, std::unique_ptr<ParameterState>>& states);
+/// What FusedOptimizer does.
+void fused_step(ParameterGroups& groups, ParameterStates& states);
 
 /// Of parameters in main memory of type f32 or f64; gradients may be sparse. A parameter without a gradient
 /// is left alone. step() throws Error{unsupported} for other types, and for amsgrad.
@@ -36,6 +36,12 @@ class FusedOptimizer : public Optimizer {
     }
     fused_step(this->param_groups(), this->state());
     return loss;
+  }
+
+  /// Throws Error{invalid_argument} for state of another model or optimizer, and what libtorch throws; then
+  /// nothing has changed.
+  void load(torch::serialize::InputArchive& archive) override {
+    load_fitting(this->param_groups(), this->state(), [&] { Optimizer::load(archive); });
   }
 };
 

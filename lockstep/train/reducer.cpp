@@ -7,6 +7,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/train/exposed_time.h"
+#include "lockstep/train/missing_gradients.h"
+#include "lockstep/train/sparse_average.h"
 #include "lockstep/train/tensor_bytes.h"
 #include "lockstep/train/told_where.h"
 
@@ -39,20 +41,6 @@ torch::Tensor flat_view(const Bucket& bucket, torch::ScalarType type) {
   return torch::from_blob(
       bucket.bytes().data(), {static_cast<std::int64_t>(bucket.plan().elements)},
       [memory = bucket.keep_alive()](void*) {}, type);
-}
-
-/// Everybody's rows of `mine`, in rank order; `counts`: how many each rank has.
-torch::Tensor gather_rows(const Group& group, const torch::Tensor& mine,
-                          const std::vector<std::size_t>& counts) {
-  auto sizes = mine.sizes().vec();
-  sizes[0] = static_cast<std::int64_t>(std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
-  const auto all = torch::empty(sizes, mine.options());
-  const auto row_bytes = static_cast<std::size_t>(c10::multiply_integers(mine.sizes().slice(1))) *
-                         static_cast<std::size_t>(mine.element_size());
-  all_gather_bytes(group, readable_bytes(mine, "a sparse gradient"), writable_bytes(all, "a sparse gradient"),
-                   row_bytes, counts)
-      .wait();
-  return all;
 }
 
 }  // namespace
@@ -257,11 +245,7 @@ void Reducer::make_ready(std::size_t parameter) {
   if (sparse_[parameter] == 0) --pending_[slots_[parameter].bucket];
 }
 
-void Reducer::add(std::size_t parameter) try { take(parameter); } catch (const Error& error) {
-  throw told_where(error, where());
-}
-
-void Reducer::take(std::size_t parameter) {
+void Reducer::add(std::size_t parameter) try {
   const std::uint64_t begin = trace::now_ns();
   const torch::NoGradGuard no_grad;
   const std::string& name = parameters_[parameter].name;
@@ -299,6 +283,8 @@ void Reducer::take(std::size_t parameter) {
   }
   progress();
   step_.exposed_work_ns += trace::now_ns() - begin;
+} catch (const Error& error) {
+  throw told_where(error, where());
 }
 
 void Reducer::leave_out(std::size_t parameter) {
@@ -469,27 +455,8 @@ bool Reducer::is_used_anywhere(std::size_t parameter) const {
 void Reducer::average_sparse_ones(bool has_gradients) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (sparse_[i] != 0 && is_used_anywhere(i) && (status_[0] & (misses_some_bit | non_finite_bit)) == 0)
-      average_sparse(i, has_gradients);
+      average_sparse(group_, parameters_[i].tensor, has_gradients, contributors_);
   }
-}
-
-void Reducer::average_sparse(std::size_t parameter, bool has_gradient) {
-  const torch::Tensor& tensor = parameters_[parameter].tensor;
-  const torch::Tensor mine =
-      has_gradient && tensor.grad().defined() ? tensor.grad().to(torch::kCPU).coalesce() : torch::Tensor();
-  const torch::Tensor rows =
-      mine.defined() ? mine.indices().t().contiguous() : torch::empty({0, 1}, torch::dtype(torch::kInt64));
-  auto sizes = tensor.sizes().vec();
-  sizes[0] = 0;
-  const torch::Tensor values =
-      mine.defined() ? mine.values().contiguous() : torch::empty(sizes, torch::dtype(tensor.scalar_type()));
-  const std::array<std::size_t, 1> count = {static_cast<std::size_t>(rows.size(0))};
-  std::vector<std::size_t> counts(static_cast<std::size_t>(group_.size()));
-  all_gather(group_, count, counts).wait();
-  const auto all_rows = gather_rows(group_, rows, counts);
-  const auto all_values = gather_rows(group_, values, counts).div_(contributors_);
-  parameters_[parameter].tensor.mutable_grad() =
-      torch::sparse_coo_tensor(all_rows.t(), all_values, tensor.sizes()).coalesce().to(tensor.device());
 }
 
 void Reducer::copy_back() {
@@ -506,36 +473,13 @@ void Reducer::copy_back() {
 }
 
 void Reducer::throw_missing() const {
-  struct Report {
-    std::uint64_t missing, first;
-  };
-  Report mine{static_cast<std::uint64_t>(std::ranges::count(ready_, 0)),
-              static_cast<std::uint64_t>(std::ranges::find(ready_, 0) - ready_.begin())};
-  std::vector<Report> reports(static_cast<std::size_t>(group_.size()));
-  all_gather(group_, std::span(&mine, 1), reports).wait();
-  std::string texts;
-  bool same = true;
-  std::optional<int> culprit;
-  int culprits = 0;
-  for (std::size_t rank = 0; rank < reports.size(); ++rank) {
-    const auto [missing, first] = reports[rank];
-    same = same && missing == reports[0].missing && first == reports[0].first;
-    if (missing == 0) continue;
-    ++culprits;
-    culprit = group_.world_rank(static_cast<int>(rank));
-    texts += (texts.empty() ? "" : "; ") + std::string("on rank ") + std::to_string(rank) + " parameter " +
-             parameters_[first].name + (missing > 1 ? " and " + std::to_string(missing - 1) + " more" : "");
-  }
-  const std::string remedy = options_.static_graph
-                                 ? ". With static_graph each pass is like the first: switch it off, or build "
-                                   "the same graph each time"
-                                 : ". Every trainable parameter must take part in every forward, on every "
-                                   "rank; freeze those that do "
-                                   "not (requires_grad_(false)), or set find_unused_parameters";
-  throw Error(
-      same ? ErrorCode::invalid_argument : ErrorCode::mismatch,
-      "backward #" + std::to_string(steps_) + " left parameters without a gradient: " + texts + remedy,
-      culprits == 1 ? culprit : std::nullopt);
+  const std::string remedy =
+      options_.static_graph ? "With static_graph each pass is like the first: switch it off, or build the "
+                              "same graph each time"
+                            : "Every trainable parameter must take part in every forward, on every rank; "
+                              "freeze those that do not (requires_grad_(false)), or set "
+                              "find_unused_parameters";
+  throw_missing_gradients(group_, parameters_, ready_, "backward #" + std::to_string(steps_), remedy);
 }
 
 void Reducer::abandon() noexcept {

@@ -131,7 +131,6 @@ class Reducer {
   std::optional<ArenaPlace> place_for_all(std::size_t parameter, const torch::Tensor& gradient) const;
   Work send(std::size_t bucket);
   std::string where() const;
-  void take(std::size_t parameter);
   void send_ready();
   void progress();
   void wait_for_all();
@@ -140,7 +139,6 @@ class Reducer {
   bool says_who_is_used() const { return options_.find_unused || options_.static_graph; }
   bool is_used_anywhere(std::size_t parameter) const;
   void average_sparse_ones(bool has_gradients);
-  void average_sparse(std::size_t parameter, bool has_gradient);
   bool is_average_finite() const;
   void copy_back();
   [[noreturn]] void throw_missing() const;

@@ -114,8 +114,9 @@ std::vector<char> sparse_gradients(const torch::nn::Module& module, std::span<co
   return are_sparse;
 }
 
-std::vector<Fact> facts_of(std::span<const NamedTensor> tensors) {
+std::vector<Fact> facts_of(std::span<const NamedTensor> tensors, const std::string& wrapper) {
   std::vector<Fact> facts;
+  if (!wrapper.empty()) facts.push_back({"wrapper", wrapper});
   for (const auto& item : tensors) {
     const bool frozen = item.is_parameter && !item.tensor.requires_grad();
     facts.push_back({item.label(), describe_for_all_ranks(item.tensor) + (frozen ? " (frozen)" : "")});

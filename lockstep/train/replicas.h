@@ -44,12 +44,10 @@ struct Fact {
   std::string value;
 };
 
-/// Which class makes replicas of a model, "DistributedDataParallel": ranks may have made different ones.
-inline Fact wrapper_fact(std::string name) { return {"wrapper", std::move(name)}; }
-
 /// What decides whether two models are the same: name, shape, type, kind of device, and whether a gradient is
-/// wanted.
-std::vector<Fact> facts_of(std::span<const NamedTensor> tensors);
+/// wanted. `wrapper`: the class that makes replicas of them, "DistributedDataParallel"; ranks may have made
+/// different ones, which is then the first fact.
+std::vector<Fact> facts_of(std::span<const NamedTensor> tensors, const std::string& wrapper = "");
 
 /// Collective. Returns if every rank passes the same facts in the same order. Otherwise every rank throws the
 /// same Error{mismatch}: "rank 1's parameter fc.weight is f32 [10, 32], rank 0's is f32 [10, 64]", up to

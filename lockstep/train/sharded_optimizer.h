@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/train/fitting_state.h"
 #include "lockstep/train/fused_optimizer.h"
 #include "lockstep/train/sharded_step.h"
 
@@ -79,6 +80,12 @@ class ShardedOptimizer : public Optimizer, public ShardedState {
   void save(torch::serialize::OutputArchive& archive) const override {
     step_->require_whole();
     Optimizer::save(archive);
+  }
+  /// Throws Error{invalid_argument} for state of another model or optimizer, and what libtorch throws; then
+  /// nothing has changed.
+  void load(torch::serialize::InputArchive& archive) override {
+    load_fitting(this->param_groups(), this->state(), [&] { Optimizer::load(archive); });
+    step_->forget_state();  // what has been loaded is taken over before the next step
   }
   void gather_state() const override {
     // It is the same state; only where it lies changes.

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/failure_test.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/train/ranks_test.h"
 
@@ -368,6 +369,29 @@ TEST(ShardedOptimizer, RefusesTheStateOfAnotherModel) {
               "the optimizer's state of parameter table, f32 [8, 3], is f32 [8, 4]: that of another model; "
               "load what was saved with this one");
   }
+}
+
+TEST(ShardedOptimizer, LoadsNoStateOfAnotherModel) {
+  on_ranks(2, [](const Group& group) {
+    Net net;
+    ShardedAdamW sharded(net, group, AdamWOptions(0.1));
+    set_gradients(net, group.rank(), 0);
+    sharded.step();
+    const auto state = sharded.state().at(net.table.unsafeGetTensorImpl()).get();
+    auto wider = net.parameters();
+    for (auto& parameter : wider) {
+      parameter = torch::zeros({parameter.numel() + 1}, torch::requires_grad());
+      parameter.mutable_grad() = torch::ones_like(parameter);
+    }
+    torch::optim::AdamW of_another(wider, AdamWOptions(0.2));
+    of_another.step();
+    std::stringstream file;
+    torch::save(of_another, file);
+    EXPECT_THAT(test::failure_of([&] { torch::load(sharded, file); }, ErrorCode::invalid_argument),
+                HasSubstr("that of another model; load what was saved with this one"));
+    EXPECT_EQ(sharded.param_groups()[0].options().get_lr(), 0.1);
+    EXPECT_EQ(sharded.state().at(net.table.unsafeGetTensorImpl()).get(), state) << "nothing has changed";
+  });
 }
 
 torch::Tensor loss_of(const Net& net) {

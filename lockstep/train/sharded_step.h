@@ -44,8 +44,8 @@ struct ShardedOptions {
 
 class ShardedStep {
  public:
-  using Groups = std::vector<torch::optim::OptimizerParamGroup>;
-  using States = ska::flat_hash_map<void*, std::unique_ptr<ParameterState>>;
+  using Groups = ParameterGroups;
+  using States = ParameterStates;
 
   /// Collective; see ShardedOptimizer.
   ShardedStep(const torch::nn::Module& module, Group group, const Groups& groups,

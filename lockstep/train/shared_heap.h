@@ -28,7 +28,8 @@ struct SharedHeapStatistics {
 /// One at a time in a process. Tensors that outlive it, or the group, stay valid. Thread safe. After a
 /// failure in the middle of a collective libtorch's former allocator serves, since a rank that was stopped
 /// may still write to this memory. Cost: an allocation is a lookup under a mutex; blocks are at most a
-/// quarter larger than what was asked for, and 64 bytes.
+/// quarter larger than what was asked for, and 64 bytes. They have memory from the start: an empty tensor of
+/// gigabytes takes as much, also before anything is written to it.
 class SharedHeap {
  public:
   /// Throws Error{invalid_argument} if there is one already.

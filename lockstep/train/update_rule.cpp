@@ -28,7 +28,9 @@ auto with(const ParameterOptions& options, Act act) {
 template <class Options>
 constexpr bool is_sgd = std::is_same_v<Options, SGDOptions>;
 template <class Options>
-using StateOf = std::conditional_t<std::is_same_v<Options, AdamWOptions>, AdamWParamState, AdamParamState>;
+using StateOf = std::conditional_t<
+    is_sgd<Options>, SGDParamState,
+    std::conditional_t<std::is_same_v<Options, AdamWOptions>, AdamWParamState, AdamParamState>>;
 
 SgdStep step_of(const SGDOptions& options, bool is_first) {
   return {.learning_rate = options.lr(),
@@ -61,6 +63,20 @@ void require_known(const ParameterOptions& options) {
   });
 }
 
+std::string kind_of(const ParameterOptions& options) {
+  require_known(options);
+  return with(options, []<class Options>(const Options&) -> std::string {
+    if constexpr (is_sgd<Options>) return "SGD";
+    return std::is_same_v<Options, AdamWOptions> ? "AdamW" : "Adam";
+  });
+}
+
+bool is_of_kind(const ParameterState& state, const ParameterOptions& options) {
+  return with(options, [&]<class Options>(const Options&) {
+    return dynamic_cast<const StateOf<Options>*>(&state) != nullptr;
+  });
+}
+
 std::size_t state_arrays(const ParameterOptions& options) {
   return with(options, []<class Options>(const Options& known) -> std::size_t {
     if constexpr (is_sgd<Options>) {
@@ -74,7 +90,7 @@ std::size_t state_arrays(const ParameterOptions& options) {
 StateArrays arrays_of(const ParameterState& state, const ParameterOptions& options) {
   return with(options, [&]<class Options>(const Options&) -> StateArrays {
     if constexpr (is_sgd<Options>) {
-      return {static_cast<const SGDParamState&>(state).momentum_buffer(), torch::Tensor()};
+      return {static_cast<const StateOf<Options>&>(state).momentum_buffer(), torch::Tensor()};
     } else {
       const auto& adam = static_cast<const StateOf<Options>&>(state);
       return {adam.exp_avg(), adam.exp_avg_sq()};
@@ -85,7 +101,7 @@ StateArrays arrays_of(const ParameterState& state, const ParameterOptions& optio
 std::uint64_t steps_of(const ParameterState& state, const ParameterOptions& options) {
   return with(options, [&]<class Options>(const Options&) -> std::uint64_t {
     if constexpr (is_sgd<Options>) {
-      return static_cast<const SGDParamState&>(state).momentum_buffer().defined() ? 1 : 0;
+      return static_cast<const StateOf<Options>&>(state).momentum_buffer().defined() ? 1 : 0;
     } else {
       return static_cast<std::uint64_t>(static_cast<const StateOf<Options>&>(state).step());
     }

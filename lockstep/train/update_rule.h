@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "lockstep/kernel/update.h"
 
@@ -16,6 +17,9 @@ namespace lockstep {
 
 using ParameterOptions = torch::optim::OptimizerOptions;
 using ParameterState = torch::optim::OptimizerParamState;
+using ParameterGroups = std::vector<torch::optim::OptimizerParamGroup>;
+/// By parameter (its TensorImpl).
+using ParameterStates = ska::flat_hash_map<void*, std::unique_ptr<ParameterState>>;
 
 /// The most arrays that any optimizer keeps for a parameter, each as long as the parameter.
 inline constexpr std::size_t most_state_arrays = 2;
@@ -23,6 +27,11 @@ using StateArrays = std::array<torch::Tensor, most_state_arrays>;
 
 /// Throws Error{unsupported} unless `options` are SGDOptions, AdamOptions or AdamWOptions, without amsgrad.
 void require_known(const ParameterOptions& options);
+
+/// "SGD", "Adam" or "AdamW". Throws as require_known() does.
+std::string kind_of(const ParameterOptions& options);
+/// Whether `state` is of the kind that such an optimizer keeps.
+bool is_of_kind(const ParameterState& state, const ParameterOptions& options);
 
 /// How many arrays the optimizer keeps.
 std::size_t state_arrays(const ParameterOptions& options);
@@ -48,5 +57,6 @@ std::string to_text(const ParameterOptions& options);
 inline torch::ScalarType state_type(torch::ScalarType parameter) {
   return parameter == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
 }
+inline Dtype state_dtype(Dtype parameter) { return parameter == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
 
 }  // namespace lockstep
