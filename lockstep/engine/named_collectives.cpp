@@ -26,7 +26,7 @@ class NamedWork final : public PendingWork {
   bool wait_for(std::chrono::nanoseconds duration) override {
     return engine_->wait(set_, *operation_, duration);
   }
-  void abandon() noexcept override { engine_->abandon(set_); }
+  void abandon() noexcept override { engine_->abandon(set_, *operation_); }
 
  private:
   std::shared_ptr<NamedEngine> engine_;

@@ -91,9 +91,9 @@ bool NamedEngine::wait(NamedSet& set, const NamedOperation& operation, std::chro
   return operation.is_over;
 }
 
-void NamedEngine::abandon(NamedSet& set) noexcept {
+void NamedEngine::abandon(NamedSet& set, const NamedOperation& operation) noexcept {
   const std::lock_guard lock(mutex_);
-  set.abandon();
+  if (!operation.is_over) set.abandon();
 }
 
 NamedStatistics NamedEngine::statistics(const NamedSet& set) {

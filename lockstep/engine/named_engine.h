@@ -33,7 +33,7 @@ class NamedEngine {
   /// Drives everything until it is, or for `at_most`; false then.
   bool wait(NamedSet& set, const NamedOperation& operation, std::chrono::nanoseconds at_most);
   /// Closes the set's group in this rank's name.
-  void abandon(NamedSet& set) noexcept;
+  void abandon(NamedSet& set, const NamedOperation& operation) noexcept;
   NamedStatistics statistics(const NamedSet& set);
 
  private:

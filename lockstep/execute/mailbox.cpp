@@ -15,8 +15,11 @@ int tag_of(const MessageHeader& header) { return static_cast<int>(header.signatu
 /// What a message takes that is put aside: without payload, too, or many of them would take any amount.
 std::size_t bytes_aside(const MessageHeader& header) { return sizeof(MessageHeader) + header.bytes; }
 
-/// Of what is lent, so much is copied at once: others may want to move on, too.
+/// Of what is lent, so much is copied at once: others may want to move on, too, and the sender sees that it
+/// is moving.
 constexpr std::size_t lent_piece_bytes = std::size_t{1} << 20;
+
+std::uint64_t pieces_of(std::size_t bytes) { return (bytes + lent_piece_bytes - 1) / lent_piece_bytes; }
 
 bool is_lent(const MessageHeader& header) { return header.kind == MessageHeader::Kind::lent; }
 
@@ -55,6 +58,7 @@ void Mailbox::post(Outgoing& message) {
   Peer& to = peer(message.peer);
   if (message.peer != rank_) {
     if (message.bytes.size() >= lending_.least_bytes) message.place = lending_.place_of(message.bytes);
+    message.pieces_left = pieces_of(message.bytes.size());
     to.sends.push_back(&message);
     return;
   }
@@ -104,6 +108,7 @@ bool Mailbox::receive_now(Incoming& receive, int looks, std::uint64_t& last_look
   };
   if (!look_shortly(looks, last_look_ns, has_begun) || from.received_bytes < header.size()) return false;
   require_data(from.arriving);
+  if (is_lent(from.arriving)) return false;
   if (!matches(receive, receive.source, from.arriving) || from.arriving.bytes != receive.bytes.size())
     return false;
   if (!receive.bytes.empty()) from.received_bytes += from.channel->try_read(receive.bytes);
@@ -162,10 +167,12 @@ bool Mailbox::send(Peer& peer) {
 bool Mailbox::take_back(Peer& peer) {
   bool moved = false;
   while (!peer.lent.empty() && peer.taken_back < peer.channel->taken()) {
-    peer.lent.front()->is_over = true;
-    peer.lent.pop_front();
-    ++peer.taken_back;
     moved = true;
+    ++peer.taken_back;
+    Outgoing& message = *peer.lent.front();
+    if (--message.pieces_left > 0) continue;
+    message.is_over = true;
+    peer.lent.pop_front();
   }
   return moved;
 }
@@ -179,14 +186,14 @@ bool Mailbox::receive(int source, Peer& peer) {
     if (!has_header || !begin_payload(source, peer)) return moved;
     const std::span<std::byte> payload =
         peer.goes_aside ? std::span(peer.aside.back().bytes) : peer.target->bytes;
+    const auto rest = payload.subspan(peer.received_bytes - head_bytes(peer.arriving));
     const std::size_t count =
-        read_payload(source, peer, payload.subspan(peer.received_bytes - head_bytes(peer.arriving)));
+        is_lent(peer.arriving) ? copy_lent(source, peer, rest) : read_payload(peer, rest);
     peer.received_bytes += count;
     moved = moved || count > 0;
-    if (peer.received_bytes < head_bytes(peer.arriving) + payload.size()) return moved;
+    if (count < rest.size()) return moved;
     moved = true;
     peer.received_bytes = 0;
-    if (is_lent(peer.arriving)) peer.channel->note_taken();
     if (peer.goes_aside) {
       peer.goes_aside = false;
       Aside& aside = peer.aside.back();
@@ -230,8 +237,7 @@ void Mailbox::require_data(const MessageHeader& header) const {
 }
 
 /// As much of what is left of the payload as is there; how much that was.
-std::size_t Mailbox::read_payload(int source, Peer& peer, std::span<std::byte> rest) {
-  if (is_lent(peer.arriving)) return copy_lent(source, peer, rest);
+std::size_t Mailbox::read_payload(const Peer& peer, std::span<std::byte> rest) {
   std::size_t done = 0;
   while (done < rest.size()) {
     const std::size_t count = peer.channel->try_read(rest.subspan(done));
@@ -250,7 +256,10 @@ std::size_t Mailbox::copy_lent(int source, const Peer& peer, std::span<std::byte
                     " of its arena, where it cannot: shared memory was overwritten");
   }
   const std::size_t count = std::min(rest.size(), lent_piece_bytes);
-  if (count > 0) std::memcpy(rest.data(), whole->last(rest.size()).data(), count);
+  if (count == 0) return 0;
+  std::memcpy(rest.data(), whole->last(rest.size()).data(), count);
+  if (count == rest.size()) lending_.require_sound();
+  peer.channel->note_taken();
   return count;
 }
 
@@ -343,6 +352,8 @@ void Mailbox::clear() {
     peer.lent.clear();
     peer.target = nullptr;
     peer.has_begun = false;
+    peer.goes_aside = false;
+    peer.received_bytes = 0;
     peer.aside.clear();
   }
   aside_bytes_ = 0;

@@ -3,8 +3,8 @@
 // until somebody wants something of its sender; only if that is another message is it put aside.
 //
 // A long message in memory that both ranks reach is lent: what goes through the channel is where it lies, the
-// receiver copies it from there, and says so. One copy instead of two, and it ends when the receiver has it,
-// as one does that is longer than the channel.
+// receiver copies it from there piece by piece, and counts these. One copy instead of two, and it ends when
+// the receiver has it, as one does that is longer than the channel.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,8 @@ struct Lending {
   /// What lies there; nullopt where nothing can.
   std::function<std::optional<std::span<const std::byte>>(int rank, std::uint64_t place, std::uint64_t bytes)>
       memory_of = {};
+  /// Throws if a rank that lends may have failed: then what it lends is its program's again, to be changed.
+  std::function<void()> require_sound = [] {};
 };
 
 /// A send under way. Its owner keeps it until it is over or the mailbox is cleared.
@@ -38,7 +40,9 @@ struct Outgoing {
   Signature signature = {};  ///< detail: the tag; the operation goes out as send
   std::span<const std::byte> bytes = {};
   bool is_over = false;
-  std::optional<std::uint64_t> place = {};  ///< by post(): of bytes that are lent
+  // Of what is lent, by the mailbox:
+  std::optional<std::uint64_t> place = {};
+  std::uint64_t pieces_left = 0;  ///< that the peer has not copied yet
 };
 
 /// A receive under way, likewise.
@@ -64,7 +68,7 @@ class Mailbox {
   void post(Incoming& receive);
 
   /// The quick way of a small message while nothing else is under way with its peer: whether it was sent. If
-  /// not, it has to be posted next, since some of it may have gone.
+  /// not, it has to be posted next, since some of it may have gone. REQUIRES: too small to be lent.
   bool send_now(const Outgoing& message);
   /// Likewise: looks so often for a message; whether this receive is over. If not, it has to be posted next,
   /// since some of it may be there. `last_look_ns`: set to the time (record_now_ns()) of each look in vain.
@@ -105,7 +109,7 @@ class Mailbox {
     Channel* channel = nullptr;
     std::deque<Outgoing*> sends;
     std::deque<Outgoing*> lent;    ///< sent, and not taken yet
-    std::uint64_t taken_back = 0;  ///< of all that were lent
+    std::uint64_t taken_back = 0;  ///< pieces of all that were lent
     MessageHeader leaving;
     std::size_t sent_bytes = 0;  // of header and payload together
     MessageHeader arriving;
@@ -123,7 +127,7 @@ class Mailbox {
   bool receive(int source, Peer& peer);
   bool read_header(int source, Peer& peer);
   void require_data(const MessageHeader& header) const;
-  std::size_t read_payload(int source, Peer& peer, std::span<std::byte> rest);
+  static std::size_t read_payload(const Peer& peer, std::span<std::byte> rest);
   std::size_t copy_lent(int source, const Peer& peer, std::span<std::byte> rest) const;
   bool begin_payload(int source, Peer& peer);
   bool is_wanted(int source) const;

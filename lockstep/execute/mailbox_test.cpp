@@ -240,7 +240,8 @@ class LentMessages : public testing::Test {
 };
 
 TEST_F(LentMessages, SayWhereTheyLieAndAreOverWhenTheyWereTaken) {
-  Outgoing first = outgoing(7, least_bytes), second = outgoing(0, least_bytes + 1),
+  const std::size_t two_pieces = (std::size_t{1} << 20) + 1;
+  Outgoing first = outgoing(7, two_pieces), second = outgoing(0, least_bytes + 1),
            small = outgoing(3, least_bytes - 1);
   for (Outgoing* message : {&first, &second, &small}) mailbox_.post(*message);
   for (std::size_t room = 1; !small.is_over; ++room) {  // in pieces of any size
@@ -249,7 +250,7 @@ TEST_F(LentMessages, SayWhereTheyLieAndAreOverWhenTheyWereTaken) {
   }
   std::vector<std::byte> expected;
   const auto expect = [&](const auto& bytes) { expected.insert(expected.end(), bytes.begin(), bytes.end()); };
-  for (const auto& [place, bytes] : {std::pair{std::uint64_t{7}, least_bytes}, {0, least_bytes + 1}}) {
+  for (const auto& [place, bytes] : {std::pair{std::uint64_t{7}, two_pieces}, {0, least_bytes + 1}}) {
     const MessageHeader head = header(0, bytes);
     expect(std::as_bytes(std::span(&head, 1)));
     expect(std::as_bytes(std::span(&place, 1)));
@@ -261,6 +262,9 @@ TEST_F(LentMessages, SayWhereTheyLieAndAreOverWhenTheyWereTaken) {
   EXPECT_EQ(channel_.written(), expected);
   EXPECT_FALSE(first.is_over);
   EXPECT_FALSE(mailbox_.advance());
+  channel_.take();
+  EXPECT_TRUE(mailbox_.advance()) << "it is seen to move";
+  EXPECT_FALSE(first.is_over);
   channel_.take();
   EXPECT_TRUE(mailbox_.advance());
   EXPECT_TRUE(first.is_over);
@@ -276,12 +280,9 @@ TEST_F(LentMessages, AreCopiedFromWhereTheyLie) {
   Incoming receive{.source = 1, .tag = awaited_tag, .bytes = received};
   mailbox_.post(receive);
   arrive(awaited_tag, 11, bytes);
-  int moves = 0;
-  while (mailbox_.advance()) {
-    ++moves;
-    EXPECT_EQ(channel_.noted(), receive.is_over ? 1U : 0U) << "only when all of it is here";
-  }
-  EXPECT_EQ(moves, 3);
+  std::uint64_t moves = 0;
+  while (mailbox_.advance()) EXPECT_EQ(channel_.noted(), ++moves) << "piece by piece";
+  EXPECT_EQ(moves, 3U);
   ASSERT_TRUE(receive.is_over);
   EXPECT_TRUE(std::equal(received.begin(), received.end(), shared_.begin() + 11));
 }
@@ -302,9 +303,49 @@ TEST_F(LentMessages, AreTakenToBePutAside) {
 }
 
 TEST_F(LentMessages, WaitUntouchedWhileNobodyWantsThem) {
+  Outgoing other{.peer = 1};
+  mailbox_.post(other);  // so that it looks at the channel
+  ASSERT_TRUE(mailbox_.advance());
   arrive(awaited_tag, 0, least_bytes);
   EXPECT_FALSE(mailbox_.advance());
   EXPECT_EQ(channel_.noted(), 0U);
+}
+
+TEST_F(LentMessages, AreReadWhereTheyLieAlsoAfterTheQuickWay) {
+  std::vector<std::byte> received(least_bytes);
+  Incoming receive{.source = 1, .tag = awaited_tag, .bytes = received};
+  arrive(awaited_tag, 9, least_bytes);
+  std::uint64_t last_look_ns = 0;
+  ASSERT_FALSE(mailbox_.receive_now(receive, 3, last_look_ns));
+  mailbox_.post(receive);
+  EXPECT_TRUE(mailbox_.advance());
+  ASSERT_TRUE(receive.is_over);
+  EXPECT_TRUE(std::equal(received.begin(), received.end(), shared_.begin() + 9));
+}
+
+TEST_F(LentMessages, AreNotDeliveredWhereTheirSenderMayHaveThemBack) {
+  Lending failing = lending();
+  failing.require_sound = [] { throw Error(ErrorCode::peer_lost, "rank 1 gave up", 1); };
+  Mailbox mailbox(
+      0, 2, [this](int) -> Channel& { return channel_; }, most_aside_bytes, failing);
+  std::vector<std::byte> received(least_bytes);
+  Incoming receive{.source = 1, .tag = awaited_tag, .bytes = received};
+  mailbox.post(receive);
+  arrive(awaited_tag, 0, least_bytes);
+  EXPECT_EQ(error_of([&] { (void)mailbox.advance(); }).code(), ErrorCode::peer_lost);
+  EXPECT_FALSE(receive.is_over);
+  EXPECT_EQ(channel_.noted(), 0U);
+}
+
+TEST_F(LentMessages, CanBeForgottenHalfWay) {
+  Incoming awaited{.source = 1, .tag = awaited_tag};
+  Mailbox large(
+      0, 2, [this](int) -> Channel& { return channel_; }, shared_.size() * 2, lending());
+  large.post(awaited);
+  arrive(other_tag, 0, shared_.size());
+  EXPECT_TRUE(large.advance());  // a piece of it is aside
+  large.clear();
+  EXPECT_FALSE(large.advance());
 }
 
 TEST_F(LentMessages, LieNowhereElse) {

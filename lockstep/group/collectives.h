@@ -216,8 +216,8 @@ Work barrier(const Group& group);
 
 /// Sends `buffer` to one rank, which may be this one, and which receives as many bytes (another size is a
 /// mismatch). Messages to one rank with one tag arrive in order. `.wait()` returns when the buffer may be
-/// used again: at once where the message fits between the two ranks (some 250 KiB inside a host), otherwise
-/// when most of it was received, so ranks that all send much first wait for each other; see sendrecv().
+/// used again: at once where the message fits between the two ranks (less than 1 MiB inside a host), else
+/// when it was received but for that, so ranks that all send much first wait for each other; see sendrecv().
 /// `tag`: 0 or more.
 template <InputRange R>
 Work send(const Group& group, R&& buffer, int destination, int tag = 0) {

@@ -3,7 +3,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::uint64_t magic = 0x326f69676552634cULL;  // "LcRegio2": change it when the layout changes
+constexpr std::uint64_t magic = 0x336f69676552634cULL;  // "LcRegio3": change it when the layout changes
 constexpr std::size_t page_bytes = 4096;
 
 struct Header {

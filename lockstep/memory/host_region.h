@@ -27,7 +27,7 @@ inline constexpr std::size_t inline_slot_bytes = 32;
 inline constexpr std::size_t most_arena_bytes = std::size_t{1} << 47;
 /// Room for a rank's staging memory (schedule/staged.cpp); how much of it is used is a matter of tuning.
 inline constexpr std::size_t staging_bytes = std::size_t{4} << 20;
-/// Capacity of one message ring, with its counter: as much as a second-level cache holds, so that what is
+/// Capacity of one message ring, with its counters: as much as a second-level cache holds, so that what is
 /// written again has left the reader's (docs/decisions/0007). Memory is taken only by pairs that talk.
 inline constexpr std::size_t ring_bytes = std::size_t{1} << 20;
 

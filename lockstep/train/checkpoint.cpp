@@ -234,14 +234,11 @@ CheckpointInfo load_checkpoint(const std::filesystem::path& path, const Group& g
   std::optional<StateFromShards> shards;
   if (optimizer != nullptr && sharded_kind(read.name))
     shards = read_shards(path, group, tensors, *optimizer, read);
+  // Finds out on its own that state does not fit, and then nothing has changed.
+  if (optimizer != nullptr && !shards) restore_optimizer(*optimizer, read.content);
   on_rank_0(group, [&] { read_tensors(*file, tensors, entries); });
   broadcast_tensors(group, tensors);
-  if (shards) {
-    restore_from_shards(*optimizer, *shards);
-  } else if (optimizer != nullptr) {
-    if (sharded != nullptr) sharded->forget_state();
-    restore_optimizer(*optimizer, read.content);
-  }
+  if (shards) restore_from_shards(*optimizer, *shards);
   return unpack(broadcast_text(group, std::move(info)), group.rank());
 }
 

@@ -19,6 +19,7 @@ const torch::Tensor* misfit(const torch::Tensor& parameter, const StateArrays& a
 void require_fitting(const ParameterGroups& groups, const ParameterStates& states) {
   for (std::size_t group = 0; group < groups.size(); ++group) {
     const auto& parameters = groups[group].params();
+    require_known(groups[group].options());
     for (std::size_t number = 0; number < parameters.size(); ++number) {
       const auto found = states.find(parameters[number].unsafeGetTensorImpl());
       if (found == states.end()) continue;
@@ -64,8 +65,9 @@ void load_fitting(ParameterGroups& groups, ParameterStates& states, const std::f
     require_fitting(groups, states);
   } catch (...) {
     states.swap(before);
+    // The same objects: others may hold on to them.
     for (std::size_t group = 0; group < groups.size(); ++group)
-      groups[group].set_options(std::move(options[group]));
+      assign(groups[group].options(), *options[group]);
     throw;
   }
 }

@@ -21,7 +21,8 @@ std::string label_of(std::size_t parameter, std::size_t group);
 
 /// Calls `load`, which makes `groups` and `states` an optimizer's that was saved: a parameter that had no
 /// state then has none. Where it throws, and where something of it is no state of its parameter
-/// (Error{invalid_argument}), everything is as before.
+/// (Error{invalid_argument}) or are options that are not done here (Error{unsupported}), everything is as
+/// before.
 void load_fitting(ParameterGroups& groups, ParameterStates& states, const std::function<void()>& load);
 
 }  // namespace lockstep

@@ -38,8 +38,9 @@ class FusedOptimizer : public Optimizer {
     return loss;
   }
 
-  /// Throws Error{invalid_argument} for state of another model or optimizer, and what libtorch throws; then
-  /// nothing has changed.
+  /// Throws Error: invalid_argument for state of another model; unsupported (amsgrad); and c10::Error, as
+  /// libtorch does, for an archive of another kind of optimizer, though Adam's and AdamW's are alike. Nothing
+  /// has changed then.
   void load(torch::serialize::InputArchive& archive) override {
     load_fitting(this->param_groups(), this->state(), [&] { Optimizer::load(archive); });
   }

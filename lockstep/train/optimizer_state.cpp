@@ -6,6 +6,7 @@
 #include <memory>
 #include <sstream>
 #include <typeinfo>
+#include <utility>
 
 #include "lockstep/base/error.h"
 
@@ -119,8 +120,14 @@ void require_fitting_state(const std::string& state, const torch::optim::Optimiz
 
 void restore_optimizer(torch::optim::Optimizer& optimizer, const std::string& state) {
   auto archive = open_archive(state, home_of(optimizer));
-  optimizer.state().clear();  // libtorch leaves what the archive has no state for as it is
-  optimizer.load(archive);
+  // libtorch leaves what the archive has no state for as it is.
+  auto before = std::exchange(optimizer.state(), {});
+  try {
+    optimizer.load(archive);
+  } catch (...) {
+    optimizer.state().swap(before);
+    throw;
+  }
 }
 
 void restore_options(torch::optim::Optimizer& optimizer, const std::string& options) {

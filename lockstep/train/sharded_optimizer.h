@@ -32,9 +32,8 @@ namespace lockstep {
 ///   gradient is left alone; for which some have, the others count as zero.
 /// - Options may change between steps, by a scheduler too, alike on all ranks.
 /// - Buffers (batch norm's running statistics) are each rank's own, as with DistributedDataParallel.
-/// - Halves have masters in f32, which live as long as the optimizer: a checkpoint holds the halves, a
-/// sharded
-///   one both.
+/// - Halves have masters in f32, until state is loaded, or the optimizer is gone: a checkpoint holds the
+///   halves, a sharded one both.
 /// - save(), load() and checkpoints hold what libtorch's optimizer of that name would have, for any number of
 ///   ranks. On several hosts call gather_state() before save(); save_checkpoint() does. Where the state is
 ///   too large for that, each rank saves its own: CheckpointOptions::sharded.
@@ -81,11 +80,10 @@ class ShardedOptimizer : public Optimizer, public ShardedState {
     step_->require_whole();
     Optimizer::save(archive);
   }
-  /// Throws Error{invalid_argument} for state of another model or optimizer, and what libtorch throws; then
-  /// nothing has changed.
+  /// All ranks load alike. Throws as FusedOptimizer's does; nothing has changed then.
   void load(torch::serialize::InputArchive& archive) override {
     load_fitting(this->param_groups(), this->state(), [&] { Optimizer::load(archive); });
-    step_->forget_state();  // what has been loaded is taken over before the next step
+    step_->take_over_loaded_state();
   }
   void gather_state() const override {
     // It is the same state; only where it lies changes.
@@ -99,7 +97,6 @@ class ShardedOptimizer : public Optimizer, public ShardedState {
   void restore_slices(std::span<const SliceState> restored) override {
     step_->restore_slices(this->param_groups(), this->state(), restored);
   }
-  void forget_state() override { step_->forget_state(); }
   /// Steps that NonFinite::skip left out.
   std::uint64_t skipped() const { return step_->skipped(); }
 

@@ -43,8 +43,6 @@ class ShardedState {
   /// Collective. Instead of all state there is: these, one for each of slices(). The parameters and options
   /// that go with it are already in place, and `restored` has the arrays that they ask for.
   virtual void restore_slices(std::span<const SliceState> restored) = 0;
-  /// As before the first step, but for what state() holds, which is the caller's to replace.
-  virtual void forget_state() = 0;
 };
 
 }  // namespace lockstep

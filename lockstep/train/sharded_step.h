@@ -69,7 +69,8 @@ class ShardedStep {
   std::vector<ParameterSlice> slices(const Groups& groups);
   std::vector<SliceState> slice_states(const Groups& groups, States& states);
   void restore_slices(const Groups& groups, States& states, std::span<const SliceState> restored);
-  void forget_state();
+  /// `states` were loaded. Others may still read what was there, so it goes with the next step.
+  void take_over_loaded_state() { is_loaded_ = true; }
 
  private:
   /// Arrays of state for one family; without shared memory of this rank's slice alone.
@@ -104,6 +105,7 @@ class ShardedStep {
   double norm();
   void require_same_options(const std::string& mine) const;
   void add_gradients();
+  void forget_state();
   void make_state(const States& states);
   void make_family_state(std::size_t family, std::size_t arrays);
   std::span<std::byte> own_part(std::size_t family, const SharedBlock& array) const;
@@ -131,7 +133,8 @@ class ShardedStep {
   std::vector<FamilyState> family_states_;
   std::vector<Current> current_;
   StepVersions versions_;
-  std::vector<Row> rows_;  // of all ranks, in this step
+  std::vector<Row> rows_;   // of all ranks, in this step
+  bool is_loaded_ = false;  // state that is not taken over yet
   std::uint64_t skipped_ = 0;
   std::uint64_t taken_ = 0;
   trace::TrainingStepEvent event_{};  // of this step

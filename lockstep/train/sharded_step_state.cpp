@@ -2,6 +2,7 @@
 // comes there, and how it is handed out.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "lockstep/group/collectives.h"
 #include "lockstep/train/fitting_state.h"
@@ -12,6 +13,7 @@
 namespace lockstep {
 
 void ShardedStep::make_state(const States& states) {
+  if (std::exchange(is_loaded_, false)) forget_state();
   for (std::size_t number = 0; number < family_states_.size(); ++number) {
     std::size_t arrays = 0;
     for (const auto& entry : model_.families()[number].layout.entries) {
@@ -216,6 +218,7 @@ void ShardedStep::forget_state() {
 void ShardedStep::restore_slices(const Groups& groups, States& states, std::span<const SliceState> restored) {
   const torch::NoGradGuard no_grad;
   find_options(groups);
+  is_loaded_ = false;
   forget_state();
   states.clear();
   make_state(states);  // masters are those of the parameters now

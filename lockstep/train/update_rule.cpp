@@ -143,6 +143,10 @@ void update(const ParameterOptions& options, const UpdateSlice& slice,
   });
 }
 
+void assign(ParameterOptions& to, const ParameterOptions& from) {
+  with(from, [&]<class Options>(const Options& known) { static_cast<Options&>(to) = known; });
+}
+
 std::string to_text(const ParameterOptions& options) {
   std::ostringstream text;
   text.precision(12);

@@ -50,6 +50,9 @@ void set_steps(ParameterState& state, const ParameterOptions& options, std::uint
 void update(const ParameterOptions& options, const UpdateSlice& slice,
             std::span<std::byte* const, most_state_arrays> state, std::uint64_t steps);
 
+/// Makes `to` the same as `from`, which is of its kind.
+void assign(ParameterOptions& to, const ParameterOptions& from);
+
 /// In which ranks have to agree: all numbers of the options.
 std::string to_text(const ParameterOptions& options);
 

@@ -67,7 +67,12 @@ Lending NativeBackend::lending() const {
             const std::uint64_t all = options_.region->arena_bytes();
             if (place > all || bytes > all - place) return std::nullopt;
             return std::span<const std::byte>(options_.region->arena(rank) + place, bytes);
-          }};
+          },
+          .require_sound =
+              [this] {
+                if (const auto cause = options_.region->first_cause().get())
+                  throw Error(cause->code, cause->text, cause->peer());
+              }};
 }
 
 NativeBackend::~NativeBackend() {

@@ -49,6 +49,7 @@ void NativeBackend::look() {
 std::optional<FirstCause::Cause> NativeBackend::failure() {
   if (is_forked_child()) return std::nullopt;
   const auto lock = options_.progress->lock();
+  if (failure_) return failure_;
   advance();
   notice_failure_elsewhere();
   if (!failure_) look_at_peers({});
