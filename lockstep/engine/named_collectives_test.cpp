@@ -269,7 +269,7 @@ TEST(NamedCollectives, NameRanksThatHaveNotSubmitted) {
              told.wait();
              barrier(world).wait();
            },
-           {.timeout = 2s});
+           {.timeout = 4s});
 }
 
 TEST(NamedCollectives, LeftByAnExceptionNameTheRank) {

@@ -72,8 +72,8 @@ void Mailbox::post(Outgoing& message) {
     deliver(rank_, header, *receive);
     return;
   }
-  put_aside(rank_, to, header);
-  to.aside.back().bytes.assign(message.bytes.begin(), message.bytes.end());
+  const auto aside = put_aside(rank_, to, header);
+  if (!aside.empty()) std::memcpy(aside.data(), message.bytes.data(), aside.size());
   to.aside.back().is_complete = true;
 }
 
@@ -273,7 +273,6 @@ bool Mailbox::begin_payload(int source, Peer& peer) {
   }
   if (!is_wanted(source)) return false;
   put_aside(source, peer, peer.arriving);
-  peer.aside.back().bytes.resize(peer.arriving.bytes);
   peer.goes_aside = true;
   return true;
 }
@@ -316,18 +315,29 @@ bool Mailbox::fits(int source, const MessageHeader& header, const Incoming& rece
   return false;
 }
 
-void Mailbox::put_aside(int source, Peer& peer, const MessageHeader& header) {
+/// Makes room for the message; where its payload goes.
+std::span<std::byte> Mailbox::put_aside(int source, Peer& peer, const MessageHeader& header) {
+  const auto what = [&] {
+    return "rank " + std::to_string(source) + " of the group sent a message of " +
+           std::to_string(header.bytes) + " bytes with tag " + std::to_string(tag_of(header)) +
+           " that no receive was posted for, and ";
+  };
   const std::size_t room = most_aside_bytes_ - aside_bytes_;
   if (room < sizeof(MessageHeader) || header.bytes > room - sizeof(MessageHeader)) {
-    throw_invalid_argument("rank " + std::to_string(source) + " of the group sent a message of " +
-                           std::to_string(header.bytes) + " bytes with tag " +
-                           std::to_string(tag_of(header)) +
-                           " that no receive was posted for, and others wait aside already; receive it "
-                           "first, or raise LOCKSTEP_MAILBOX_BYTES (" +
-                           std::to_string(most_aside_bytes_) + ")");
+    throw_invalid_argument(
+        what() + (aside_bytes_ == 0 ? "it is longer than what may wait aside" : "others wait aside already") +
+        "; post its receive first, or raise LOCKSTEP_MAILBOX_BYTES (" + std::to_string(most_aside_bytes_) +
+        ")");
+  }
+  Aside aside{.header = header, .bytes = {}};
+  try {
+    aside.bytes.resize(header.bytes);
+  } catch (const std::exception&) {  // bad_alloc, length_error
+    throw Error(ErrorCode::system, what() + "there is no memory to put it aside; post its receive first");
   }
   aside_bytes_ += bytes_aside(header);
-  peer.aside.push_back({.header = header, .bytes = {}});
+  peer.aside.push_back(std::move(aside));
+  return peer.aside.back().bytes;
 }
 
 void Mailbox::deliver(int source, const MessageHeader& header, Incoming& receive) {

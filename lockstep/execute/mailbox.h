@@ -134,7 +134,7 @@ class Mailbox {
   Incoming* take_receive_for(int source, const MessageHeader& header);
   bool take_from_aside(int source, Peer& peer, Incoming& receive);
   bool fits(int source, const MessageHeader& header, const Incoming& receive);
-  void put_aside(int source, Peer& peer, const MessageHeader& header);
+  std::span<std::byte> put_aside(int source, Peer& peer, const MessageHeader& header);
   static MessageHeader header_of(const Outgoing& message);
   static void deliver(int source, const MessageHeader& header, Incoming& receive);
 

@@ -120,6 +120,15 @@ TEST_F(Arguments, RanksThatAreNoneAreRefused) {
   });
 }
 
+TEST_F(Arguments, WhatIsSentAndWhatArrivesMustNotOverlap) {
+  check([](Group& group) {
+    std::vector<float> values(8);
+    const auto first = std::span(values).first(5), last = std::span(values).last(4);
+    EXPECT_THAT(refusal([&] { return sendrecv(group, first, 1 - group.rank(), last, 1 - group.rank()); }),
+                HasSubstr("what is sent and what arrives overlap in memory"));
+  });
+}
+
 TEST_F(Arguments, OperationsThatATypeHasNotAreRefused) {
   check([](Group& group) {
     std::vector<int> whole(4);

@@ -333,6 +333,20 @@ Work send_bytes(const Group& group, std::span<const std::byte> buffer, int desti
                         buffer, destination, tag);
 }
 
+Work sendrecv_bytes(const Group& group, std::span<const std::byte> sent, int destination, int sent_tag,
+                    std::span<std::byte> arriving, int source, int received_tag, Received* received) {
+  if (overlap(sent, arriving)) {
+    throw_invalid_argument(
+        "sendrecv: what is sent and what arrives overlap in memory, so that one would be changed before it "
+        "is "
+        "gone; use two buffers");
+  }
+  std::vector<Work> works;
+  works.push_back(recv_bytes(group, arriving, source, received_tag, received));
+  works.push_back(send_bytes(group, sent, destination, sent_tag));
+  return Work::all(std::move(works));
+}
+
 Work recv_bytes(const Group& group, std::span<std::byte> buffer, int source, int tag, Received* received) {
   if (source != any_source) require_rank(group, source, "recv: source");
   require_memory(buffer, "recv");

@@ -89,6 +89,8 @@ Work all_to_all_v_bytes(const Group& group, std::span<const std::byte> input,
 Work send_bytes(const Group& group, std::span<const std::byte> buffer, int destination, int tag = 0);
 Work recv_bytes(const Group& group, std::span<std::byte> buffer, int source, int tag = 0,
                 Received* received = nullptr);
+Work sendrecv_bytes(const Group& group, std::span<const std::byte> sent, int destination, int sent_tag,
+                    std::span<std::byte> arriving, int source, int received_tag, Received* received);
 
 namespace detail {
 template <InputRange R>
@@ -218,7 +220,8 @@ Work barrier(const Group& group);
 /// mismatch). Messages to one rank with one tag arrive in order. `.wait()` returns when the buffer may be
 /// used again: at once where the message fits between the two ranks (less than 1 MiB inside a host), else
 /// when it was received but for that, so ranks that all send much first wait for each other; see sendrecv().
-/// `tag`: 0 or more.
+/// From 1 MiB on, a buffer in an arena is copied once, by the receiver, which is twice as fast. `tag`: 0 or
+/// more.
 template <InputRange R>
 Work send(const Group& group, R&& buffer, int destination, int tag = 0) {
   return send_bytes(group, detail::input_bytes(buffer), destination, tag);
@@ -230,14 +233,13 @@ Work recv(const Group& group, R&& buffer, int source, int tag = 0, Received* rec
   return recv_bytes(group, detail::output_bytes(buffer), source, tag, received);
 }
 
-/// Both at once, so that ranks in a circle do not wait for each other.
+/// Both at once, so that ranks in a circle do not wait for each other. Throws Error{invalid_argument} for
+/// buffers that overlap.
 template <InputRange In, OutputRange Out>
 Work sendrecv(const Group& group, In&& sent, int destination, Out&& arriving, int source, int sent_tag = 0,
               int received_tag = 0, Received* received = nullptr) {
-  std::vector<Work> works;
-  works.push_back(recv(group, arriving, source, received_tag, received));
-  works.push_back(send(group, sent, destination, sent_tag));
-  return Work::all(std::move(works));
+  return sendrecv_bytes(group, detail::input_bytes(sent), destination, sent_tag,
+                        detail::output_bytes(arriving), source, received_tag, received);
 }
 
 }  // namespace lockstep

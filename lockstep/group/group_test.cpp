@@ -215,5 +215,21 @@ TEST(Messages, ThatNobodyReceivesAreBounded) {
   });
 }
 
+TEST(MessagesToItself, AreNotWaitedForForEver) {
+  for (const int ranks : {1, 2}) {
+    on_ranks(ranks,
+             [](Group& group) {
+               std::vector<int> value(1);
+               send(group, value, group.rank(), 7).wait();
+               const auto text =
+                   failure_of([&] { recv(group, value, group.rank(), 8).wait(); }, ErrorCode::timeout);
+               EXPECT_THAT(text, HasSubstr("waited for a message of its own, 300 ms long: it has to send it "
+                                           "before it waits, or by another thread; messages that nobody "
+                                           "receives: tag 7 from rank"));
+             },
+             {.timeout = std::chrono::milliseconds(300)});
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -147,6 +147,12 @@ std::string listen_address(const Identity& identity) {
   return Endpoint::parse(probe.local()).host;
 }
 
+/// What holds for groups of one rank, too, which may wait for messages of their own.
+void set_options(Context& context, const InitOptions& options) {
+  context.options = options.group.value_or(GroupOptions::from_environment());
+  context.mailbox_bytes = env::bytes("LOCKSTEP_MAILBOX_BYTES").value_or(context.mailbox_bytes);
+}
+
 /// Who is there, and where.
 std::shared_ptr<Context> meet_others(const Identity& identity, const InitOptions& options,
                                      Deadline deadline) {
@@ -154,8 +160,7 @@ std::shared_ptr<Context> meet_others(const Identity& identity, const InitOptions
   context->trust = identity.trust;
   context->job = identity.job;
   context->store_host = identity.store_host();
-  context->options = options.group.value_or(GroupOptions::from_environment());
-  context->mailbox_bytes = env::bytes("LOCKSTEP_MAILBOX_BYTES").value_or(context->mailbox_bytes);
+  set_options(*context, options);
   context->arena_bytes =
       options.arena_bytes.value_or(env::bytes("LOCKSTEP_ARENA_BYTES").value_or(default_arena_bytes()));
   context->store = open_store(identity, deadline);
@@ -235,6 +240,12 @@ Group join_once(const Identity& identity, const InitOptions& options) {
   return world;
 }
 
+Group alone(const InitOptions& options) {
+  Group world;
+  set_options(*world.impl().context, options);
+  return world;
+}
+
 }  // namespace
 
 Group init(const InitOptions& options) {
@@ -246,7 +257,7 @@ Group init(const InitOptions& options) {
       log::warning("nothing reads " + name + ", which is set; is " + meant + " meant?");
     }
   }
-  Group world = identity.size == 1 ? Group()
+  Group world = identity.size == 1 ? alone(options)
                 : options.rank     ? join(identity, options)
                                    : join_once(identity, options);
   initialized().store(true);

@@ -77,6 +77,12 @@ void fork_and_use(const Group& group, const Words&) {
   const pid_t child = ::fork();
   if (child == 0) {
     try {
+      (void)group.allocate<int>(1);
+      ::_exit(0);
+    } catch (const lockstep::Error& error) {
+      complain(std::to_string(group.rank()), error);
+    }
+    try {
       lockstep::barrier(group).wait();
     } catch (const lockstep::Error& error) {
       complain(std::to_string(group.rank()), error);

@@ -4,6 +4,8 @@
 
 #include <atomic>
 
+#include "lockstep/base/error.h"
+
 namespace lockstep {
 namespace {
 
@@ -20,5 +22,12 @@ void watch_for_forks() {
 }
 
 bool is_forked_child() { return forked().load(std::memory_order_relaxed); }
+
+void throw_forked(const std::string& call) {
+  throw_invalid_argument(
+      call +
+      " in a process that was forked after lockstep::init(): only the process that called init() may use its "
+      "groups; fork before init(), or start ranks with `lockstep run`");
+}
 
 }  // namespace lockstep

@@ -100,12 +100,7 @@ void NativeBackend::recycle(std::unique_ptr<NativeTask> task) {
 }
 
 std::unique_ptr<PendingWork> NativeBackend::submit(const Request& request) {
-  if (is_forked_child()) {
-    throw_invalid_argument(
-        std::string(to_string(request.signature.operation)) +
-        " in a process that was forked after lockstep::init(): only the process that called init() "
-        "may use its groups; fork before init(), or start ranks with `lockstep run`");
-  }
+  if (is_forked_child()) throw_forked(std::string(to_string(request.signature.operation)));
   const auto lock = options_.progress->lock();
   if (is_message(request.signature.operation)) {
     notice_failure_elsewhere();
@@ -233,7 +228,10 @@ void NativeBackend::poll() { options_.progress->poll(); }
 
 std::uint64_t NativeBackend::own_work_ns() const { return options_.progress->own_work_ns().load(); }
 
-Arena::Block NativeBackend::allocate(std::size_t bytes) { return arena_->allocate(bytes); }
+Arena::Block NativeBackend::allocate(std::size_t bytes) {
+  if (is_forked_child()) throw_forked("allocate");  // the parent's memory, too
+  return arena_->allocate(bytes);
+}
 
 Link& NativeBackend::link(int peer) {
   const auto found = links_.find(peer);

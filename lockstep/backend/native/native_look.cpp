@@ -78,7 +78,10 @@ void NativeBackend::look_at_peers(const std::vector<int>& missing) {
     const bool is_missing = std::find(missing.begin(), missing.end(), news.rank) != missing.end();
     // Who left while another is dead did so because of that one, which it met in another group.
     const bool counts = news.kind == PeerNews::Kind::died || (is_missing && !has_dead);
-    if (counts && now - since >= (is_missing ? settle_ns : indirect_ns)) return fail(loss(news));
+    if (!counts || now - since < (is_missing ? settle_ns : indirect_ns)) continue;
+    auto cause = loss(news);
+    for (const NativeTask* task : active_) cause.text += unclaimed(*task);
+    return fail(std::move(cause));
   }
 }
 
@@ -146,6 +149,13 @@ void NativeBackend::look_at_clock(NativeTask& task) {
   if (task.waiting_since_ns == 0) task.waiting_since_ns = now;
   const auto waited = std::chrono::nanoseconds(now - task.waiting_since_ns);
   if (missing.empty()) return;
+  if (waited >= options_.timeout && missing == std::vector{rank()}) {
+    const int me = world_rank(rank());
+    return fail({ErrorCode::timeout, me, me,
+                 "rank " + std::to_string(me) + " waited for a message of its own, " +
+                     seconds(options_.timeout) +
+                     " long: it has to send it before it waits, or by another thread" + unclaimed(task)});
+  }
   if (waited >= options_.timeout) {
     const auto [guilty, is_circle] = culprits(missing);
     if (is_circle) {

@@ -281,9 +281,10 @@ void NativeTask::compare_signatures() const {
 std::vector<int> NativeTask::missing() const {
   std::vector<int> ranks;
   if (is_message()) {
+    // For a message of its own a rank may wait, too; of anybody's, it is the others'.
+    if (request_.peer != any_source || backend_.ranks() == 1) return {std::max(request_.peer, 0)};
     for (int rank = 0; rank < backend_.ranks(); ++rank) {
-      const bool is_waited_for = request_.peer == any_source || request_.peer == rank;
-      if (is_waited_for && rank != backend_.rank()) ranks.push_back(rank);
+      if (rank != backend_.rank()) ranks.push_back(rank);
     }
     return ranks;
   }
