@@ -19,11 +19,11 @@ const torch::Tensor* misfit(const torch::Tensor& parameter, const StateArrays& a
 void require_fitting(const ParameterGroups& groups, const ParameterStates& states) {
   for (std::size_t group = 0; group < groups.size(); ++group) {
     const auto& parameters = groups[group].params();
-    require_known(groups[group].options());
+    const ParameterOptions& options = groups[group].options();
+    require_known(options);
     for (std::size_t number = 0; number < parameters.size(); ++number) {
       const auto found = states.find(parameters[number].unsafeGetTensorImpl());
       if (found == states.end()) continue;
-      const ParameterOptions& options = groups[group].options();
       if (!is_state_of(parameters[number], *found->second, options))
         throw_no_state_of(parameters[number], label_of(number, group), *found->second, options);
     }

@@ -149,14 +149,13 @@ void NativeBackend::look_at_clock(NativeTask& task) {
   if (task.waiting_since_ns == 0) task.waiting_since_ns = now;
   const auto waited = std::chrono::nanoseconds(now - task.waiting_since_ns);
   if (missing.empty()) return;
-  if (waited >= options_.timeout && missing == std::vector{rank()}) {
-    const int me = world_rank(rank());
-    return fail({ErrorCode::timeout, me, me,
-                 "rank " + std::to_string(me) + " waited for a message of its own, " +
-                     seconds(options_.timeout) +
-                     " long: it has to send it before it waits, or by another thread" + unclaimed(task)});
-  }
   if (waited >= options_.timeout) {
+    if (missing == std::vector{rank()}) {
+      const int me = world_rank(rank());
+      return fail({ErrorCode::timeout, me, me,
+                   names(missing) + " waited for a message of its own, " + seconds(options_.timeout) +
+                       " long: it has to send it before it waits, or by another thread" + unclaimed(task)});
+    }
     const auto [guilty, is_circle] = culprits(missing);
     if (is_circle) {
       return fail({ErrorCode::timeout, -1, world_rank(rank()),
