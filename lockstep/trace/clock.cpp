@@ -59,6 +59,10 @@ Rate& rate() {
   return instance;
 }
 
+// The first of the two readings is made when the library is loaded: by the first collective the rate is
+// known.
+[[maybe_unused]] const Rate& begun_at_load = rate();
+
 // The rate as this thread saw it last, beside its anchor: one line to look at.
 struct Anchor {
   Reading at;
