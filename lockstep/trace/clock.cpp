@@ -59,8 +59,8 @@ Rate& rate() {
   return instance;
 }
 
-// The first of the two readings is made when the library is loaded: by the first collective the rate is
-// known.
+// The first of the two readings is made when the library is loaded, so that the rate is known by the first
+// collective.
 [[maybe_unused]] const Rate& begun_at_load = rate();
 
 // The rate as this thread saw it last, beside its anchor: one line to look at.
