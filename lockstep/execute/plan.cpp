@@ -14,6 +14,11 @@ PlanCache::PlanCache(int rank, int ranks, const Neighbourhood& where, Tuning tun
       tuning_(std::move(tuning)),
       staging_bytes_(std::min<std::size_t>(staging_bytes, tuning_.staging_bytes)) {}
 
+int PlanCache::ranks_per_node(const Signature& signature) const {
+  if (where_.ranks_per_node == 0) return 0;
+  return reduces(signature.operation) && is_half(signature.dtype) ? 0 : where_.ranks_per_node;
+}
+
 Call PlanCache::call_of(const Signature& signature, std::size_t element_bytes, const BlockCounts& counts,
                         BufferClass buffers) const {
   return {.operation = signature.operation,
@@ -23,6 +28,7 @@ Call PlanCache::call_of(const Signature& signature, std::size_t element_bytes, c
           .root = signature.root,
           .buffers = buffers,
           .in_place = (signature.flags & Signature::is_in_place) != 0,
+          .ranks_per_node = ranks_per_node(signature),
           .keeps_order = signature.reduce_op == ReduceOp::custom,
           .counts = counts.counts,
           .receive_counts = counts.received,
@@ -52,11 +58,13 @@ const std::shared_ptr<const Plan>& PlanCache::find(const Signature& signature, s
       recent.signature.elements == signature.elements && recent.signature.root == signature.root &&
       recent.element_bytes == element_bytes && recent.buffers == buffers &&
       in_place(recent.signature) == in_place(signature) &&
-      (recent.signature.reduce_op == ReduceOp::custom) == is_custom && recent.counts == counts) {
+      (recent.signature.reduce_op == ReduceOp::custom) == is_custom &&
+      ranks_per_node(recent.signature) == ranks_per_node(signature) && recent.counts == counts) {
     return recent.plan;
   }
-  const Key key{signature.operation, signature.elements, element_bytes, signature.root,
-                in_place(signature), is_custom,          buffers,       counts};
+  const Key key{
+      signature.operation, signature.elements,        element_bytes, signature.root, in_place(signature),
+      is_custom,           ranks_per_node(signature), buffers,       counts};
   auto found = plans_.find(key);
   if (found == plans_.end()) {
     const Call call = call_of(signature, element_bytes, counts, buffers);

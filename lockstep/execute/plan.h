@@ -47,8 +47,11 @@ class PlanCache {
   std::size_t staging_bytes() const { return staging_bytes_; }
 
  private:
-  using Key = std::tuple<Operation, std::uint64_t, std::size_t, int, bool, bool, BufferClass, BlockCounts>;
+  using Key =
+      std::tuple<Operation, std::uint64_t, std::size_t, int, bool, bool, int, BufferClass, BlockCounts>;
   static constexpr std::size_t capacity = 4096;
+  /// 0 for sums of halves, which inside a host are rounded once: nodes would round their own.
+  int ranks_per_node(const Signature& signature) const;
   Call call_of(const Signature& signature, std::size_t element_bytes, const BlockCounts& counts,
                BufferClass buffers) const;
 

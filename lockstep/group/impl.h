@@ -25,8 +25,11 @@ struct Context {
   Trust trust;
   std::string job;                 ///< in the names of sockets: user, job, restart
   std::vector<std::string> hosts;  ///< world rank -> host, as ranks found out; equal text: same host
-  std::vector<int> page_rank;      ///< world rank -> number in the page; -1: another host
-  std::string listen_address;      ///< for ranks of other hosts; empty where there are none
+  /// World rank -> the one node of its host's memory that it runs beside, -1 where it may run beside several;
+  /// empty where ranks are threads.
+  std::vector<int> memory_nodes;
+  std::vector<int> page_rank;  ///< world rank -> number in the page; -1: another host
+  std::string listen_address;  ///< for ranks of other hosts; empty where there are none
   GroupOptions options;
   std::size_t arena_bytes = 0;
   std::size_t mailbox_bytes = std::size_t{256} << 20;

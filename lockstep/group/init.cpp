@@ -29,13 +29,13 @@ namespace lockstep {
 namespace {
 
 /// A guess which ranks share memory: the same boot of a kernel and the same network namespace. Handing
-/// descriptors over then proves it.
+/// descriptors over then proves it. After a space, the node of that memory that this rank runs beside.
 std::string host_hint() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   struct stat status {};
   if (::stat("/proc/self/ns/net", &status) != 0) throw_system("/proc/self/ns/net");
-  return boot + "-" + std::to_string(status.st_ino);
+  return boot + "-" + std::to_string(status.st_ino) + " " + std::to_string(topology::memory_node());
 }
 
 /// The store and, on the rank that serves it, its server, which ends after the last client call of this rank.
@@ -166,7 +166,13 @@ std::shared_ptr<Context> meet_others(const Identity& identity, const InitOptions
   context->store = open_store(identity, deadline);
   ask_store(identity.store_host(), "the meeting place " + identity.store.to_string(), "all ranks had arrived",
             [&] { context->last_word = leave_word_at_death(*context->store, identity.rank); });
-  context->hosts = meet(*context->store, identity, host_hint(), deadline);
+  const auto hints = meet(*context->store, identity, host_hint(), deadline);
+  for (const std::string& hint : hints) {
+    const std::size_t gap = hint.rfind(' ');
+    context->hosts.push_back(hint.substr(0, gap));
+    context->memory_nodes.push_back(
+        static_cast<int>(env::parse_integer("a rank's memory node", hint.substr(gap + 1), -1, INT_MAX)));
+  }
   return context;
 }
 

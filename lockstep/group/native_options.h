@@ -9,6 +9,9 @@
 
 namespace lockstep {
 
+/// Of the group's ranks, as in Call: by what each found out, or LOCKSTEP_RANKS_PER_NODE.
+int ranks_per_node(const Group::Impl& impl);
+
 /// `region`: of the group's ranks on this host; `page_rank`: group rank -> number in the control page, -1:
 /// another host.
 NativeOptions native_options(const Group::Impl& impl, std::shared_ptr<HostRegion> region,

@@ -26,6 +26,10 @@ constexpr AlgorithmEntry entries[] = {
     {"arena", all_gather, arena, arena_all_gather},
     {"arena", all_to_all, arena, arena_all_to_all, false, false},
 
+    {"numa", all_reduce, arena, numa_all_reduce, true, true, true, true},
+    {"numa", broadcast, arena, numa_broadcast, true, true, true, true},
+    {"numa", all_gather, arena, numa_all_gather, true, true, true, true},
+
     {"staged", all_reduce, staging, staged_all_reduce},
     {"staged", reduce, staging, staged_reduce},
     {"staged", reduce_scatter, staging, staged_reduce_scatter},

@@ -30,6 +30,11 @@ Schedule arena_gather(const Call& call);
 Schedule arena_all_gather(const Call& call);
 Schedule arena_all_to_all(const Call& call);
 
+// numa.cpp: inside a host of several memory nodes, buffers in the arenas.
+Schedule numa_all_reduce(const Call& call);
+Schedule numa_broadcast(const Call& call);
+Schedule numa_all_gather(const Call& call);
+
 // staged.cpp: inside a host, private buffers.
 Schedule staged_all_reduce(const Call& call);
 Schedule staged_reduce(const Call& call);
@@ -88,6 +93,7 @@ struct AlgorithmEntry {
   bool allows_counts = true;    ///< has the v form
   bool allows_in_place = true;  ///< on any rank
   bool keeps_order = true;      ///< combines contributions in the order of ranks
+  bool is_for_nodes = false;    ///< of memory: see Call::ranks_per_node
 };
 
 /// All of them: what tests prove, what docs draw, what select() chooses from.

@@ -44,9 +44,21 @@ class EveryAlgorithm : public ::testing::TestWithParam<AlgorithmEntry> {
       for (const bool in_place : {false, true}) {
         if (in_place && !entry.allows_in_place) continue;
         call.in_place = in_place;
-        expect_proven(calls_of_all(call));
+        for (const int each : ranks_per_node(call.ranks)) {
+          call.ranks_per_node = each;
+          expect_proven(calls_of_all(call));
+        }
       }
     }
+  }
+
+  /// Of so many ranks: what nodes of memory can have of them; 0: there is one.
+  std::vector<int> ranks_per_node(int ranks) const {
+    std::vector<int> numbers = {0};
+    for (int each = 1; GetParam().is_for_nodes && each < ranks; ++each) {
+      if (ranks % each == 0) numbers.push_back(each);
+    }
+    return numbers;
   }
 
   bool is_staged() const { return GetParam().requirement == Requirement::staging; }

@@ -99,10 +99,10 @@ void put(Tuning& table, Tuning::Rule rule) {
 
 }  // namespace
 
-std::vector<const AlgorithmEntry*> candidates(Operation operation, Where where) {
+std::vector<const AlgorithmEntry*> candidates(Operation operation, Where where, bool has_nodes) {
   std::vector<const AlgorithmEntry*> found;
   for (const AlgorithmEntry& entry : all_algorithms()) {
-    if (entry.operation != operation) continue;
+    if (entry.operation != operation || (entry.is_for_nodes && !has_nodes)) continue;
     const bool is_on_host = where != Where::channels;
     const bool fits = entry.requirement == Requirement::channels ||
                       (entry.requirement == Requirement::slots && is_on_host) ||

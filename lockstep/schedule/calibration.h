@@ -18,8 +18,9 @@ struct Timing {
   double seconds = 0;
 };
 
-/// Algorithms that can be measured where buffers are like this: what select() could take there.
-std::vector<const AlgorithmEntry*> candidates(Operation operation, Where where);
+/// Algorithms that can be measured where buffers are like this: what select() could take there. `has_nodes`:
+/// the ranks' memory does (Call::ranks_per_node).
+std::vector<const AlgorithmEntry*> candidates(Operation operation, Where where, bool has_nodes);
 
 /// `table` with rules for `ranks` ranks made of the timings, which replace those that it had for the same
 /// operation, place and number of ranks. Of algorithms that are within `tolerance` of the fastest, the choice

@@ -90,13 +90,15 @@ TEST(Calibration, ATableThatWasCalibratedCanBeRead) {
 }
 
 TEST(Calibration, CandidatesAreWhatCanBeTakenThere) {
-  const auto names = [](Where where) {
+  const auto names = [](Where where, bool has_nodes = false) {
     std::vector<std::string> list;
-    for (const AlgorithmEntry* entry : candidates(Operation::all_reduce, where))
+    for (const AlgorithmEntry* entry : candidates(Operation::all_reduce, where, has_nodes))
       list.emplace_back(entry->name);
     return list;
   };
   EXPECT_THAT(names(Where::arena), Contains("arena"));
+  EXPECT_THAT(names(Where::arena), Not(Contains("numa")));
+  EXPECT_THAT(names(Where::arena, true), Contains("numa"));
   EXPECT_THAT(names(Where::private_memory), Not(Contains("arena")));
   EXPECT_THAT(names(Where::private_memory), Contains("staged"));
   EXPECT_THAT(names(Where::channels), Not(Contains("staged")));

@@ -32,6 +32,7 @@ std::ostream& operator<<(std::ostream& out, const Call& call) {
       << call.segment_elements;
   if (call.window_elements > 0) out << ", pieces of " << call.window_elements;
   return out << (call.buffers == BufferClass::arena ? ", arena" : ", private")
+             << (call.ranks_per_node > 0 ? ", nodes of " + std::to_string(call.ranks_per_node) : "")
              << (call.in_place ? ", in place" : "") << (call.keeps_order ? ", in rank order" : "");
 }
 

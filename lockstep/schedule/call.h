@@ -27,6 +27,9 @@ struct Call {
   BufferClass buffers = BufferClass::private_memory;
   /// This rank's input and output are one buffer. For Bindings and verify; only all_to_all has other steps.
   bool in_place = false;
+  /// Where ranks are numbered node by node of this host's memory (NUMA), and there are several with as many
+  /// ranks each: how many. 0 otherwise, and where the call had better not know.
+  int ranks_per_node = 0;
   /// Contributions have to be combined in the order of ranks: a user's operation need not commute.
   bool keeps_order = false;
   /// The v forms: elements of each rank's block; empty where all are alike. All ranks pass the same, but for

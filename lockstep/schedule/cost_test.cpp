@@ -51,6 +51,12 @@ std::map<std::string, Cost> costs_of_any(int ranks) {
       {"arena all_gather", {2, 0, 0, p, p, 0}},
       {"arena all_to_all", {2, 0, 0, p, p, 0}},
 
+      // Two nodes where they can have as many ranks each, one otherwise.
+      {"numa all_reduce",
+       ranks % 2 == 0 ? Cost{4, 0, 0, 2, 1 + 2 / p, ranks == 2 ? 1 : 2} : Cost{3, 0, 0, 2 - 1 / p, 1, 1}},
+      {"numa broadcast", {3, 0, 0, 1, 1, 0}},
+      {"numa all_gather", {3, 0, 0, p, p, 0}},
+
       {"staged all_reduce", {4, 0, 0, 3 - 2 / p, 2, 1}},
       {"staged reduce", {4, 0, 0, 3 - 2 / p, 2 - 1 / p, 1}},
       {"staged reduce_scatter", {3, 0, 0, 2 * p - 1, p, 1}},

@@ -174,9 +174,12 @@ std::string why_harmless(const Drawn& drawn, const AlgorithmEntry& entry) {
   if (drawn.mutant.change.ends_with("await")) {
     if (has_root(entry.operation))
       return "a rank that gives or takes nothing waits only to compare the calls";
-    if (entry.requirement == Requirement::staging && drawn.mutant.step.target == 1) {
+    const bool is_first = drawn.mutant.step.target == 1;
+    if (entry.requirement == Requirement::staging && is_first)
       return "staging memory needs no first wait: it is there to compare the calls";
-    }
+    const Schedule& victim = drawn.mutant.schedules[static_cast<std::size_t>(drawn.rank)];
+    if (is_first && std::ranges::none_of(victim.steps(), is_computing))
+      return "a rank whose chunk is empty waits first only to compare the calls";
   }
   if (drawn.calls[0].in_place && drawn.mutant.change.ends_with("a copy") && drawn.mutant.copies_own_part) {
     return "in place, a rank's own part is already where it would be copied";
@@ -196,6 +199,7 @@ Drawn draw(Random& random) {
       .keeps_order = entry.keeps_order,
       .segment_elements = 4,
       .window_elements = 10};
+  if (entry.is_for_nodes && call.ranks % 2 == 0) call.ranks_per_node = call.ranks / 2;
   if (has_root(entry.operation))
     call.root = static_cast<int>(below(random, static_cast<std::size_t>(call.ranks)));
   Drawn drawn{

@@ -109,6 +109,7 @@ Replay replay_of(const AlgorithmEntry& entry, int ranks, std::size_t chunk_eleme
       .elements = has_chunks(entry.operation) ? all : chunk_elements,
       .ranks = ranks,
       .buffers = entry.requirement == Requirement::arena ? BufferClass::arena : BufferClass::private_memory};
+  if (entry.is_for_nodes && ranks % 2 == 0) call.ranks_per_node = ranks / 2;
   if (entry.operation == Operation::barrier) call.elements = 0;
   if (entry.requirement == Requirement::arena && !has_chunks(entry.operation)) call.elements *= 2;
   if (entry.requirement == Requirement::staging) {

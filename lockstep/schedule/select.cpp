@@ -1,7 +1,9 @@
 #include "lockstep/schedule/select.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <set>
 
 namespace lockstep {
 namespace {
@@ -19,6 +21,7 @@ bool can_do(const AlgorithmEntry& entry, const Call& call, const Neighbourhood& 
   if (entry.operation != call.operation) return false;
   if (!call.counts.empty() && !entry.allows_counts) return false;
   if (call.keeps_order && !entry.keeps_order) return false;
+  if (entry.is_for_nodes && call.ranks_per_node == 0) return false;
   switch (entry.requirement) {
     case Requirement::slots: return buffers == Where::slots;
     case Requirement::arena: return buffers == Where::arena;
@@ -46,6 +49,21 @@ const std::string* forced_for(const Tuning& tuning, Operation operation) {
 }
 
 }  // namespace
+
+int ranks_per_node(std::span<const int> nodes) {
+  if (nodes.empty()) return 0;
+  const auto change = std::ranges::adjacent_find(nodes, std::ranges::not_equal_to());
+  if (change == nodes.end()) return 0;
+  const auto ranks = static_cast<std::size_t>(change - nodes.begin()) + 1;
+  if (nodes.size() % ranks != 0) return 0;
+  std::set<int> seen;
+  for (std::size_t first = 0; first < nodes.size(); first += ranks) {
+    const auto of_one = nodes.subspan(first, ranks);
+    const bool is_one = std::ranges::all_of(of_one, [&](int node) { return node == of_one.front(); });
+    if (!is_one || of_one.front() < 0 || !seen.insert(of_one.front()).second) return 0;
+  }
+  return static_cast<int>(ranks);
+}
 
 bool is_one_shot(const Call& call, std::size_t element_bytes, const Neighbourhood& where,
                  const Tuning& tuning) {

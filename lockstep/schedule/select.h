@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "lockstep/schedule/tuning.h"
 
@@ -12,7 +13,12 @@ namespace lockstep {
 struct Neighbourhood {
   bool one_host = true;        ///< all ranks share memory
   std::size_t slot_bytes = 0;  ///< capacity of a slot; 0 where there are none
+  int ranks_per_node = 0;      ///< of memory: as in Call
 };
+
+/// How many ranks each node of memory has, where `nodes` (of each rank, in the ranks' order; -1: not on one
+/// alone) are several and have as many each, one node's after another's; 0 otherwise.
+int ranks_per_node(std::span<const int> nodes);
 
 /// Whether the call takes the slots, which every rank can tell before it knows the others' buffers.
 bool is_one_shot(const Call& call, std::size_t element_bytes, const Neighbourhood& where,

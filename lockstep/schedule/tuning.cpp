@@ -28,6 +28,7 @@ constexpr std::uint64_t most_segment_bytes = std::uint64_t{1} << 30;
 // The largest element (complex128) fits into every segment.
 constexpr std::uint64_t least_segment_bytes = 64;
 constexpr std::uint64_t least_staging_bytes = 4096;
+constexpr int most_ranks = 1 << 20;
 
 std::optional<Operation> operation_named(const std::string& name) {
   for (const AlgorithmEntry& entry : all_algorithms()) {
@@ -118,7 +119,7 @@ Tuning::Rule rule_of(const json& value) {
   Tuning::Rule rule;
   rule.operation = require_operation(text_in(value, "operation"));
   rule.where = where_in(value);
-  rule.ranks = static_cast<int>(number_in(value, "ranks", 1, 1U << 20));
+  rule.ranks = static_cast<int>(number_in(value, "ranks", 1, most_ranks));
   for (const json& choice : list_in(value, "choose")) {
     within("choice " + std::to_string(rule.choose.size() + 1), [&] {
       Tuning::Choice made{.algorithm = text_in(choice, "algorithm")};
@@ -144,6 +145,8 @@ Tuning tuning_of(const json& value) {
   for (const json& rule : list_in(value, "rules")) {
     within("rule " + std::to_string(tuning.rules.size() + 1), [&] { tuning.rules.push_back(rule_of(rule)); });
   }
+  if (value.contains("ranks_per_node"))
+    tuning.ranks_per_node = static_cast<int>(number_in(value, "ranks_per_node", 1, most_ranks));
   if (const auto forced = value.find("forced"); forced != value.end()) {
     if (!forced->is_object()) throw_invalid_argument("\"forced\" must be an object");
     for (const auto& [operation, algorithm] : forced->items()) {
@@ -221,6 +224,7 @@ std::string Tuning::to_text() const {
          {"ranks", rule.ranks},
          {"choose", choose}});
   }
+  if (ranks_per_node > 0) value["ranks_per_node"] = ranks_per_node;
   for (const auto& [operation, algorithm] : forced) value["forced"][to_string(operation)] = algorithm;
   return value.dump(1);
 }
@@ -241,6 +245,8 @@ Tuning Tuning::from_environment() {
   if (const auto bytes = env::bytes("LOCKSTEP_SEGMENT_BYTES")) {
     tuning.segment_bytes = std::clamp(*bytes, least_segment_bytes, most_segment_bytes);
   }
+  if (const auto ranks = env::integer("LOCKSTEP_RANKS_PER_NODE", 1, most_ranks))
+    tuning.ranks_per_node = static_cast<int>(*ranks);
   return tuning;
 }
 

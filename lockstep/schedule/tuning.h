@@ -43,6 +43,9 @@ struct Tuning {
   std::uint64_t segment_bytes = 0;
   std::uint64_t staging_bytes = 0;
   std::vector<Rule> rules;
+  /// LOCKSTEP_RANKS_PER_NODE: that many ranks of the world to a node of memory, one node after the other; 0:
+  /// as the system says.
+  int ranks_per_node = 0;
   /// LOCKSTEP_ALGORITHM: taken wherever they can be.
   std::vector<std::pair<Operation, std::string>> forced;
   friend bool operator==(const Tuning&, const Tuning&) = default;
@@ -53,7 +56,7 @@ struct Tuning {
   /// The table that ships.
   static Tuning standard();
   /// LOCKSTEP_TUNING_FILE or the standard one, and over it LOCKSTEP_ALGORITHM ("all_reduce=ring,
-  /// broadcast=tree"), LOCKSTEP_ONE_SHOT_BYTES and LOCKSTEP_SEGMENT_BYTES.
+  /// broadcast=tree"), LOCKSTEP_ONE_SHOT_BYTES, LOCKSTEP_SEGMENT_BYTES and LOCKSTEP_RANKS_PER_NODE.
   static Tuning from_environment();
   /// Throws Error{invalid_argument}: what is wrong, where in the text, and beginning with `name`.
   static Tuning parse(const std::string& text, const std::string& name);

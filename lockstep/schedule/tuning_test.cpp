@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/waits_test.h"
@@ -29,6 +30,7 @@ Error error_of_parsing(const std::string& text) {
 TEST(Tuning, ThatIsWrittenAndReadAgainIsTheSame) {
   Tuning tuning = Tuning::standard();
   tuning.forced = {{Operation::all_reduce, "ring"}};
+  tuning.ranks_per_node = 4;
   EXPECT_EQ(Tuning::parse(tuning.to_text(), "text"), tuning);
 }
 
@@ -52,6 +54,18 @@ TEST(Tuning, QuotesWhatIsWrongInOneShortLine) {
     EXPECT_THAT(what, Not(HasSubstr("\n")));
     EXPECT_LT(what.size(), 500U);
   }
+}
+
+TEST(Tuning, TakesRanksPerNodeFromTheEnvironment) {
+  ::setenv("LOCKSTEP_RANKS_PER_NODE", "24", 1);
+  EXPECT_EQ(Tuning::from_environment().ranks_per_node, 24);
+  for (const char* wrong : {"0", "-2", "half"}) {
+    ::setenv("LOCKSTEP_RANKS_PER_NODE", wrong, 1);
+    const Error error = error_of([] { (void)Tuning::from_environment(); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error.what(), HasSubstr("LOCKSTEP_RANKS_PER_NODE=\"" + std::string(wrong) + "\""));
+  }
+  ::unsetenv("LOCKSTEP_RANKS_PER_NODE");
 }
 
 }  // namespace

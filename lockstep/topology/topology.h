@@ -29,6 +29,10 @@ Cores find_cores();
 /// find_cores().count() without the order, in microseconds.
 int available_cores();
 
+/// The node of this host's memory (NUMA) that all cores of the affinity mask are beside; -1 if they are
+/// beside several. Cost: some milliseconds where there are several, else microseconds.
+int memory_node();
+
 /// Ranks of this host for each core that they share: what WaitPolicy::for_ranks_per_core wants to know. A
 /// rank that its launcher has pinned sees its own cores only, so `lockstep run` leaves the number of the
 /// whole job in LOCKSTEP_CORES. Errors: invalid_argument if that is no number.

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <string>
 
 #include "lockstep/base/error.h"
 
@@ -43,6 +45,24 @@ TEST(Topology, FollowsANarrowerMask) {
   EXPECT_THAT(find_cores().numbers, ElementsAre(last));
   EXPECT_EQ(available_cores(), 1);
   ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
+}
+
+// What the system says of each node: the cores beside it.
+TEST(Topology, MemoryNodeIsTheOneThatAllCoresAreBeside) {
+  const auto mask = mask_of_this_process();
+  const std::filesystem::path folder = "/sys/devices/system/node";
+  std::set<int> nodes;
+  if (std::filesystem::exists(folder)) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      const std::string name = entry.path().filename();
+      if (!name.starts_with("node")) continue;
+      for (const int core : mask) {
+        if (std::filesystem::exists(entry.path() / ("cpu" + std::to_string(core))))
+          nodes.insert(std::stoi(name.substr(4)));
+      }
+    }
+  }
+  EXPECT_EQ(memory_node(), nodes.size() > 1 ? -1 : nodes.empty() ? 0 : *nodes.begin());
 }
 
 TEST(Topology, CountIsTheSmallerOfMaskAndQuota) {

@@ -79,14 +79,14 @@ TEST_P(Threads, RoundOnce) {
 INSTANTIATE_TEST_SUITE_P(Ranks, Threads, ::testing::ValuesIn(rank_numbers),
                          [](const auto& instance) { return std::to_string(instance.param); });
 
-/// Every algorithm over channels or staging memory, with messages of few elements.
+/// Every algorithm over channels, over staging memory or for nodes, with messages of few elements.
 class Forced : public ::testing::TestWithParam<AlgorithmEntry> {
  protected:
   static std::vector<AlgorithmEntry> entries() {
     std::vector<AlgorithmEntry> chosen;
     for (const AlgorithmEntry& entry : all_algorithms()) {
-      const bool is_forced =
-          entry.requirement == Requirement::channels || entry.requirement == Requirement::staging;
+      const bool is_forced = entry.requirement == Requirement::channels ||
+                             entry.requirement == Requirement::staging || entry.is_for_nodes;
       if (is_forced && entry.operation != Operation::barrier) chosen.push_back(entry);
     }
     return chosen;
@@ -100,13 +100,15 @@ TEST_P(Forced, AlgorithmGivesTheSame) {
   const Variable forced("LOCKSTEP_ALGORITHM",
                         std::string(to_string(entry.operation)) + "=" + std::string(entry.name));
   const Variable segments("LOCKSTEP_SEGMENT_BYTES", "128");
+  const bool in_arena = entry.requirement == Requirement::arena;
   for (const int ranks : {2, 3, 4, 7, 8}) {
+    const Variable nodes("LOCKSTEP_RANKS_PER_NODE", ranks % 2 == 0 ? std::to_string(ranks / 2) : "1");
     on_threads(ranks, [&](const Group& group) {
-      const ConformanceOptions options{.counts = few_counts};
+      const ConformanceOptions options{.in_arena = in_arena, .counts = few_counts};
       if (reduces(entry.operation)) {
         check_sums(group, options);
         check_custom_op(group, options);
-        check_rounding(group, options, ranks);
+        check_rounding(group, options, entry.is_for_nodes ? 1 : ranks);
       } else {
         check_movements(group, options);
       }

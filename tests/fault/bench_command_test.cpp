@@ -61,6 +61,21 @@ TEST_F(BenchCommand, RanksOfAnyLauncherCalibrate) {
   EXPECT_EQ(read_table().rule_for(Operation::barrier, Where::slots, 2)->ranks, 2);
 }
 
+TEST_F(BenchCommand, CalibratesWhatIsForNodesOfMemoryWhereThereAreSome) {
+  const auto algorithms = [&](const Variables& more) {
+    const Ending ending =
+        bench(quickly({"-np", "4", "--calibrate", "--operations", "all_gather", "--out", table()}), more);
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    const std::size_t end = ending.err.find(" algorithms");
+    EXPECT_NE(end, std::string::npos) << ending.err;
+    return std::stoi(ending.err.substr(ending.err.rfind(' ', end - 1)));
+  };
+  // One node, whatever machine this is, and two.
+  const int of_one = algorithms({{"LOCKSTEP_RANKS_PER_NODE", "4"}});
+  EXPECT_EQ(algorithms({{"LOCKSTEP_RANKS_PER_NODE", "2"}}), of_one + 1);
+  EXPECT_EQ(read_table().ranks_per_node, 0) << "which is the job's, not the table's";
+}
+
 TEST_F(BenchCommand, TwoHostsCalibrateWhatGoesBetweenThem) {
   REQUIRE_TWO_HOSTS();
   const std::string secret = secret_file(std::string(32, 's'));

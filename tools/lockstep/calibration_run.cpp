@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "lockstep/group/impl.h"
+#include "lockstep/group/native_options.h"
 #include "lockstep/memory/host_region.h"
 #include "lockstep/schedule/calibration.h"
 #include "measure.h"
@@ -79,10 +80,11 @@ struct Task {
 std::vector<Task> tasks_for(const Group& world, const CalibrationPlan& plan,
                             const std::vector<Where>& places) {
   std::vector<Task> tasks;
+  const bool has_nodes = lockstep::ranks_per_node(world.impl()) > 0;
   for (const Operation operation : plan.operations) {
     for (const Where where : places) {
       if (operation == Operation::barrier && where == Where::arena) continue;  // it has no buffers
-      for (const lockstep::AlgorithmEntry* entry : lockstep::candidates(operation, where)) {
+      for (const lockstep::AlgorithmEntry* entry : lockstep::candidates(operation, where, has_nodes)) {
         const bool is_small = entry->requirement == lockstep::Requirement::slots;
         for (std::uint64_t bytes = least_bytes; buffer_bytes(operation, bytes, world.size()) <=
                                                 (is_small ? lockstep::slot_bytes : plan.most_bytes);
@@ -141,7 +143,9 @@ Tuning run_calibration(const Group& world, const CalibrationPlan& plan,
     task.timing.seconds = median(std::move(task.seconds));
     timings.push_back(std::move(task.timing));
   }
-  return lockstep::calibrate(tuning, world.size(), timings);
+  Tuning table = lockstep::calibrate(tuning, world.size(), timings);
+  table.ranks_per_node = 0;  // that is this job's, as LOCKSTEP_ALGORITHM
+  return table;
 }
 
 }  // namespace measure

@@ -42,8 +42,10 @@ NativeBackend::NativeBackend(NativeOptions options)
     : options_(std::move(options)),
       arena_(std::make_shared<Arena>(options_.region, options_.region_rank)),
       plans_(options_.rank, static_cast<int>(options_.world_of.size()),
-             {.one_host = options_.one_host, .slot_bytes = slot_bytes}, options_.tuning,
-             options_.one_host ? staging_bytes : 0),
+             {.one_host = options_.one_host,
+              .slot_bytes = slot_bytes,
+              .ranks_per_node = options_.ranks_per_node},
+             options_.tuning, options_.one_host ? staging_bytes : 0),
       mailbox_(
           options_.rank, static_cast<int>(options_.world_of.size()),
           [this](int peer) -> Channel& { return options_.transport->channel(peer, Purpose::point_to_point); },

@@ -24,6 +24,7 @@ struct NativeOptions {
   int rank = 0;
   std::vector<int> world_of;  ///< group rank -> world rank; its size is the group's
   bool one_host = true;
+  int ranks_per_node = 0;              ///< of this host's memory: as in Call
   std::shared_ptr<HostRegion> region;  ///< of the ranks on this host
   int region_rank = 0;                 ///< this rank's number in it
   std::shared_ptr<ControlPage> page;
