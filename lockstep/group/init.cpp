@@ -10,6 +10,7 @@
 #include <fstream>
 #include <memory>
 #include <mutex>
+#include <sstream>
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
@@ -166,12 +167,17 @@ std::shared_ptr<Context> meet_others(const Identity& identity, const InitOptions
   context->store = open_store(identity, deadline);
   ask_store(identity.store_host(), "the meeting place " + identity.store.to_string(), "all ranks had arrived",
             [&] { context->last_word = leave_word_at_death(*context->store, identity.rank); });
-  const auto hints = meet(*context->store, identity, host_hint(), deadline);
-  for (const std::string& hint : hints) {
-    const std::size_t gap = hint.rfind(' ');
-    context->hosts.push_back(hint.substr(0, gap));
-    context->memory_nodes.push_back(
-        static_cast<int>(env::parse_integer("a rank's memory node", hint.substr(gap + 1), -1, INT_MAX)));
+  for (const std::string& hint : meet(*context->store, identity, host_hint(), deadline)) {
+    std::istringstream words(hint);
+    std::string host;
+    int node = 0;
+    if (!(words >> host >> node)) {
+      throw_invalid_argument(
+          "rank " + std::to_string(context->hosts.size()) + " says \"" + hint +
+          "\" of its host, without a node of its memory; do all ranks have the same Lockstep?");
+    }
+    context->hosts.push_back(std::move(host));
+    context->memory_nodes.push_back(node);
   }
   return context;
 }

@@ -147,7 +147,8 @@ TEST_F(Arrival, ARankZeroWithoutMemoryIsNamedByAllAtOnce) {
 /// Rank 2 of 3, of another host, which comes to the meeting and then does something else than to join.
 class AfterTheMeeting : public Arrival {
  protected:
-  std::vector<Ending> others_when(const std::function<void()>& act, const Variables& more) {
+  std::vector<Ending> others_when(const std::function<void()>& act, const Variables& more,
+                                  const std::string& hint = "elsewhere 0") {
     const Variables secret = with(more, {{"LOCKSTEP_SECRET_FILE", secret_file("one")}});
     std::vector<Process> ranks;
     for (const int rank : {0, 1}) ranks.push_back(probe(rank, 3, secret));
@@ -161,7 +162,7 @@ class AfterTheMeeting : public Arrival {
       identity.store = Endpoint::tcp("127.0.0.1", static_cast<std::uint16_t>(port()));
       PrefixStore job(std::make_shared<TcpStore>(identity.store, deadline, options), "job");
       const auto word = leave_word_at_death(job, 2);
-      static_cast<void>(meet(job, identity, "elsewhere", deadline));
+      static_cast<void>(meet(job, identity, hint, deadline));
       act();
       ::raise(SIGKILL);
     }
@@ -181,6 +182,11 @@ TEST_F(AfterTheMeeting, ARankThatIsKilledIsNamedByAllAtOnce) {
 TEST_F(AfterTheMeeting, ARankThatIsKilledLateIsNamedByAll) {
   EXPECT_THAT(others_when([] { std::this_thread::sleep_for(std::chrono::seconds(3)); }, patient),
               Each(failed_saying("peer_lost peer=2", "rank 2 ended before all ranks were connected")));
+}
+
+TEST_F(AfterTheMeeting, ARankOfAnotherVersionIsNamedByAll) {
+  EXPECT_THAT(others_when([] { ::pause(); }, patient, "elsewhere"),
+              Each(failed_saying("invalid_argument", "rank 2 says \"elsewhere\" of its host")));
 }
 
 TEST_F(AfterTheMeeting, ARankThatDoesNothingIsNamedByAllAtTheDeadline) {
