@@ -50,7 +50,7 @@ class PlanCache {
   using Key =
       std::tuple<Operation, std::uint64_t, std::size_t, int, bool, bool, int, BufferClass, BlockCounts>;
   static constexpr std::size_t capacity = 4096;
-  /// 0 for sums of halves, which inside a host are rounded once: nodes would round their own.
+  /// 0 for reductions of halves, which inside a host are rounded once: nodes would round their sums.
   int ranks_per_node(const Signature& signature) const;
   Call call_of(const Signature& signature, std::size_t element_bytes, const BlockCounts& counts,
                BufferClass buffers) const;

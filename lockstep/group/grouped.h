@@ -19,9 +19,10 @@ inline constexpr std::size_t most_packed_bytes = std::size_t{64} << 10;
 Work all_reduce_grouped_bytes(const Group& group, const std::vector<std::span<std::byte>>& buffers,
                               const Reduction& each);
 
-/// Reduces every buffer in place, as all_reduce does one by one, with the same bits. Ranks pass the same
-/// number of buffers, of the same sizes, in the same order. Cost: that of all_reduce of their sum, and one
-/// copy of the small ones in each direction; the memory for them is the Work's.
+/// Reduces every buffer in place, as all_reduce does one by one, with the same bits (algorithms.md,
+/// Rounding). Ranks pass the same number of buffers, of the same sizes, in the same order. Cost: that of
+/// all_reduce of their sum, and one copy of the small ones in each direction; the memory for them is the
+/// Work's.
 template <OutputRange R, CombinerOf<ValueOf<R>> Op = ReduceOp>
 Work all_reduce_grouped(const Group& group, std::vector<R>& buffers, const Op& op = ReduceOp::sum,
                         CollectiveOptions options = {}) {

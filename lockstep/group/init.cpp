@@ -15,6 +15,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/quote.h"
 #include "lockstep/group/identity.h"
 #include "lockstep/group/impl.h"
 #include "lockstep/group/joining.h"
@@ -173,13 +174,22 @@ std::shared_ptr<Context> meet_others(const Identity& identity, const InitOptions
     int node = 0;
     if (!(words >> host >> node)) {
       throw_invalid_argument(
-          "rank " + std::to_string(context->hosts.size()) + " says \"" + hint +
-          "\" of its host, without a node of its memory; do all ranks have the same Lockstep?");
+          "rank " + std::to_string(context->hosts.size()) + " says " + quote(hint) +
+          " of its host, without a node of its memory; do all ranks have the same Lockstep?");
     }
     context->hosts.push_back(std::move(host));
     context->memory_nodes.push_back(node);
   }
   return context;
+}
+
+/// `each`: LOCKSTEP_RANKS_PER_NODE of rank 0; 0: not set.
+void require_whole_nodes(int each, std::size_t local_ranks) {
+  const auto ranks = static_cast<std::size_t>(each);
+  if (each == 0 || ranks >= local_ranks || local_ranks % ranks == 0) return;
+  throw_invalid_argument("rank 0 has LOCKSTEP_RANKS_PER_NODE=" + std::to_string(each) +
+                         ", which does not divide the " + std::to_string(local_ranks) +
+                         " ranks of this host: each node of its memory has as many, or leave it unset");
 }
 
 /// What all groups of this rank need.
@@ -195,6 +205,7 @@ void prepare(Group::Impl& impl, const Identity& identity, Deadline deadline) {
     context.page_rank.push_back(is_here ? static_cast<int>(local.size()) : -1);
     if (is_here) local.push_back(rank);
   }
+  require_whole_nodes(impl.tuning.ranks_per_node, local.size());
   context.page = open_page(identity, local, store, deadline);
   const int mine = context.page_rank[static_cast<std::size_t>(identity.rank)];
   context.page->status(mine).pid.store(::getpid());

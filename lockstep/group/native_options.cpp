@@ -16,8 +16,10 @@ int ranks_per_node(const Group::Impl& impl) {
   const int told = impl.tuning.ranks_per_node;
   if (!is_on_one_host(impl) || (told == 0 && found.empty())) return 0;
   std::vector<int> nodes;
-  for (const int world : impl.world_of)
-    nodes.push_back(told > 0 ? world / told : found[static_cast<std::size_t>(world)]);
+  for (const int world : impl.world_of) {
+    const auto at = static_cast<std::size_t>(world);
+    nodes.push_back(told > 0 ? impl.context->page_rank[at] / told : found[at]);
+  }
   return ranks_per_node(nodes);
 }
 

@@ -169,17 +169,28 @@ struct Drawn {
   Mutant mutant;
 };
 
+/// After the stage whose wait was dropped; the next stage is waited for.
+bool does_nothing_before_the_next_wait(const Drawn& drawn) {
+  const auto& steps = drawn.mutant.schedules[static_cast<std::size_t>(drawn.rank)].steps();
+  const std::uint32_t stage = drawn.mutant.step.target;
+  const auto of_stage = [&](std::uint32_t number) {
+    return std::ranges::find_if(steps, [&](const Step& step) {
+      return (step.kind == StepKind::arrive || step.kind == StepKind::await) && step.target == number;
+    });
+  };
+  const auto next = of_stage(stage + 1);
+  return next != steps.end() && std::none_of(of_stage(stage), next, is_computing);
+}
+
 /// What a change cannot matter for although the step matters elsewhere.
 std::string why_harmless(const Drawn& drawn, const AlgorithmEntry& entry) {
   if (drawn.mutant.change.ends_with("await")) {
     if (has_root(entry.operation))
       return "a rank that gives or takes nothing waits only to compare the calls";
-    const bool is_first = drawn.mutant.step.target == 1;
-    if (entry.requirement == Requirement::staging && is_first)
+    if (entry.requirement == Requirement::staging && drawn.mutant.step.target == 1)
       return "staging memory needs no first wait: it is there to compare the calls";
-    const Schedule& victim = drawn.mutant.schedules[static_cast<std::size_t>(drawn.rank)];
-    if (is_first && std::ranges::none_of(victim.steps(), is_computing))
-      return "a rank whose chunk is empty waits first only to compare the calls";
+    if (drawn.mutant.change.starts_with("dropped") && does_nothing_before_the_next_wait(drawn))
+      return "a rank whose chunk is empty has nothing to wait for until the next wait";
   }
   if (drawn.calls[0].in_place && drawn.mutant.change.ends_with("a copy") && drawn.mutant.copies_own_part) {
     return "in place, a rank's own part is already where it would be copied";

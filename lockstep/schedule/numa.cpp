@@ -12,7 +12,8 @@
 //                                       then each rank copies the node's other chunks
 //
 // Between nodes an all_reduce moves 2(N-1)n bytes on N nodes, the arena's 2(N-1)n times the ranks of a node.
-// Halves are rounded once for each node, and once more.
+// A node's ranks are added first: for sums of floats other roundings than the arena's, which adds rank by
+// rank. Halves would be rounded once for each node and once more; calls of theirs are never given to it.
 // Source: hierarchical collectives (Karonis et al. 2000), with a node's ranks sharing what crosses (Li,
 // Hoefler & Snir 2013).
 #include <vector>

@@ -43,8 +43,8 @@ struct Tuning {
   std::uint64_t segment_bytes = 0;
   std::uint64_t staging_bytes = 0;
   std::vector<Rule> rules;
-  /// LOCKSTEP_RANKS_PER_NODE: that many ranks of the world to a node of memory, one node after the other; 0:
-  /// as the system says.
+  /// LOCKSTEP_RANKS_PER_NODE: that many of a host's ranks to each node of its memory, one after the other;
+  /// 0: as the system says.
   int ranks_per_node = 0;
   /// LOCKSTEP_ALGORITHM: taken wherever they can be.
   std::vector<std::pair<Operation, std::string>> forced;

@@ -4,9 +4,11 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <fstream>
+#include <filesystem>
 #include <memory>
 #include <set>
+#include <string>
+#include <system_error>
 #include <thread>
 
 #include "lockstep/base/env.h"
@@ -37,22 +39,13 @@ std::vector<int> affinity_mask() {
   return numbers;
 }
 
-using Topology = std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)>;
-
-/// Null if hwloc finds out nothing.
-Topology load_topology() {
-  hwloc_topology_t raw = nullptr;
-  if (hwloc_topology_init(&raw) != 0) raw = nullptr;
-  Topology topology(raw, &hwloc_topology_destroy);
-  if (raw != nullptr && hwloc_topology_load(raw) != 0) topology.reset();
-  return topology;
-}
-
 // hwloc numbers hardware threads "logically", so that neighbours in the machine are neighbours in the order.
 std::vector<int> neighbours_first(const std::vector<int>& mask) {
-  const Topology topology = load_topology();
-  if (!topology) return mask;
-  hwloc_topology_t raw = topology.get();
+  hwloc_topology_t raw = nullptr;
+  if (hwloc_topology_init(&raw) != 0) return mask;
+  const std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)> topology(raw,
+                                                                                    &hwloc_topology_destroy);
+  if (hwloc_topology_load(raw) != 0) return mask;
   const std::set<int> ours(mask.begin(), mask.end());
   std::vector<int> ordered;
   for (hwloc_obj_t unit = hwloc_get_next_obj_by_type(raw, HWLOC_OBJ_PU, nullptr); unit != nullptr;
@@ -106,20 +99,23 @@ double ranks_per_core(int local_ranks) {
 
 Cores find_cores() { return {neighbours_first(affinity_mask()), detail::this_process_quota()}; }
 
-int memory_node() {
-  std::string nodes;
-  std::ifstream("/sys/devices/system/node/has_memory") >> nodes;
-  if (nodes == "0") return 0;
-  const Topology topology = load_topology();
-  if (!topology) return 0;
-  const std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)> cores(hwloc_bitmap_alloc(),
-                                                                            &hwloc_bitmap_free);
-  const std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)> beside(hwloc_bitmap_alloc(),
-                                                                             &hwloc_bitmap_free);
-  for (const int core : affinity_mask()) hwloc_bitmap_set(cores.get(), static_cast<unsigned>(core));
-  hwloc_cpuset_to_nodeset(topology.get(), cores.get(), beside.get());
-  return hwloc_bitmap_weight(beside.get()) == 1 ? hwloc_bitmap_first(beside.get()) : -1;
+int detail::memory_node(const std::string& folder, const std::vector<int>& cores) {
+  int found = -1;
+  std::error_code problem;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, problem)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_beside =
+        name.starts_with("node") && std::ranges::any_of(cores, [&](int core) {
+          return std::filesystem::exists(entry.path() / ("cpu" + std::to_string(core)), problem);
+        });
+    if (!is_beside) continue;
+    if (found >= 0) return -1;
+    found = std::stoi(name.substr(4));
+  }
+  return found;
 }
+
+int memory_node() { return detail::memory_node("/sys/devices/system/node", affinity_mask()); }
 
 int available_cores() { return limited(affinity_mask().size(), detail::this_process_quota()); }
 

@@ -30,7 +30,7 @@ Cores find_cores();
 int available_cores();
 
 /// The node of this host's memory (NUMA) that all cores of the affinity mask are beside; -1 if they are
-/// beside several. Cost: some milliseconds where there are several, else microseconds.
+/// beside several, or the system does not say. Memory without cores of its own does not count.
 int memory_node();
 
 /// Ranks of this host for each core that they share: what WaitPolicy::for_ranks_per_core wants to know. A
@@ -61,6 +61,8 @@ std::optional<int> parse_quota(std::string_view quota_and_period);
 /// "/sys/fs/cgroup".
 std::optional<int> find_quota(const std::vector<CgroupPath>& groups, const std::string& mount);
 std::optional<int> this_process_quota();
+/// `folder` has a folder for each node, e.g. "/sys/devices/system/node".
+int memory_node(const std::string& folder, const std::vector<int>& cores);
 }  // namespace detail
 
 }  // namespace lockstep::topology

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <set>
 #include <string>
 
 #include "lockstep/base/error.h"
@@ -45,24 +44,6 @@ TEST(Topology, FollowsANarrowerMask) {
   EXPECT_THAT(find_cores().numbers, ElementsAre(last));
   EXPECT_EQ(available_cores(), 1);
   ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
-}
-
-// What the system says of each node: the cores beside it.
-TEST(Topology, MemoryNodeIsTheOneThatAllCoresAreBeside) {
-  const auto mask = mask_of_this_process();
-  const std::filesystem::path folder = "/sys/devices/system/node";
-  std::set<int> nodes;
-  if (std::filesystem::exists(folder)) {
-    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-      const std::string name = entry.path().filename();
-      if (!name.starts_with("node")) continue;
-      for (const int core : mask) {
-        if (std::filesystem::exists(entry.path() / ("cpu" + std::to_string(core))))
-          nodes.insert(std::stoi(name.substr(4)));
-      }
-    }
-  }
-  EXPECT_EQ(memory_node(), nodes.size() > 1 ? -1 : nodes.empty() ? 0 : *nodes.begin());
 }
 
 TEST(Topology, CountIsTheSmallerOfMaskAndQuota) {
@@ -141,21 +122,25 @@ TEST(CgroupQuota, PathsAreThoseThatLimitProcessorTime) {
   EXPECT_EQ(groups[2].path, "/last");
 }
 
-class CgroupTree : public ::testing::Test {
+class MadeTree : public ::testing::Test {
  protected:
-  CgroupTree() {
-    std::string name = (std::filesystem::temp_directory_path() / "lockstep-cgroup-XXXXXX").string();
-    mount_ = mkdtemp(name.data());
+  MadeTree() {
+    std::string name = (std::filesystem::temp_directory_path() / "lockstep-topology-XXXXXX").string();
+    top_ = mkdtemp(name.data());
   }
-  ~CgroupTree() override { std::filesystem::remove_all(mount_); }
+  ~MadeTree() override { std::filesystem::remove_all(top_); }
   void write(const std::string& path, const std::string& text) {
-    std::filesystem::create_directories((mount_ / path).parent_path());
-    std::ofstream(mount_ / path) << text;
+    std::filesystem::create_directories((top_ / path).parent_path());
+    std::ofstream(top_ / path) << text;
   }
+  std::filesystem::path top_;
+};
+
+class CgroupTree : public MadeTree {
+ protected:
   std::optional<int> find(const std::string& proc_self_cgroup) {
-    return detail::find_quota(detail::parse_cgroup_paths(proc_self_cgroup), mount_.string());
+    return detail::find_quota(detail::parse_cgroup_paths(proc_self_cgroup), top_.string());
   }
-  std::filesystem::path mount_;
 };
 
 TEST_F(CgroupTree, TheTightestQuotaUpToTheRootCounts) {
@@ -187,6 +172,31 @@ TEST_F(CgroupTree, AnEndlessFileOrPathDoesNoHarm) {
   for (int i = 0; i < 1000; ++i) path += "/a";
   EXPECT_EQ(find("0::/a\n"), std::nullopt);
   EXPECT_EQ(find("0::" + path + "\n"), std::nullopt);
+}
+
+class MemoryNodes : public MadeTree {
+ protected:
+  int find(const std::vector<int>& cores) { return detail::memory_node(top_.string(), cores); }
+};
+
+TEST_F(MemoryNodes, AreThoseThatAllCoresAreBeside) {
+  for (const char* file :
+       {"node0/cpu0", "node0/cpu2", "node10/cpu1", "node10/cpu3", "node10/meminfo", "possible"})
+    write(file, "");
+  EXPECT_EQ(find({0}), 0);
+  EXPECT_EQ(find({0, 2}), 0);
+  EXPECT_EQ(find({3, 1}), 10);
+  EXPECT_EQ(find({0, 1}), -1) << "beside two";
+}
+
+TEST_F(MemoryNodes, WithoutCoresDoNotCount) {
+  for (const char* file : {"node0/cpu0", "node1/meminfo", "power/control"}) write(file, "");
+  EXPECT_EQ(find({0}), 0);
+}
+
+TEST_F(MemoryNodes, AreUnknownWhereTheSystemDoesNotSay) {
+  EXPECT_EQ(find({0}), -1);
+  EXPECT_EQ(detail::memory_node((top_ / "missing").string(), {0}), -1);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@
 
 namespace lockstep {
 
-/// Bit for bit what an all_reduce of the buckets would give. Thread safety: none.
+/// Bit for bit what an all_reduce of the buckets would give that adds rank by rank. Thread safety: none.
 /// Cost: the traffic of that all_reduce, and an all_gather of 8 bytes for each gradient.
 class SharedAverage {
  public:

@@ -132,6 +132,16 @@ TEST_F(Arrival, ARankThatFailsAfterTheMeetingIsNamedByAllAtOnce) {
   EXPECT_THAT(endings[2], failed_saying("peer_lost peer=1", "rank 1 could not join"));
 }
 
+TEST_F(Arrival, RanksThatNodesOfMemoryCannotShareAreToldSo) {
+  std::vector<Process> ranks;
+  for (const int rank : {0, 1, 2})
+    ranks.push_back(probe(rank, 3, with(patient, {{"LOCKSTEP_RANKS_PER_NODE", "2"}})));
+  EXPECT_THAT(
+      finish(ranks),
+      Each(failed_saying("invalid_argument",
+                         "LOCKSTEP_RANKS_PER_NODE=2, which does not divide the 3 ranks of this host")));
+}
+
 TEST_F(Arrival, ARankZeroWithoutMemoryIsNamedByAllAtOnce) {
   std::vector<Process> ranks;
   for (const int rank : {0, 1, 2})

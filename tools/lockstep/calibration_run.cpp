@@ -77,10 +77,9 @@ struct Task {
   std::vector<double> seconds;
 };
 
-std::vector<Task> tasks_for(const Group& world, const CalibrationPlan& plan,
-                            const std::vector<Where>& places) {
+std::vector<Task> tasks_for(const Group& world, const CalibrationPlan& plan, const std::vector<Where>& places,
+                            bool has_nodes) {
   std::vector<Task> tasks;
-  const bool has_nodes = lockstep::ranks_per_node(world.impl()) > 0;
   for (const Operation operation : plan.operations) {
     for (const Where where : places) {
       if (operation == Operation::barrier && where == Where::arena) continue;  // it has no buffers
@@ -120,7 +119,9 @@ Tuning run_calibration(const Group& world, const CalibrationPlan& plan,
 
   const std::vector<Where> places =
       one_host ? std::vector{Where::arena, Where::private_memory} : std::vector{Where::channels};
-  std::vector<Task> tasks = tasks_for(world, plan, places);
+  const int ranks_per_node = lockstep::ranks_per_node(world.impl());
+  if (ranks_per_node > 0) say(fmt::format("nodes of memory with {} ranks each", ranks_per_node));
+  std::vector<Task> tasks = tasks_for(world, plan, places, ranks_per_node > 0);
   PrivateMemory memory(plan.most_bytes);
   std::map<std::string, Contestant> contestants;
   for (const Task& task : tasks) {
