@@ -136,10 +136,11 @@ TEST_F(Arrival, RanksThatNodesOfMemoryCannotShareAreToldSo) {
   std::vector<Process> ranks;
   for (const int rank : {0, 1, 2})
     ranks.push_back(probe(rank, 3, with(patient, {{"LOCKSTEP_RANKS_PER_NODE", "2"}})));
-  EXPECT_THAT(
-      finish(ranks),
-      Each(failed_saying("invalid_argument",
-                         "LOCKSTEP_RANKS_PER_NODE=2, which does not divide the 3 ranks of this host")));
+  const auto endings = finish(ranks);
+  EXPECT_THAT(endings, Each(Field("exit_code", &Ending::exit_code, 1)));
+  EXPECT_THAT(endings,
+              Each(Field("err", &Ending::err,
+                         HasSubstr("LOCKSTEP_RANKS_PER_NODE=2, which does not divide the 3 ranks"))));
 }
 
 TEST_F(Arrival, ARankZeroWithoutMemoryIsNamedByAllAtOnce) {
@@ -195,8 +196,9 @@ TEST_F(AfterTheMeeting, ARankThatIsKilledLateIsNamedByAll) {
 }
 
 TEST_F(AfterTheMeeting, ARankOfAnotherVersionIsNamedByAll) {
-  EXPECT_THAT(others_when([] { ::pause(); }, patient, "elsewhere"),
-              Each(failed_saying("invalid_argument", "rank 2 says \"elsewhere\" of its host")));
+  const auto endings = others_when([] { ::pause(); }, patient, "elsewhere");
+  EXPECT_THAT(endings, Each(Field("exit_code", &Ending::exit_code, 1)));
+  EXPECT_THAT(endings, Each(Field("err", &Ending::err, HasSubstr("rank 2 says \"elsewhere\" of its host"))));
 }
 
 TEST_F(AfterTheMeeting, ARankThatDoesNothingIsNamedByAllAtTheDeadline) {
