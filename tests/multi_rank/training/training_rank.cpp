@@ -245,12 +245,13 @@ int train_until_hurt(const Group& world, const std::string& file, bool is_sharde
   const auto take_memory = [&] {
     fresh = world.allocate<float>(1'000'000);
     std::fill(fresh.begin(), fresh.end(), 7.0F);
-    for (const auto& p : net->parameters()) parameters.push_back(p.detach().clone());
+    // In this order: a model stays one, but a rank that was stopped in a step may end it meanwhile.
     was_model = may_be_saved(*sgd);
+    for (const auto& p : net->parameters()) parameters.push_back(p.detach().clone());
   };
   const auto is_whole = [&] {
     bool whole = std::count(fresh.begin(), fresh.end(), 7.0F) == 1'000'000;
-    if (!was_model) return whole;  // a rank that was stopped in a step may have ended it since
+    if (!was_model) return whole;
     for (std::size_t i = 0; i < parameters.size(); ++i)
       whole &= torch::equal(parameters[i], net->parameters()[i]);
     return whole;
