@@ -2,8 +2,6 @@
 // and each rank that has ranks on other hosts opens a door for them and leaves its address in the store.
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "lockstep/backend/native/native_backend.h"
 #include "lockstep/backend/native/split_transport.h"
 #include "lockstep/base/error.h"
@@ -80,7 +78,7 @@ std::unique_ptr<Transport> make_transport(const Group::Impl& impl, const std::sh
                                                            .region = region,
                                                            .page = context.page,
                                                            .is_alive = watch_presence(region, mine)});
-  if (std::find(impl.local_of.begin(), impl.local_of.end(), -1) == impl.local_of.end()) return rings;
+  if (is_on_one_host(impl)) return rings;
 
   auto sockets =
       std::make_unique<TcpTransport>(TcpTransportOptions{.rank = impl.rank,

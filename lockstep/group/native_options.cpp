@@ -3,13 +3,10 @@
 #include <algorithm>
 
 namespace lockstep {
-namespace {
 
 bool is_on_one_host(const Group::Impl& impl) {
   return std::ranges::find(impl.local_of, -1) == impl.local_of.end();
 }
-
-}  // namespace
 
 int ranks_per_node(const Group::Impl& impl) {
   const std::vector<int>& found = impl.context->memory_nodes;

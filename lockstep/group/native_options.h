@@ -9,6 +9,9 @@
 
 namespace lockstep {
 
+/// Whether all of the group's ranks are.
+bool is_on_one_host(const Group::Impl& impl);
+
 /// Of the group's ranks, as in Call: by what each found out, or LOCKSTEP_RANKS_PER_NODE.
 int ranks_per_node(const Group::Impl& impl);
 

@@ -4,12 +4,11 @@
 //
 // An all_reduce, two nodes of two ranks:
 //
-//            chunk 0       chunk 1
-//   rank 0   R a           .            R: adds up the node's inputs, into its own output
-//   rank 1   .             R b
-//   rank 2   R c           .            then of each chunk every partner adds up a part of all nodes' sums,
-//   and rank 3   .             R d          writes it to all of them: rank 0 half of a + c, rank 2 the other
-//                                       then each rank copies the node's other chunks
+//            chunk 0   chunk 1
+//   rank 0    R a       .        R: adds up the node's inputs, into its own output;
+//   rank 1    .         R b      then of each chunk every partner adds up a part of all nodes' sums and
+//   rank 2    R c       .        writes it to all of them: rank 0 half of a + c, rank 2 the other half;
+//   rank 3    .         R d      then each rank copies the node's other chunks
 //
 // Between nodes an all_reduce moves 2(N-1)n bytes on N nodes, the arena's 2(N-1)n times the ranks of a node.
 // A node's ranks are added first: for sums of floats other roundings than the arena's, which adds rank by
