@@ -155,16 +155,15 @@ void connect(Group::Impl& impl) {
   WatchedStore store(context.store, "group/" + impl.name, impl.world_of, context.store_host);
   const auto region = share_region(impl, local, store, deadline);
   auto transport = make_transport(impl, region, page_ranks, store, deadline);
-  impl.backend = NativeBackend::make(native_options(impl, region, page_ranks, std::move(transport)));
+  const auto backend = NativeBackend::make(native_options(impl, region, page_ranks, std::move(transport)));
+  impl.backend = backend;
   if (local.size() < impl.world_of.size()) context.progress->start_thread();
 
   try {
     await_all(impl, store, deadline);
     close_store(impl, store, deadline);
   } catch (const Error& error) {  // others may be through already, and in their first calls
-    region->first_cause().set({error.code(), error.peer().value_or(-1),
-                               impl.world_of[static_cast<std::size_t>(impl.rank)], error.what()});
-    context.page->doorbell().ring();
+    backend->fail(error);
     throw;
   }
 }

@@ -155,9 +155,8 @@ void set_options(Context& context, const InitOptions& options) {
   context.mailbox_bytes = env::bytes("LOCKSTEP_MAILBOX_BYTES").value_or(context.mailbox_bytes);
 }
 
-/// Who is there, and where.
-std::shared_ptr<Context> meet_others(const Identity& identity, const InitOptions& options,
-                                     Deadline deadline) {
+/// Comes to the job's meeting place.
+std::shared_ptr<Context> arrive(const Identity& identity, const InitOptions& options, Deadline deadline) {
   auto context = std::make_shared<Context>();
   context->trust = identity.trust;
   context->job = identity.job;
@@ -168,19 +167,23 @@ std::shared_ptr<Context> meet_others(const Identity& identity, const InitOptions
   context->store = open_store(identity, deadline);
   ask_store(identity.store_host(), "the meeting place " + identity.store.to_string(), "all ranks had arrived",
             [&] { context->last_word = leave_word_at_death(*context->store, identity.rank); });
-  for (const std::string& hint : meet(*context->store, identity, host_hint(), deadline)) {
+  return context;
+}
+
+/// `hints`: of each rank of the world, what host_hint() found out there.
+void note_hosts(Context& context, const std::vector<std::string>& hints) {
+  for (const std::string& hint : hints) {
     std::istringstream words(hint);
     std::string host;
     int node = 0;
     if (!(words >> host >> node)) {
       throw_invalid_argument(
-          "rank " + std::to_string(context->hosts.size()) + " says " + quote(hint) +
+          "rank " + std::to_string(context.hosts.size()) + " says " + quote(hint) +
           " of its host, without a node of its memory; do all ranks have the same Lockstep?");
     }
-    context->hosts.push_back(std::move(host));
-    context->memory_nodes.push_back(node);
+    context.hosts.push_back(std::move(host));
+    context.memory_nodes.push_back(node);
   }
-  return context;
 }
 
 /// `each`: LOCKSTEP_RANKS_PER_NODE of rank 0; 0: not set.
@@ -237,9 +240,11 @@ Group join(const Identity& identity, const InitOptions& options) {
   impl->rank = identity.rank;
   impl->world_of.clear();
   for (int rank = 0; rank < identity.size; ++rank) impl->world_of.push_back(rank);
-  impl->context = meet_others(identity, options, deadline);
+  impl->context = arrive(identity, options, deadline);
   impl->context->arrival_timeout = timeout;
+  const auto hints = meet(*impl->context->store, identity, host_hint(), deadline);
   try {
+    note_hosts(*impl->context, hints);
     prepare(*impl, identity, deadline);
     connect(*impl);
   } catch (const Error& error) {

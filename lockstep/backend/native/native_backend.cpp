@@ -328,6 +328,11 @@ void NativeBackend::complete(std::uint64_t number) {
   if (arrivals_) arrivals_->complete_through(completed_through_);
 }
 
+void NativeBackend::fail(const Error& error) {
+  const auto lock = options_.progress->lock();
+  fail(cause_of(error));
+}
+
 void NativeBackend::fail(FirstCause::Cause cause) {
   if (failure_) return;
   options_.region->first_cause().set(cause);

@@ -57,6 +57,8 @@ class NativeBackend final : public Backend,
     return options_.one_host ? options_.region : nullptr;
   }
   void leave() override;
+  /// Fails the group, unless it has failed, and tells the others why, on this host and on others.
+  void fail(const Error& error);
 
   // Engine, under the progress lock.
   bool advance() override;
