@@ -1,7 +1,6 @@
 #include "lockstep/execute/progress.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "lockstep/base/deadline.h"
 
@@ -58,8 +57,8 @@ void Progress::poll() {
 }
 
 bool Progress::wait(const std::function<bool()>& is_over, std::chrono::nanoseconds at_most) {
-  // Read once the wait is no longer short, so that a short one does not pay for the clock.
-  std::optional<Deadline> deadline;
+  const bool is_bounded = at_most != std::chrono::nanoseconds::max();  // who is not, never reads the clock
+  const Deadline deadline = is_bounded ? Deadline::after(at_most) : Deadline::never();
   Backoff backoff(policy_);
   while (true) {
     bool moved = false;
@@ -68,14 +67,13 @@ bool Progress::wait(const std::function<bool()>& is_over, std::chrono::nanosecon
       moved = advance();
       if (is_over()) return true;
     }
-    if (moved) {
-      backoff.restart();
-    } else if (backoff.step()) {
-      if (!deadline) deadline = Deadline::after(at_most);
-      if (deadline->expired()) return false;
-      look();
-      sleep(std::min<std::chrono::nanoseconds>(policy_.nap, deadline->remaining()));
-    }
+    if (moved) backoff.restart();
+    // Where other programs want the cores, each of many yields may take milliseconds.
+    const bool is_late = deadline.expired();
+    const bool is_long = !moved && backoff.step();
+    if (is_long || is_late) look();
+    if (is_late) return false;
+    if (is_long) sleep(std::min<std::chrono::nanoseconds>(policy_.nap, deadline.remaining()));
   }
 }
 
