@@ -10,6 +10,10 @@ namespace {
 // Sockets and doorbells cannot be slept on together; with both, this is the longest that a ring goes unheard.
 constexpr std::chrono::microseconds mixed_nap{500};
 
+// A wait that yields looks for trouble this often: where other programs want the cores each yield may take
+// milliseconds, and all of them together a second.
+constexpr std::chrono::milliseconds between_looks{20};
+
 }  // namespace
 
 Progress::Progress(std::shared_ptr<ControlPage> page, const WaitPolicy& policy)
@@ -57,9 +61,11 @@ void Progress::poll() {
 }
 
 bool Progress::wait(const std::function<bool()>& is_over, std::chrono::nanoseconds at_most) {
-  const bool is_bounded = at_most != std::chrono::nanoseconds::max();  // who is not, never reads the clock
+  const bool is_bounded = at_most != std::chrono::nanoseconds::max();  // who is not, spins without a clock
   const Deadline deadline = is_bounded ? Deadline::after(at_most) : Deadline::never();
   Backoff backoff(policy_);
+  int idle_steps = 0;
+  Deadline next_look = Deadline::never();
   while (true) {
     bool moved = false;
     {
@@ -67,11 +73,19 @@ bool Progress::wait(const std::function<bool()>& is_over, std::chrono::nanosecon
       moved = advance();
       if (is_over()) return true;
     }
-    if (moved) backoff.restart();
-    // Where other programs want the cores, each of many yields may take milliseconds.
+    if (moved) {
+      backoff.restart();
+      idle_steps = 0;
+    } else if (idle_steps++ == policy_.spins) {
+      next_look = Deadline::after(between_looks);
+    }
     const bool is_late = deadline.expired();
     const bool is_long = !moved && backoff.step();
-    if (is_long || is_late) look();
+    const bool is_look_due = idle_steps > policy_.spins && next_look.expired();
+    if (is_long || is_late || is_look_due) {
+      look();
+      next_look = Deadline::after(between_looks);
+    }
     if (is_late) return false;
     if (is_long) sleep(std::min<std::chrono::nanoseconds>(policy_.nap, deadline.remaining()));
   }

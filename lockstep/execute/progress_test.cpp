@@ -4,6 +4,8 @@
 
 #include <limits>
 
+#include "lockstep/base/deadline.h"
+
 namespace lockstep {
 namespace {
 
@@ -25,6 +27,18 @@ TEST(Progress, AWaitThatYieldsVeryOftenEndsInTimeAndHasLookedForTrouble) {
   progress.attach(stuck);
   EXPECT_FALSE(progress.wait([] { return false; }, std::chrono::milliseconds(1)));
   EXPECT_EQ(stuck.looks, 1);
+  progress.detach(stuck);
+}
+
+TEST(Progress, AWaitWithoutALimitLooksForTroubleWhileItYields) {
+  const auto page = std::make_shared<ControlPage>(ControlPage::in_process(1));
+  Progress progress(page, {.spins = 0, .yields = std::numeric_limits<int>::max()});
+  Stuck stuck;
+  progress.attach(stuck);
+  const Deadline patience = Deadline::after(std::chrono::seconds(30));
+  EXPECT_TRUE(
+      progress.wait([&] { return stuck.looks == 2 || patience.expired(); }, std::chrono::nanoseconds::max()));
+  EXPECT_EQ(stuck.looks, 2);
   progress.detach(stuck);
 }
 
