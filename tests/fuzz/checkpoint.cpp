@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
-#include "lockstep/train/checkpoint_format.h"
-#include "lockstep/train/training_record.h"
+#include "lockstep/train/checkpoint/checkpoint_format.h"
+#include "lockstep/train/checkpoint/training_record.h"
 #include "tests/fuzz/script.h"
 
 namespace lockstep::fuzz::checkpoint {

@@ -69,7 +69,7 @@ int run_one(Input input);
 namespace tokens {
 int run_one(Input input);
 }
-/// Checkpoints: train/checkpoint_format.h, train/training_record.h.
+/// Checkpoints: train/checkpoint/: checkpoint_format.h, training_record.h.
 namespace checkpoint {
 int run_one(Input input);
 }

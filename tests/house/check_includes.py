@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Holds the includes against the floors of docs/architecture.md: a file includes only floors below its own, or its
-own folder. Tests may include siblings of what they test. Prints each include that goes up or sideways; exit 1 if any.
+own folder. train/ is rooms on floors of their own; no file stands in its hall. Tests may
+include siblings of what they test, and in train/ any room: what a part does shows only in a training. Prints each
+include that goes up or sideways; exit 1 if any.
 
 usage: check_includes.py REPOSITORY
 """
@@ -18,6 +20,16 @@ FLOORS = {
     "group": 6,
     "engine": 7, "elastic": 7, "data": 7, "launch": 7,
     "train": 8, "view": 8,
+}
+# The rooms of train/, and the floor within it that each is on. trials/ has tests only: whole trainings.
+ROOMS = {
+    "tensor": 0,
+    "optimizer": 1, "datasets": 1,
+    "replicas": 2,
+    "data_parallel": 3, "sharded": 3, "checkpoint": 3,
+    "data_parallel/hooks": 4, "trainer": 4,
+    "horovod": 5,
+    "trials": 6,
 }
 # Siblings inside one floor that must not know each other either.
 SIBLINGS = {"transport": {"memory", "shm", "tcp"}, "backend": {"native", "mpi", "nccl"}}
@@ -38,7 +50,9 @@ def problem_with(source, target):
     floor, other = source.parts[0], target.parts[0]
     if floor not in FLOORS or other not in FLOORS:
         return "is not on a floor of docs/architecture.md"
-    is_test = source.name.endswith("_test.cpp")
+    is_test = source.stem.endswith("_test")
+    if floor == other == "train":
+        return problem_between_rooms(room_of(source), room_of(target), is_test)
     if floor == other:
         room, other_room = part(source, 1), part(target, 1)
         closed = SIBLINGS.get(floor, set())
@@ -52,6 +66,22 @@ def problem_with(source, target):
     return None
 
 
+def room_of(path):
+    """Of a file of train/: its folder within it, "." for the hall."""
+    return str(path.parent.relative_to("train"))
+
+
+def problem_between_rooms(room, other, is_test):
+    for name in (room, other):
+        if name not in ROOMS:
+            return "is not in a room of train/"
+    if room == other or is_test:
+        return None
+    if ROOMS[other] > ROOMS[room]:
+        return "goes up"
+    return "goes sideways" if ROOMS[other] == ROOMS[room] else None
+
+
 def check(repository):
     root = pathlib.Path(repository) / "lockstep"
     problems = []
@@ -62,6 +92,8 @@ def check(repository):
         count += 1
         source = file.relative_to(root)
         text = file.read_text()
+        if source.parts[0] == "train" and room_of(source) not in ROOMS:
+            problems.append(f"lockstep/{source} stands in no room of train/")
         for match in INCLUDE.finditer(text):
             why = problem_with(source, pathlib.PurePosixPath(match.group(1)))
             if why:

@@ -33,7 +33,20 @@ class Includes(unittest.TestCase):
 
     def test_libtorch_stays_in_train(self):
         self.assertIn("libtorch", self.problems({"group/a.cpp": "#include <torch/torch.h>\n"})[0])
-        self.assertEqual(self.problems({"train/a.cpp": "#include <torch/torch.h>\n"}), [])
+        self.assertEqual(self.problems({"train/tensor/a.cpp": "#include <torch/torch.h>\n"}), [])
+
+    def test_rooms_of_training_are_floors(self):
+        down = '#include "lockstep/train/tensor/device.h"\n'
+        self.assertEqual(self.problems({"train/optimizer/a.cpp": down, "train/data_parallel/hooks/a.h": down}), [])
+        up = '#include "lockstep/train/trainer/trainer.h"\n'
+        self.assertIn("goes up", self.problems({"train/replicas/a.h": up})[0])
+        self.assertEqual(self.problems({"train/replicas/a_test.cpp": up}), [])
+        sideways = '#include "lockstep/train/checkpoint/checkpoint.h"\n'
+        self.assertIn("goes sideways", self.problems({"train/sharded/a.h": sideways})[0])
+
+    def test_training_has_no_files_outside_its_rooms(self):
+        self.assertIn("in no room", self.problems({"train/a.h": ""})[0])
+        self.assertIn("in no room", self.problems({"train/attic/a.h": ""})[0])
 
     def test_unknown_floors_and_empty_trees_are_refused(self):
         self.assertTrue(self.problems({"attic/a.h": '#include "lockstep/base/error.h"\n'}))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes the files of this folder, with Python's torch: record.py FOLDER. They are small, and what is in them is told by
-the tests that read them (lockstep/data/pth_file_test.cpp, lockstep/train/state_dict_test.cpp)."""
+the tests that read them (lockstep/data/pth_file_test.cpp, lockstep/train/checkpoint/state_dict_test.cpp)."""
 import os
 import pathlib
 import sys

@@ -1,6 +1,6 @@
 // A rank of the tests in this folder: training_rank ACTION [ARGUMENT]
 //
-//   equivalence          trains beside one process, as in lockstep/train/trial_test.h: "passed N trials"
+//   equivalence          trains beside one process, as in lockstep/train/trials/trial_test.h: "passed N trials"
 //   sabotage             the same with each sabotage: "noticed N sabotages"
 //   overlap              trains a network of 8 buckets; prints medians of what the record says of a step
 //   save FILE VALUE [behind]     saves a model full of VALUE; "behind": by an AsyncCheckpoint
@@ -28,7 +28,7 @@
 #include <optional>
 
 #include "examples/digits/network.h"
-#include "lockstep/train/trial_test.h"
+#include "lockstep/train/trials/trial_test.h"
 #include "tests/soak/victim.h"
 
 namespace {

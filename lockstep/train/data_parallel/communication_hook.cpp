@@ -1,0 +1,58 @@
+#include "lockstep/train/data_parallel/communication_hook.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/group/collectives.h"
+#include "lockstep/train/tensor/tensor_bytes.h"
+
+namespace lockstep {
+
+HookClaim::HookClaim(std::shared_ptr<CommunicationHook> hook) : hook_(std::move(hook)) {
+  if (!hook_ || !hook_->is_claimed_.exchange(true)) return;
+  throw_invalid_argument("the communication hook " + hook_->name() +
+                         " serves another DistributedDataParallel; make one for each");
+}
+
+HookClaim::~HookClaim() {
+  if (hook_) hook_->is_claimed_ = false;
+}
+
+torch::Tensor arena_tensor(const Group& group, torch::IntArrayRef shape, torch::ScalarType type) {
+  const auto elements = static_cast<std::size_t>(c10::multiply_integers(shape));
+  const auto block =
+      std::make_shared<Arena::Block>(group.allocate_bytes(elements * torch::elementSize(type)));
+  return torch::from_blob(
+      block->bytes().data(), shape, [block](void*) {}, type);
+}
+
+Work average(const GradientBucket& bucket, const torch::Tensor& flat) {
+  const auto bytes = writable_bytes(flat, "a bucket");
+  const Dtype dtype = reducible_dtype(flat.scalar_type()).value();
+  if (bucket.contributors == bucket.group.size())
+    return all_reduce_bytes(bucket.group, bytes, bytes, {.dtype = dtype, .op = ReduceOp::average});
+  flat.div_(bucket.contributors);
+  return all_reduce_bytes(bucket.group, bytes, bytes, {.dtype = dtype});
+}
+
+Work AllReduceHook::begin(const GradientBucket& bucket) { return average(bucket, bucket.flat); }
+
+HalfHook::HalfHook(torch::ScalarType type) : type_(type) {
+  if (type != torch::kHalf && type != torch::kBFloat16)
+    throw_invalid_argument("a HalfHook's type is torch::kHalf or torch::kBFloat16, not " + type_name(type));
+}
+
+std::string HalfHook::name() const { return type_ == torch::kHalf ? "fp16" : "bf16"; }
+
+Work HalfHook::begin(const GradientBucket& bucket) {
+  if (bucket.flat.element_size() <= 2) return average(bucket, bucket.flat);
+  torch::Tensor& halves = halves_[bucket.number];
+  if (!halves.defined()) halves = arena_tensor(bucket.group, bucket.flat.sizes(), type_);
+  halves.copy_(bucket.flat);
+  return average(bucket, halves);
+}
+
+std::optional<Work> HalfHook::proceed(const GradientBucket& bucket) {
+  if (bucket.flat.element_size() > 2) bucket.flat.copy_(halves_.at(bucket.number));
+  return std::nullopt;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,85 @@
+#include "lockstep/train/optimizer/fused_optimizer.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/optimizer/fitting_state.h"
+#include "lockstep/train/tensor/gradient_layout.h"
+#include "lockstep/train/tensor/tensor_bytes.h"
+
+namespace lockstep {
+namespace {
+
+void require_fusible(const torch::Tensor& parameter) {
+  require_host_array(parameter, "a parameter of a fused optimizer");
+  const auto type = parameter.scalar_type();
+  if ((type != torch::kFloat32 && type != torch::kFloat64) || !parameter.is_non_overlapping_and_dense()) {
+    throw Error(ErrorCode::unsupported, "a parameter of a fused optimizer is " + describe(parameter) +
+                                            "; parameters are dense, of type f32 or f64");
+  }
+}
+
+/// What an optimizer keeps for a parameter, made or changed to lie in memory as the parameter does.
+struct Prepared {
+  ParameterState& state;
+  StateArrays arrays;
+  std::uint64_t steps = 0;  ///< that the parameter has had
+};
+
+/// `label`: the parameter's, where its state is not its own.
+template <class Label>
+Prepared prepare_state(ParameterStates& states, const torch::Tensor& parameter,
+                       const ParameterOptions& options, const Label& label) {
+  auto& state = states[parameter.unsafeGetTensorImpl()];
+  if (state && !is_state_of(parameter, *state, options))
+    throw_no_state_of(parameter, label(), *state, options);
+  StateArrays arrays;
+  if (state) arrays = arrays_of(*state, options);
+  const bool is_new = !arrays[0].defined();
+  const std::uint64_t steps = is_new ? 0 : steps_of(*state, options);
+  bool fits = !is_new;
+  for (std::size_t i = 0; i < state_arrays(options); ++i) {
+    if (!is_new && arrays[i].scalar_type() == parameter.scalar_type() && lies_like(arrays[i], parameter))
+      continue;
+    fits = false;
+    arrays[i] = is_new ? torch::zeros_like(parameter)
+                       : like_parameter(arrays[i].to(parameter.scalar_type()), parameter);
+  }
+  if (!fits) state = make_state(options, arrays, steps);
+  return {*state, arrays, steps};
+}
+
+}  // namespace
+
+void fused_step(ParameterGroups& groups, ParameterStates& states) {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    const ParameterOptions& options = groups[group].options();
+    require_known(options);
+    auto& parameters = groups[group].params();
+    for (std::size_t number = 0; number < parameters.size(); ++number) {
+      torch::Tensor& parameter = parameters[number];
+      if (!parameter.grad().defined()) continue;
+      require_fusible(parameter);
+      const torch::Tensor gradient = like_parameter(parameter.grad(), parameter);
+      const auto* const source = static_cast<const std::byte*>(gradient.const_data_ptr());
+      std::array<std::byte*, most_state_arrays> pointers{};
+      std::uint64_t steps = 0;
+      if (state_arrays(options) > 0) {
+        const Prepared prepared =
+            prepare_state(states, parameter, options, [&] { return label_of(number, group); });
+        steps = prepared.steps;
+        for (std::size_t i = 0; i < state_arrays(options); ++i)
+          pointers[i] = static_cast<std::byte*>(prepared.arrays[i].mutable_data_ptr());
+        set_steps(prepared.state, options, steps + 1);
+      }
+      update(options,
+             {.dtype = reducible_dtype(parameter.scalar_type()).value(),
+              .elements = static_cast<std::size_t>(parameter.numel()),
+              .gradients = std::span(&source, 1),
+              .parameters = static_cast<std::byte*>(parameter.mutable_data_ptr())},
+             pointers, steps);
+      parameter.unsafeGetTensorImpl()->bump_version();
+    }
+  }
+}
+
+}  // namespace lockstep

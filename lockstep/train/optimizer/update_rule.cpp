@@ -1,0 +1,166 @@
+#include "lockstep/train/optimizer/update_rule.h"
+
+#include <sstream>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+using torch::optim::AdamOptions;
+using torch::optim::AdamParamState;
+using torch::optim::AdamWOptions;
+using torch::optim::AdamWParamState;
+using torch::optim::SGDOptions;
+using torch::optim::SGDParamState;
+
+/// Calls `act` with the options as what they are.
+template <class Act>
+auto with(const ParameterOptions& options, Act act) {
+  if (const auto* sgd = dynamic_cast<const SGDOptions*>(&options)) return act(*sgd);
+  if (const auto* adam = dynamic_cast<const AdamOptions*>(&options)) return act(*adam);
+  if (const auto* adamw = dynamic_cast<const AdamWOptions*>(&options)) return act(*adamw);
+  throw Error(ErrorCode::unsupported,
+              "only SGD, Adam and AdamW are done here; use libtorch's own optimizer, with "
+              "DistributedDataParallel");
+}
+
+template <class Options>
+constexpr bool is_sgd = std::is_same_v<Options, SGDOptions>;
+template <class Options>
+using StateOf = std::conditional_t<
+    is_sgd<Options>, SGDParamState,
+    std::conditional_t<std::is_same_v<Options, AdamWOptions>, AdamWParamState, AdamParamState>>;
+
+SgdStep step_of(const SGDOptions& options, bool is_first) {
+  return {.learning_rate = options.lr(),
+          .momentum = options.momentum(),
+          .dampening = options.dampening(),
+          .weight_decay = options.weight_decay(),
+          .nesterov = options.nesterov(),
+          .is_first = is_first};
+}
+
+template <class Options>
+AdamStep step_of(const Options& options, std::uint64_t t) {
+  return {.learning_rate = options.lr(),
+          .beta1 = std::get<0>(options.betas()),
+          .beta2 = std::get<1>(options.betas()),
+          .epsilon = options.eps(),
+          .weight_decay = options.weight_decay(),
+          .is_decoupled = std::is_same_v<Options, AdamWOptions>,
+          .t = t};
+}
+
+}  // namespace
+
+void require_known(const ParameterOptions& options) {
+  with(options, []<class Options>(const Options& known) {
+    if constexpr (!is_sgd<Options>) {
+      if (known.amsgrad())
+        throw Error(ErrorCode::unsupported, "amsgrad is not done here; use libtorch's own optimizer");
+    }
+  });
+}
+
+std::string kind_of(const ParameterOptions& options) {
+  require_known(options);
+  return with(options, []<class Options>(const Options&) -> std::string {
+    if constexpr (is_sgd<Options>) return "SGD";
+    return std::is_same_v<Options, AdamWOptions> ? "AdamW" : "Adam";
+  });
+}
+
+bool is_of_kind(const ParameterState& state, const ParameterOptions& options) {
+  return with(options, [&]<class Options>(const Options&) {
+    return dynamic_cast<const StateOf<Options>*>(&state) != nullptr;
+  });
+}
+
+std::size_t state_arrays(const ParameterOptions& options) {
+  return with(options, []<class Options>(const Options& known) -> std::size_t {
+    if constexpr (is_sgd<Options>) {
+      return known.momentum() != 0 ? 1 : 0;
+    } else {
+      return 2;
+    }
+  });
+}
+
+StateArrays arrays_of(const ParameterState& state, const ParameterOptions& options) {
+  return with(options, [&]<class Options>(const Options&) -> StateArrays {
+    if constexpr (is_sgd<Options>) {
+      return {static_cast<const StateOf<Options>&>(state).momentum_buffer(), torch::Tensor()};
+    } else {
+      const auto& adam = static_cast<const StateOf<Options>&>(state);
+      return {adam.exp_avg(), adam.exp_avg_sq()};
+    }
+  });
+}
+
+std::uint64_t steps_of(const ParameterState& state, const ParameterOptions& options) {
+  return with(options, [&]<class Options>(const Options&) -> std::uint64_t {
+    if constexpr (is_sgd<Options>) {
+      return static_cast<const StateOf<Options>&>(state).momentum_buffer().defined() ? 1 : 0;
+    } else {
+      return static_cast<std::uint64_t>(static_cast<const StateOf<Options>&>(state).step());
+    }
+  });
+}
+
+std::unique_ptr<ParameterState> make_state(const ParameterOptions& options, const StateArrays& arrays,
+                                           std::uint64_t steps) {
+  return with(options, [&]<class Options>(const Options&) -> std::unique_ptr<ParameterState> {
+    if constexpr (is_sgd<Options>) {
+      auto made = std::make_unique<SGDParamState>();
+      made->momentum_buffer(arrays[0]);
+      return made;
+    } else {
+      auto made = std::make_unique<StateOf<Options>>();
+      made->exp_avg(arrays[0]);
+      made->exp_avg_sq(arrays[1]);
+      made->step(static_cast<std::int64_t>(steps));
+      return made;
+    }
+  });
+}
+
+void set_steps(ParameterState& state, const ParameterOptions& options, std::uint64_t steps) {
+  with(options, [&]<class Options>(const Options&) {
+    if constexpr (!is_sgd<Options>)
+      static_cast<StateOf<Options>&>(state).step(static_cast<std::int64_t>(steps));
+  });
+}
+
+void update(const ParameterOptions& options, const UpdateSlice& slice,
+            std::span<std::byte* const, most_state_arrays> state, std::uint64_t steps) {
+  with(options, [&]<class Options>(const Options& known) {
+    if constexpr (is_sgd<Options>) {
+      update_sgd(slice, known.momentum() != 0 ? state[0] : nullptr, step_of(known, steps == 0));
+    } else {
+      update_adam(slice, state[0], state[1], step_of(known, steps + 1));
+    }
+  });
+}
+
+void assign(ParameterOptions& to, const ParameterOptions& from) {
+  with(from, [&]<class Options>(const Options& known) { static_cast<Options&>(to) = known; });
+}
+
+std::string to_text(const ParameterOptions& options) {
+  std::ostringstream text;
+  text.precision(12);
+  with(options, [&]<class Options>(const Options& known) {
+    text << "learning rate " << known.lr() << ", ";
+    if constexpr (is_sgd<Options>) {
+      text << "momentum " << known.momentum() << ", dampening " << known.dampening() << ", weight decay "
+           << known.weight_decay() << (known.nesterov() ? ", Nesterov" : "");
+    } else {
+      text << "betas " << std::get<0>(known.betas()) << " and " << std::get<1>(known.betas()) << ", epsilon "
+           << known.eps() << ", weight decay " << known.weight_decay();
+    }
+  });
+  return text.str();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,114 @@
+// An optimizer whose work and memory the ranks share: each keeps the state of its part of the model and
+// updates that part, after adding all ranks' gradients for it. So there is no average to wait for in
+// backward, and no second pass over the gradients.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "lockstep/train/optimizer/fitting_state.h"
+#include "lockstep/train/optimizer/fused_optimizer.h"
+#include "lockstep/train/sharded/sharded_step.h"
+
+namespace lockstep {
+
+/// Takes the place of torch::optim::SGD, Adam or AdamW, and of DistributedDataParallel: train the module
+/// itself, each rank with its samples; step() uses the average of all ranks' gradients.
+///
+///   ShardedOptimizer<torch::optim::SGD> optimizer(*net, world, torch::optim::SGDOptions(0.1).momentum(0.9));
+///   optimizer.zero_grad();
+///   loss(net->forward(x), y).backward();
+///   optimizer.step();
+///
+/// - Making one is collective: rank 0's parameters and buffers are everybody's afterwards. So is step().
+/// - Ranks on one host have one copy of the parameters from then on: whoever writes to them between steps
+/// does
+///   it for all. Each has its own again when the optimizer is gone; views of parameters do not outlive it.
+/// - Backward may run several times before a step; gradients add up. A parameter for which no rank has a
+///   gradient is left alone; for which some have, the others count as zero.
+/// - Options may change between steps, by a scheduler too, alike on all ranks.
+/// - Buffers (batch norm's running statistics) are each rank's own, as with DistributedDataParallel.
+/// - Halves have masters in f32, until state is loaded, or the optimizer is gone: a checkpoint holds the
+///   halves, a sharded one both.
+/// - save(), load() and checkpoints hold what libtorch's optimizer of that name would have, for any number of
+///   ranks. On several hosts call gather_state() before save(); save_checkpoint() does. Where the state is
+///   too large for that, each rank saves its own: CheckpointOptions::sharded.
+///
+/// Memory: on each host, state and parameters as of one process. Between hosts each rank has all parameters
+/// and 1/p of the state. Cost of step(): two meetings of the ranks and one pass over gradients, parameters
+/// and state inside a host; between hosts a copy of the gradients, reduce_scatter and all_gather.
+///
+/// Results do not depend on the number of ranks that hold slices, but on the ranks' gradients and their order
+/// alone: bit for bit what FusedOptimizer makes of their average, inside a host.
+template <Fusible Optimizer>
+class ShardedOptimizer : public Optimizer, public ShardedState {
+ public:
+  /// `parameters` of libtorch's constructor are all trainable ones of `module`. Throws Error: mismatch if the
+  /// ranks' models or optimizers differ (in what); unsupported (types, amsgrad); invalid_argument for
+  /// parameters that are not the module's.
+  template <class Options>
+  ShardedOptimizer(const torch::nn::Module& module, const Group& group, const Options& defaults,
+                   const ShardedOptions& options = {})
+      : Optimizer(trainable_parameters(module), defaults),
+        step_(std::make_unique<ShardedStep>(module, group, this->param_groups(), options)) {}
+  /// With groups of parameters; those in none stay as they are.
+  template <class Options>
+  ShardedOptimizer(const torch::nn::Module& module, const Group& group,
+                   const std::vector<torch::optim::OptimizerParamGroup>& groups, const Options& defaults,
+                   const ShardedOptions& options = {})
+      : Optimizer(groups, defaults),
+        step_(std::make_unique<ShardedStep>(module, group, this->param_groups(), options)) {}
+
+  /// Collective. Throws Error: mismatch (options that differ), invalid_argument (parameters that were
+  /// converted or replaced; NonFinite::stop), and what a collective fails with. After a failure in the middle
+  /// no step and no save() is possible: parts of the model may be of the step before.
+  torch::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr) override {
+    torch::Tensor loss;
+    if (closure) {
+      const torch::AutoGradMode with_gradients(true);
+      loss = closure();
+    }
+    step_->take(this->param_groups(), this->state());
+    return loss;
+  }
+
+  void save(torch::serialize::OutputArchive& archive) const override {
+    step_->require_whole();
+    Optimizer::save(archive);
+  }
+  /// All ranks load alike. Throws as FusedOptimizer's does; nothing has changed then.
+  void load(torch::serialize::InputArchive& archive) override {
+    load_fitting(this->param_groups(), this->state(), [&] { Optimizer::load(archive); });
+    step_->take_over_loaded_state();
+  }
+  void gather_state() const override {
+    // It is the same state; only where it lies changes.
+    step_->gather_state(this->param_groups(), const_cast<ShardedOptimizer*>(this)->state());
+  }
+  // What a sharded checkpoint holds.
+  std::vector<ParameterSlice> slices() const override { return step_->slices(this->param_groups()); }
+  std::vector<SliceState> slice_states() const override {
+    return step_->slice_states(this->param_groups(), const_cast<ShardedOptimizer*>(this)->state());
+  }
+  void restore_slices(std::span<const SliceState> restored) override {
+    step_->restore_slices(this->param_groups(), this->state(), restored);
+  }
+  /// Steps that NonFinite::skip left out.
+  std::uint64_t skipped() const { return step_->skipped(); }
+
+ private:
+  static std::vector<torch::Tensor> trainable_parameters(const torch::nn::Module& module) {
+    std::vector<torch::Tensor> parameters;
+    for (const NamedTensor& item : distinct_parameters(tensors_of(module), true))
+      parameters.push_back(item.tensor);
+    return parameters;
+  }
+
+  std::unique_ptr<ShardedStep> step_;
+};
+
+}  // namespace lockstep

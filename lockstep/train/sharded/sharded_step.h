@@ -1,0 +1,143 @@
+// One step of an optimizer that all ranks take together: each has a slice of the model, adds all ranks'
+// gradients for it and updates it.
+//
+//   inside a host     parameters and state are one copy for all ranks; gradients are read where they are
+//
+//     gradients        rank 0 [####|    ]   [    |####] rank 1
+//                              \    \         /    /
+//     parameters, state         [ by 0 | by 1 ]             one pass over memory between two meetings
+//
+//   between hosts     reduce_scatter of gradients, the update of each rank's slice, all_gather of parameters
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/execute/work.h"
+#include "lockstep/trace/event.h"
+#include "lockstep/train/optimizer/update_rule.h"
+#include "lockstep/train/replicas/non_finite.h"
+#include "lockstep/train/replicas/parameter_claim.h"
+#include "lockstep/train/replicas/sharded_state.h"
+#include "lockstep/train/replicas/step_watch.h"
+#include "lockstep/train/sharded/flat_model.h"
+#include "lockstep/train/sharded/step_versions.h"
+#include "lockstep/train/tensor/shared_heap.h"
+
+namespace lockstep {
+
+struct ShardedOptions {
+  /// If the average gradient, as one vector of all parameters, is longer than this, it is shortened to it.
+  /// 0: never. One more pass over the gradients, as NonFinite has it.
+  double max_gradient_norm = 0;
+  NonFinite non_finite = NonFinite::ignore;
+  /// Opens a SharedHeap for this process, unless it has one or the ranks share no memory. Without, gradients
+  /// are copied once.
+  bool shared_heap = true;
+};
+
+class ShardedStep {
+ public:
+  using Groups = ParameterGroups;
+  using States = ParameterStates;
+
+  /// Collective; see ShardedOptimizer.
+  ShardedStep(const torch::nn::Module& module, Group group, const Groups& groups,
+              const ShardedOptions& options);
+  ShardedStep(const ShardedStep&) = delete;
+  ShardedStep& operator=(const ShardedStep&) = delete;
+  /// Not collective: this rank gets what it has in common with others for itself.
+  ~ShardedStep();
+
+  /// Collective. Leaves a TrainingStepEvent in the group's record.
+  void take(Groups& groups, States& states);
+  /// Steps that were not taken, for NonFinite::skip.
+  std::uint64_t skipped() const { return skipped_; }
+
+  /// Throws Error{aborted} if a step was cut off while some rank was changing parameters.
+  void require_whole() const;
+  /// Collective. Puts the state of all slices into `states`, where it is not there anyway.
+  void gather_state(const Groups& groups, States& states);
+
+  // See ShardedState.
+  std::vector<ParameterSlice> slices(const Groups& groups);
+  std::vector<SliceState> slice_states(const Groups& groups, States& states);
+  void restore_slices(const Groups& groups, States& states, std::span<const SliceState> restored);
+  /// `states` were loaded. Others may still read what was there, so it goes with the next step.
+  void take_over_loaded_state() { is_loaded_ = true; }
+
+ private:
+  /// Arrays of state for one family; without shared memory of this rank's slice alone.
+  struct FamilyState {
+    std::array<std::shared_ptr<SharedBlock>, most_state_arrays> arrays;
+    std::shared_ptr<SharedBlock> masters;  ///< halves: the parameters in f32
+    std::size_t begin = 0;                 ///< position of the first element
+    ArenaBuffer<std::byte> gradients;      ///< without shared memory: this rank's, then the sum for its slice
+    ArenaBuffer<std::byte> sum;
+  };
+  /// What this rank knows of a parameter in this step.
+  struct Current {
+    const ParameterOptions* options = nullptr;  ///< null: of no group, never changed
+    torch::Tensor gradient;
+    torch::Tensor reachable;  ///< memory for gradients that others cannot read where they are
+    StateArrays views;        ///< what `states` holds, where ranks share memory
+    std::uint64_t steps = 0;
+    std::int64_t version = -1;  ///< halves: of the parameter when masters were last equal to it
+    bool is_updated = false;    ///< some rank has a gradient
+  };
+  using Row = std::vector<std::uint64_t>;
+
+  std::size_t number_of(const torch::Tensor& parameter) const;
+  const FlatModel::Family& family_of(std::size_t parameter) const;
+  void find_options(const Groups& groups);
+  void reduce_and_update(Groups& groups, States& states);
+  Error told_what_is_left(const Error& error) const;
+  void await(Work work);
+  Row make_row();
+  std::uint64_t place_gradient(std::size_t parameter);
+  void exchange(const Row& row);
+  double norm();
+  void require_same_options(const std::string& mine) const;
+  void add_gradients();
+  void forget_state();
+  void make_state(const States& states);
+  void make_family_state(std::size_t family, std::size_t arrays);
+  std::span<std::byte> own_part(std::size_t family, const SharedBlock& array) const;
+  void bring_masters_up_to_date(std::size_t family);
+  void take_over(std::size_t parameter, const States& states);
+  std::vector<Segment> own_segments() const;
+  SliceState state_of(std::size_t parameter, const Segment& own) const;
+  void hand_out(States& states);
+  double squared_norm() const;
+  bool may_go_on(double norm);
+  std::uint64_t first_non_finite() const;
+  void update_slices(double scale);
+  void spread_parameters();
+  std::vector<const std::byte*> sources(const FlatModel::Family& family, const Segment& segment) const;
+
+  Group group_;
+  ShardedOptions options_;
+  std::unique_ptr<SharedHeap> heap_;
+  FlatModel model_;
+  ParameterClaim claim_;
+  StepWatch watch_;
+  bool shares_memory_;
+  bool sees_all_state_;                         ///< of all slices
+  std::map<const void*, std::size_t> numbers_;  // of parameters, by their TensorImpl
+  std::vector<FamilyState> family_states_;
+  std::vector<Current> current_;
+  StepVersions versions_;
+  std::vector<Row> rows_;   // of all ranks, in this step
+  bool is_loaded_ = false;  // state that is not taken over yet
+  std::uint64_t skipped_ = 0;
+  std::uint64_t taken_ = 0;
+  trace::TrainingStepEvent event_{};  // of this step
+};
+
+}  // namespace lockstep

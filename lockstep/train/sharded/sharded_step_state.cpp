@@ -1,0 +1,243 @@
+// What the ranks of a ShardedStep keep of the optimizer's state: where it lies, how state that was loaded
+// comes there, and how it is handed out.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "lockstep/group/collectives.h"
+#include "lockstep/train/optimizer/fitting_state.h"
+#include "lockstep/train/sharded/sharded_step.h"
+#include "lockstep/train/tensor/gradient_layout.h"
+#include "lockstep/train/tensor/tensor_bytes.h"
+
+namespace lockstep {
+
+void ShardedStep::make_state(const States& states) {
+  if (std::exchange(is_loaded_, false)) forget_state();
+  for (std::size_t number = 0; number < family_states_.size(); ++number) {
+    std::size_t arrays = 0;
+    for (const auto& entry : model_.families()[number].layout.entries) {
+      const ParameterOptions* options = current_[entry.parameter].options;
+      if (options != nullptr) arrays = std::max(arrays, state_arrays(*options));
+    }
+    make_family_state(number, arrays);
+  }
+  for (std::size_t i = 0; i < current_.size(); ++i) take_over(i, states);
+}
+
+std::span<std::byte> ShardedStep::own_part(std::size_t number, const SharedBlock& array) const {
+  const FlatModel::Family& family = model_.families()[number];
+  const std::size_t size = size_of(state_dtype(family.dtype));
+  return array.bytes().subspan((family.slice.begin - family_states_[number].begin) * size,
+                               family.slice.count * size);
+}
+
+void ShardedStep::make_family_state(std::size_t number, std::size_t arrays) {
+  const FlatModel::Family& family = model_.families()[number];
+  FamilyState& state = family_states_[number];
+  state.begin = sees_all_state_ ? 0 : family.slice.begin;
+  const std::size_t elements = sees_all_state_ ? family.layout.elements : family.slice.count;
+  for (std::size_t array = 0; array < arrays; ++array) {
+    if (state.arrays[array]) continue;
+    state.arrays[array] =
+        std::make_shared<SharedBlock>(group_, elements * size_of(state_dtype(family.dtype)));
+    std::ranges::fill(own_part(number, *state.arrays[array]), std::byte{0});
+  }
+  if (!is_half(family.dtype)) return;
+  if (!state.masters) state.masters = std::make_shared<SharedBlock>(group_, elements * sizeof(float));
+  bring_masters_up_to_date(number);
+}
+
+/// A parameter may have been changed by others, as by loading it.
+void ShardedStep::bring_masters_up_to_date(std::size_t number) {
+  const FlatModel::Family& family = model_.families()[number];
+  const FamilyState& state = family_states_[number];
+  for (const Segment& segment : family.segments) {
+    const torch::Tensor& tensor = model_.parameters()[segment.parameter].item.tensor;
+    if (current_[segment.parameter].version == tensor._version()) continue;
+    const auto count = static_cast<std::int64_t>(segment.elements);
+    const auto halves = torch::from_blob(family.at(segment.position), {count}, tensor.scalar_type());
+    float* const master =
+        reinterpret_cast<float*>(state.masters->bytes().data()) + segment.position - state.begin;
+    torch::from_blob(master, {count}, torch::kFloat32).copy_(halves);
+  }
+}
+
+/// State that was loaded, or that libtorch's optimizer had made: this rank's part of it.
+void ShardedStep::take_over(std::size_t parameter, const States& states) {
+  Current& current = current_[parameter];
+  const auto& [item, number, position, data] = model_.parameters()[parameter];
+  const auto found = states.find(item.tensor.unsafeGetTensorImpl());
+  if (current.options == nullptr || found == states.end() || state_arrays(*current.options) == 0) return;
+  if (!is_state_of(item.tensor, *found->second, *current.options))
+    throw_no_state_of(item.tensor, item.label(), *found->second, *current.options);
+  const StateArrays arrays = arrays_of(*found->second, *current.options);
+  if (!arrays[0].defined() || arrays[0].is_same(current.views[0])) return;
+  const FlatModel::Family& family = model_.families()[number];
+  const FamilyState& state = family_states_[number];
+  const auto type = state_type(item.tensor.scalar_type());
+  const std::size_t size = torch::elementSize(type);
+  for (std::size_t array = 0; array < state_arrays(*current.options); ++array) {
+    const torch::Tensor whole = like_parameter(
+        arrays[array].to(type), item.tensor.detach().to(type, false, false, at::MemoryFormat::Preserve));
+    for (const Segment& segment : family.segments) {
+      if (segment.parameter != parameter) continue;
+      std::memcpy(state.arrays[array]->bytes().data() + (segment.position - state.begin) * size,
+                  static_cast<const std::byte*>(whole.const_data_ptr()) + segment.begin * size,
+                  segment.elements * size);
+    }
+  }
+  current.steps = steps_of(*found->second, *current.options);
+}
+
+/// Where ranks share memory all of the state is there to be seen; elsewhere what this rank had been given is
+/// old now.
+void ShardedStep::hand_out(States& states) {
+  for (std::size_t i = 0; i < current_.size(); ++i) {
+    Current& current = current_[i];
+    current.version = model_.parameters()[i].item.tensor._version();
+    if (current.options == nullptr || state_arrays(*current.options) == 0) continue;
+    const FlatModel::Parameter& parameter = model_.parameters()[i];
+    void* const key = parameter.item.tensor.unsafeGetTensorImpl();
+    if (current.is_updated) ++current.steps;
+    if (!sees_all_state_) {
+      states.erase(key);
+      current.views = {};
+      continue;
+    }
+    if (current.steps == 0) continue;
+    auto& state = states[key];
+    const bool is_ours = state && arrays_of(*state, *current.options)[0].is_same(current.views[0]);
+    if (!is_ours) {
+      const auto type = state_type(parameter.item.tensor.scalar_type());
+      for (std::size_t array = 0; array < state_arrays(*current.options); ++array)
+        current.views[array] = model_.view(parameter, family_states_[parameter.family].arrays[array], type);
+      state = lockstep::make_state(*current.options, current.views, current.steps);
+    }
+    set_steps(*state, *current.options, current.steps);
+  }
+}
+
+void ShardedStep::gather_state(const Groups& groups, States& states) {
+  require_whole();
+  if (sees_all_state_) return;
+  const torch::NoGradGuard no_grad;
+  find_options(groups);
+  make_state(states);
+  for (std::size_t number = 0; number < family_states_.size(); ++number) {
+    const FlatModel::Family& family = model_.families()[number];
+    const FamilyState& state = family_states_[number];
+    const std::size_t size = size_of(state_dtype(family.dtype));
+    std::vector<std::size_t> counts;
+    for (int rank = 0; rank < group_.size(); ++rank)
+      counts.push_back(slice_of(family.layout, rank, group_.size()).count);
+    std::array<std::shared_ptr<SharedBlock>, most_state_arrays> whole;
+    for (std::size_t array = 0; array < most_state_arrays; ++array) {
+      if (!state.arrays[array]) continue;
+      whole[array] = std::make_shared<SharedBlock>(group_, family.layout.elements * size);
+      all_gather_bytes(group_, state.arrays[array]->bytes(), whole[array]->bytes(), size, counts).wait();
+    }
+    for (const auto& [parameter, place] : family.layout.entries) {
+      Current& current = current_[parameter];
+      if (current.options == nullptr || current.steps == 0) continue;
+      StateArrays arrays;
+      const FlatModel::Parameter& placed = model_.parameters()[parameter];
+      for (std::size_t array = 0; array < state_arrays(*current.options); ++array)
+        arrays[array] = model_.view(placed, whole[array], state_type(placed.item.tensor.scalar_type()));
+      current.views = arrays;
+      states[placed.item.tensor.unsafeGetTensorImpl()] =
+          lockstep::make_state(*current.options, arrays, current.steps);
+    }
+  }
+}
+
+/// This rank's part of each parameter; of no elements where it has none.
+std::vector<Segment> ShardedStep::own_segments() const {
+  std::vector<Segment> own(current_.size());
+  for (const FlatModel::Family& family : model_.families()) {
+    for (const Segment& segment : family.segments) own[segment.parameter] = segment;
+  }
+  return own;
+}
+
+std::vector<ParameterSlice> ShardedStep::slices(const Groups& groups) {
+  find_options(groups);
+  const auto own = own_segments();
+  std::vector<ParameterSlice> found;
+  for (std::size_t i = 0; i < current_.size(); ++i) {
+    if (current_[i].options != nullptr)
+      found.push_back({model_.parameters()[i].item, own[i].begin, own[i].elements});
+  }
+  return found;
+}
+
+/// The arrays that its options ask for, once it has had a step.
+SliceState ShardedStep::state_of(std::size_t parameter, const Segment& own) const {
+  const Current& current = current_[parameter];
+  const FlatModel::Parameter& placed = model_.parameters()[parameter];
+  const FamilyState& state = family_states_[placed.family];
+  const auto view = [&](const SharedBlock& array, torch::ScalarType type) {
+    if (own.elements == 0) return torch::empty({0}, type);
+    const std::size_t offset = (own.position - state.begin) * torch::elementSize(type);
+    return torch::from_blob(array.bytes().data() + offset, {static_cast<std::int64_t>(own.elements)}, type);
+  };
+  SliceState slice{.steps = current.steps};
+  const std::size_t arrays = current.steps > 0 ? state_arrays(*current.options) : 0;
+  for (std::size_t array = 0; array < arrays; ++array)
+    slice.arrays[array] = view(*state.arrays[array], state_type(placed.item.tensor.scalar_type()));
+  if (state.masters) slice.master = view(*state.masters, torch::kFloat32);
+  return slice;
+}
+
+std::vector<SliceState> ShardedStep::slice_states(const Groups& groups, States& states) {
+  require_whole();
+  const torch::NoGradGuard no_grad;
+  find_options(groups);
+  make_state(states);
+  const auto own = own_segments();
+  std::vector<SliceState> found;
+  for (std::size_t i = 0; i < current_.size(); ++i) {
+    if (current_[i].options != nullptr) found.push_back(state_of(i, own[i]));
+  }
+  return found;
+}
+
+void ShardedStep::forget_state() {
+  for (Current& current : current_) {
+    current.views = {};
+    current.steps = 0;
+    current.version = -1;
+  }
+  for (std::size_t number = 0; number < family_states_.size(); ++number) {
+    for (const auto& array : family_states_[number].arrays) {
+      if (array) std::ranges::fill(own_part(number, *array), std::byte{0});
+    }
+  }
+}
+
+void ShardedStep::restore_slices(const Groups& groups, States& states, std::span<const SliceState> restored) {
+  const torch::NoGradGuard no_grad;
+  find_options(groups);
+  is_loaded_ = false;
+  forget_state();
+  states.clear();
+  make_state(states);  // masters are those of the parameters now
+  const auto own = own_segments();
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < current_.size(); ++i) {
+    current_[i].is_updated = false;
+    if (current_[i].options == nullptr) continue;
+    const SliceState& from = restored[next++];
+    current_[i].steps = from.steps;
+    const SliceState to = state_of(i, own[i]);
+    for (std::size_t array = 0; array < most_state_arrays; ++array) {
+      if (to.arrays[array].defined() && from.arrays[array].defined())
+        to.arrays[array].copy_(from.arrays[array]);
+    }
+    if (to.master.defined() && from.master.defined()) to.master.copy_(from.master);
+  }
+  if (sees_all_state_) barrier(group_).wait();
+  hand_out(states);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,20 @@
+// Ranks for tests of devices: threads, or processes where LOCKSTEP_TEST_DEVICE names one GPU for all of them
+// ("cuda:0"), because libtorch runs all backwards of a GPU on one thread of a process.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "lockstep/group/group.h"
+#include "lockstep/train/tensor/ranks_test.h"
+
+namespace lockstep::test {
+
+/// As run_ranks(). Processes print what they expected and did not find; what `rank_main` writes to memory
+/// stays with them. REQUIRES: nothing has used the GPU in this process before, so: a process for each test.
+std::vector<Ending> run_device_ranks(int ranks, const std::function<void(Group)>& rank_main);
+
+/// The same, where no rank may fail.
+void on_device_ranks(int ranks, const std::function<void(Group)>& rank_main);
+
+}  // namespace lockstep::test

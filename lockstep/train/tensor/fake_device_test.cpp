@@ -1,0 +1,161 @@
+#include "lockstep/train/tensor/fake_device_test.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/detail/HPUHooksInterface.h>
+#include <ATen/native/CPUFallback.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/resize_native.h>
+#include <ATen/ops/set_native.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <gtest/gtest.h>
+#include <torch/library.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+namespace lockstep::test {
+namespace {
+
+using c10::Device;
+using c10::DeviceIndex;
+using torch::Tensor;
+
+thread_local DeviceIndex current_index = 0;
+
+/// The engine of autograd asks whether there is such a device.
+struct FakeHooks final : at::HPUHooksInterface {
+  explicit FakeHooks(at::HPUHooksArgs) {}
+  // It allows one kind beside the CPU.
+  bool hasHPU() const override { return !c10::impl::hasDeviceGuardImpl(torch::kCUDA); }
+  bool isBuilt() const override { return hasHPU(); }
+  bool hasPrimaryContext(DeviceIndex) const override { return true; }
+  void init() const override {}
+};
+
+class FakeGuard final : public c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::HPU> {
+ public:
+  Device exchangeDevice(Device device) const override {
+    const Device before = getDevice();
+    setDevice(device);
+    return before;
+  }
+  Device getDevice() const override { return {c10::DeviceType::HPU, current_index}; }
+  void setDevice(Device device) const override { uncheckedSetDevice(device); }
+  void uncheckedSetDevice(Device device) const noexcept override {
+    if (device.has_index()) current_index = device.index();
+  }
+  DeviceIndex deviceCount() const noexcept override { return fake_devices; }
+  // All is done at once, so that nobody has to wait for a stream.
+  c10::Stream getStream(Device device) const noexcept override {
+    const Device one(device.type(), device.has_index() ? device.index() : current_index);
+    return c10::Stream(c10::Stream::DEFAULT, one);
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
+    return getStream(stream.device());
+  }
+  void record(void**, const c10::Stream&, DeviceIndex, c10::EventFlag) const override {}
+  void block(void*, const c10::Stream&) const override {}
+  bool queryEvent(void*) const override { return true; }
+  void synchronizeEvent(void*) const override {}
+};
+
+class FakeMemory final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    void* const memory = bytes == 0 ? nullptr : std::malloc(bytes);
+    return {memory, memory, std::free, Device(c10::DeviceType::HPU, current_index)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return std::free; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    std::memcpy(to, from, bytes);
+  }
+};
+
+FakeMemory* memory() {
+  static auto* const immortal = new FakeMemory;
+  return immortal;
+}
+
+/// Into main memory and out of it.
+void invert(const void* from, void* to, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; ++i)
+    static_cast<unsigned char*>(to)[i] =
+        static_cast<unsigned char>(~static_cast<const unsigned char*>(from)[i]);
+}
+
+/// All of the tensor's memory, readable, and the tensor in it.
+struct Image {
+  explicit Image(const Tensor& tensor)
+      : bytes(at::empty({static_cast<std::int64_t>(tensor.storage().nbytes())}, torch::kUInt8)),
+        seen(at::empty({0}, torch::dtype(tensor.scalar_type()))) {
+    invert(tensor.storage().data(), bytes.mutable_data_ptr(), bytes.nbytes());
+    seen.set_(bytes.storage(), tensor.storage_offset(), tensor.sizes(), tensor.strides());
+  }
+  void put_back(const Tensor& tensor) const {
+    invert(bytes.const_data_ptr(), tensor.storage().mutable_data(), bytes.nbytes());
+  }
+  Tensor bytes, seen;
+};
+
+constexpr c10::DispatchKeySet keys(c10::DispatchKey::HPU);
+
+Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> type, std::optional<at::Layout>,
+             std::optional<Device> device, std::optional<bool>, std::optional<at::MemoryFormat> format) {
+  const c10::OptionalDeviceGuard guard(device);
+  return Tensor(at::detail::empty_generic(sizes, memory(), keys, type.value_or(torch::kFloat32), format));
+}
+
+Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, std::optional<at::ScalarType> type,
+                     std::optional<at::Layout>, std::optional<Device> device, std::optional<bool>) {
+  const c10::OptionalDeviceGuard guard(device);
+  return Tensor(
+      at::detail::empty_strided_generic(sizes, strides, memory(), keys, type.value_or(torch::kFloat32)));
+}
+
+Tensor copy_from(const Tensor& from, const Tensor& to, bool) {
+  const Tensor source = from.is_cpu() ? from : Image(from).seen;
+  if (to.is_cpu()) {
+    to.copy_(source);
+  } else {
+    const Image image(to);
+    image.seen.copy_(source);
+    image.put_back(to);
+  }
+  return to;
+}
+
+Tensor copy_from_and_resize(const Tensor& from, const Tensor& to) {
+  to.resize_(from.sizes());
+  return copy_from(from, to, false);
+}
+
+void compute_on_cpu(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
+  at::native::cpu_fallback(operation, stack);
+}
+
+using at::HPUHooksRegistry;
+using at::RegistererHPUHooksRegistry;
+C10_REGISTER_GUARD_IMPL(HPU, FakeGuard)
+C10_REGISTER_CLASS(HPUHooksRegistry, HPUHooks, FakeHooks)
+
+TORCH_LIBRARY_IMPL(aten, HPU, library) {
+  library.impl("empty.memory_format", empty);
+  library.impl("empty_strided", empty_strided);
+  library.impl("_copy_from", copy_from);
+  library.impl("_copy_from_and_resize", copy_from_and_resize);
+  library.impl("as_strided", at::native::as_strided_tensorimpl);
+  library.impl("view", at::native::view);
+  library.impl("_reshape_alias", at::native::_reshape_alias);
+  library.impl("resize_", at::native::resize_);
+  library.impl("set_.source_Storage_storage_offset", at::native::set_storage_cpu_);
+}
+
+TORCH_LIBRARY_IMPL(_, HPU, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&compute_on_cpu>());
+}
+
+}  // namespace
+}  // namespace lockstep::test

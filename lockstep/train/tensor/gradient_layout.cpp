@@ -1,0 +1,18 @@
+#include "lockstep/train/tensor/gradient_layout.h"
+
+namespace lockstep {
+
+bool lies_like(const torch::Tensor& gradient, const torch::Tensor& parameter) {
+  return gradient.layout() == torch::kStrided && gradient.device().is_cpu() &&
+         gradient.scalar_type() == parameter.scalar_type() && gradient.sizes() == parameter.sizes() &&
+         (gradient.strides() == parameter.strides() ||
+          (gradient.is_contiguous() && parameter.is_contiguous()));
+}
+
+torch::Tensor like_parameter(const torch::Tensor& gradient, const torch::Tensor& parameter) {
+  if (lies_like(gradient, parameter)) return gradient;
+  const auto dense = gradient.layout() == torch::kStrided ? gradient : gradient.to_dense();
+  return torch::empty_strided(parameter.sizes(), parameter.strides(), parameter.options()).copy_(dense);
+}
+
+}  // namespace lockstep

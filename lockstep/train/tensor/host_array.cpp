@@ -1,0 +1,84 @@
+#include "lockstep/train/tensor/host_array.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <utility>
+
+#include "lockstep/train/tensor/tensor_bytes.h"
+
+namespace lockstep {
+namespace {
+
+class PuttingBack final : public PendingWork {
+ public:
+  PuttingBack(Work work, std::vector<HostArray> arrays)
+      : arrays_(std::move(arrays)), work_(std::move(work)) {}
+
+  bool poll() override {
+    return unless_it_fails([&] { return work_.test(); });
+  }
+  bool wait_for(std::chrono::nanoseconds duration) override {
+    return unless_it_fails([&] { return work_.wait_for(duration); });
+  }
+  void wait() override {
+    if (failure_) std::rethrow_exception(failure_);
+    work_.wait();
+    for (const HostArray& array : arrays_) {
+      if (array.is_written()) array.put_back();
+    }
+  }
+  // What ends here while an exception unwinds is given up.
+  void abandon() noexcept override { work_ = Work(); }
+
+ private:
+  template <class Test>
+  bool unless_it_fails(const Test& test) {
+    try {
+      return test();
+    } catch (...) {
+      failure_ = std::current_exception();
+      return true;
+    }
+  }
+
+  std::vector<HostArray> arrays_;  // before the work that borrows from them
+  Work work_;
+  std::exception_ptr failure_;
+};
+
+}  // namespace
+
+HostArray::HostArray(const torch::Tensor& tensor, const std::string& what, Use use)
+    : tensor_(tensor), use_(use) {
+  require_array(tensor, what);
+  is_copy_ = !tensor.device().is_cpu() || !tensor.is_contiguous();
+  if (!is_copy_) {
+    host_ = tensor;
+  } else if (use == Use::write) {
+    host_ = torch::empty(tensor.sizes(), torch::dtype(tensor.scalar_type()));
+  } else {
+    const torch::NoGradGuard no_grad;
+    host_ = tensor.detach().to(torch::kCPU).contiguous();
+  }
+  if (is_written()) {
+    bytes_ = writable_bytes(host_, what);
+  } else {
+    const auto bytes = readable_bytes(host_, what);
+    bytes_ = {const_cast<std::byte*>(bytes.data()), bytes.size()};
+  }
+}
+
+void HostArray::put_back() const {
+  if (!is_copy_) return;
+  const torch::NoGradGuard no_grad;
+  tensor_.detach().copy_(host_);
+}
+
+Work then_put_back(Work work, std::vector<HostArray> arrays) {
+  if (std::ranges::none_of(arrays, &HostArray::is_copy)) return work;
+  return Work(std::make_unique<PuttingBack>(std::move(work), std::move(arrays)));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,138 @@
+// What a training does beside its steps: rates, means over ranks, what is shown and written, when it ends and
+// where it goes on. It knows nothing of the types of model and loader: see trainer.h for the loop around it.
+//
+//   begin_epoch  { begin_step  check_loss  end_step } ...  end_training   evaluation   end_epoch
+#pragma once
+
+#include <torch/torch.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/group/group.h"
+#include "lockstep/train/checkpoint/async_checkpoint.h"
+#include "lockstep/train/checkpoint/checkpoint.h"
+#include "lockstep/train/optimizer/learning_rate.h"
+#include "lockstep/train/trainer/early_stop.h"
+#include "lockstep/train/trainer/event_file.h"
+#include "lockstep/train/trainer/history.h"
+#include "lockstep/train/trainer/progress.h"
+
+namespace lockstep {
+
+/// Alike on all ranks, but for `progress`.
+struct TrainerOptions {
+  std::uint64_t epochs = 1;
+  /// Sets the rate before each step of the optimizer; none: the optimizer's own rate stays.
+  std::optional<LearningRate> schedule = std::nullopt;
+  /// From the model's output and the targets: a mean over the samples, as a tensor of one element. Null:
+  /// cross_entropy, of outputs [N, classes] and targets of class numbers [N].
+  std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)> loss = nullptr;
+  /// Called before each epoch with its number, counted from 0: for DistributedSampler::set_epoch().
+  std::function<void(std::uint64_t epoch)> before_epoch = nullptr;
+  /// Model, optimizer, epoch, step, random state, early stop and history after each epoch: as
+  /// save_checkpoint().
+  std::filesystem::path checkpoint = {};
+  /// Written while the next epoch trains, as AsyncCheckpoint does; fit() returns when the last one is there.
+  bool async_checkpoint = false;
+  /// Begin with what `checkpoint` holds, if rank 0 finds that file. On another number of ranks steps, and
+  /// with them the schedule, are those of as many epochs of these ranks; a batch of each rank is taken to be
+  /// as large.
+  bool resume = false;
+  /// An SVG of losses and accuracy, written anew after each epoch by rank 0. Its folder is not made.
+  std::filesystem::path curve = {};
+  /// Above the curve.
+  std::string title = {};
+  /// A folder for a TensorBoard event file of this run, by rank 0; made where it is missing.
+  std::filesystem::path tensorboard = {};
+  /// By the evaluation's loss, or the training's where nothing is evaluated.
+  std::optional<EarlyStopOptions> early_stop = std::nullopt;
+  /// What rank 0 shows, on standard output unless it says otherwise; none: nothing.
+  std::optional<ProgressOptions> progress = ProgressOptions{};
+};
+
+/// Means over the samples of all ranks; NaN if there are none. `accuracy` is also NaN where outputs are not
+/// [N, classes] with targets of class numbers [N].
+struct Evaluation {
+  double loss = EpochResult::unknown;
+  double accuracy = EpochResult::unknown;
+};
+
+/// Adds up what this rank's batches measure.
+class BatchMeter {
+ public:
+  /// `loss`: the mean over these samples.
+  void add_loss(double loss, std::size_t samples);
+  /// After add_loss() of the same batch.
+  void add_accuracy(const torch::Tensor& output, const torch::Tensor& target);
+  std::size_t samples() const { return samples_; }
+  /// Collective.
+  Evaluation over_ranks(const Group& group) const;
+
+ private:
+  double loss_sum_ = 0, right_ = 0;
+  std::size_t samples_ = 0;
+};
+
+/// Samples of a batch. Throws Error{invalid_argument} naming `where` if it has none.
+std::size_t samples_of(const torch::Tensor& data, const std::string& where);
+
+class TrainingRun {
+ public:
+  /// Collective. Loads the checkpoint to resume from, and makes files. Borrows module and optimizer.
+  TrainingRun(const Group& group, const torch::nn::Module& module, torch::optim::Optimizer& optimizer,
+              const TrainerOptions& options, bool evaluates);
+
+  /// Whether there is another epoch to train; the same on all ranks.
+  bool goes_on() const;
+  /// Its number, counted from 0.
+  std::uint64_t epoch() const { return epoch_; }
+  const std::vector<EpochResult>& history() const { return history_; }
+
+  /// Collective. `steps`: how many the epoch will have, on all ranks; 0: as many as the last one.
+  void begin_epoch(std::uint64_t steps);
+  /// Returns the batch's samples.
+  std::size_t begin_step(const torch::Tensor& data);
+  /// Its value. Throws Error{invalid_argument} naming rank, epoch and step unless it is finite.
+  double check_loss(const torch::Tensor& loss) const;
+  void end_step(double loss, std::size_t samples);
+  /// Collective, as what follows.
+  void end_training();
+  void end_epoch(const Evaluation& evaluation);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void require_same_options(bool evaluates) const;
+  void resume();
+  void count_steps_anew(std::uint64_t ranks_before);
+  CheckpointInfo info() const;
+  void save();
+  void report();
+  std::string where() const;
+
+  Group group_;
+  const torch::nn::Module& module_;
+  torch::optim::Optimizer& optimizer_;
+  TrainerOptions options_;
+  std::optional<TrainingProgress> progress_;
+  std::optional<EventFile> events_;  // rank 0's
+  std::optional<AsyncCheckpoint> async_checkpoint_;
+  std::optional<EarlyStop> early_stop_;
+  std::vector<EpochResult> history_;
+  std::uint64_t epoch_ = 0;
+  std::uint64_t step_ = 0;  // steps of all epochs so far
+  std::uint64_t steps_of_epoch_ = 0;
+  std::uint64_t steps_of_last_epoch_ = 0;
+  BatchMeter meter_;
+  Clock::time_point epoch_began_;
+  EpochResult result_;
+};
+
+}  // namespace lockstep
