@@ -11,8 +11,13 @@ endforeach()
 if(TARGET lockstep)
   install(TARGETS lockstep)
 endif()
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h"
-        PATTERN "*_test.h" EXCLUDE PATTERN "*_inl.h" EXCLUDE)
+include(PublicHeaders)
+foreach(header IN LISTS lockstep_public_headers lockstep_reached_headers)
+  if(NOT header MATCHES "^lockstep/train" OR TARGET lockstep_train)
+    get_filename_component(folder ${header} DIRECTORY)
+    install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
+  endif()
+endforeach()
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/LockstepConfig.cmake.in ${PROJECT_BINARY_DIR}/LockstepConfig.cmake
                               INSTALL_DESTINATION ${package_folder})

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lockstep/base/error.h>
-#include <lockstep/engine/named_collectives.h>
 #include <lockstep/group/collectives.h>
 #include <lockstep/group/group.h>
 #include <lockstep/group/grouped.h>
@@ -10,3 +9,4 @@
 #include <lockstep/group/once_per_host.h>
 #include <lockstep/group/reproducible.h>
 #include <lockstep/launch/spawn.h>
+#include <lockstep/trace/recorder.h>

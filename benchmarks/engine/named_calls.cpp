@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/engine.h"
 #include "lockstep/lockstep.h"
 
 namespace {

@@ -11,10 +11,12 @@
 #include "lockstep/execute/message.h"
 #include "lockstep/execute/plan.h"
 #include "lockstep/execute/work.h"
-#include "lockstep/memory/arena.h"
+#include "lockstep/memory/arena_block.h"
 #include "lockstep/memory/control_page.h"
 
 namespace lockstep {
+
+class HostRegion;
 
 /// A call that was checked: the buffers have the sizes that the signature and the counts say.
 struct Request {
@@ -42,7 +44,7 @@ class Backend {
   /// Fails the group, unless it has failed, and names this rank.
   virtual void abort(const std::string& reason) = 0;
   virtual std::uint64_t own_work_ns() const = 0;
-  virtual Arena::Block allocate(std::size_t bytes) = 0;
+  virtual ArenaBlock allocate(std::size_t bytes) = 0;
   /// The memory that all ranks of the group reach, in which each has the number that it has in the group;
   /// null where there is none.
   virtual std::shared_ptr<HostRegion> shared_region() const = 0;

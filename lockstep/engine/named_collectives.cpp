@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "lockstep/engine/named_engine.h"
+
 namespace lockstep {
 namespace {
 
@@ -38,6 +40,13 @@ class NamedWork final : public PendingWork {
 
 NamedCollectives::NamedCollectives(const Group& group, const NamedOptions& options)
     : engine_(std::make_shared<NamedEngine>(options)), set_(&engine_->add(twin_of(group))) {}
+
+NamedCollectives::NamedCollectives(std::shared_ptr<NamedEngine> engine, NamedSet& set)
+    : engine_(std::move(engine)), set_(&set) {}
+
+const Group& NamedCollectives::group() const { return set_->group(); }
+
+NamedStatistics NamedCollectives::statistics() const { return engine_->statistics(*set_); }
 
 NamedCollectives NamedCollectives::process_set(std::span<const int> ranks) const {
   return {engine_, engine_->add(group().subgroup(ranks))};

@@ -11,17 +11,24 @@
 // on this rank; then, while nothing else changes, a rank sends four bytes to say so.
 #pragma once
 
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "lockstep/engine/named_engine.h"
+#include "lockstep/engine/named_options.h"
+#include "lockstep/engine/named_request.h"
 #include "lockstep/group/collectives.h"
 
 namespace lockstep {
+
+class NamedEngine;
+class NamedSet;
 
 /// A value: copies are the same. Thread safety: all of it, but each operation's Work belongs to one thread at
 /// a time.
@@ -37,9 +44,9 @@ class NamedCollectives {
   /// `options`: alike on all ranks.
   explicit NamedCollectives(const Group& group, const NamedOptions& options = {});
 
-  int rank() const { return set_->group().rank(); }
-  int size() const { return set_->group().size(); }
-  const Group& group() const { return set_->group(); }
+  int rank() const { return group().rank(); }
+  int size() const { return group().size(); }
+  const Group& group() const;
 
   /// The same for some ranks of these only (a process set). Collective over the ranks listed, as
   /// Group::subgroup() is. Names in it are its own.
@@ -124,11 +131,10 @@ class NamedCollectives {
 
   /// What the functions above call. `buffers` fit the request.
   Work submit(NamedRequest request, NamedBuffers buffers) const;
-  NamedStatistics statistics() const { return engine_->statistics(*set_); }
+  NamedStatistics statistics() const;
 
  private:
-  NamedCollectives(std::shared_ptr<NamedEngine> engine, NamedSet& set)
-      : engine_(std::move(engine)), set_(&set) {}
+  NamedCollectives(std::shared_ptr<NamedEngine> engine, NamedSet& set);
 
   static Shape rows_of(std::span<const std::byte> bytes, std::size_t element_bytes) {
     return {static_cast<std::int64_t>(bytes.size() / element_bytes)};

@@ -5,9 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "lockstep/base/dtype.h"
@@ -44,6 +44,15 @@ struct NamedRequest {
   friend bool operator==(const NamedRequest&, const NamedRequest&) = default;
 };
 
+/// What a named operation reads and writes; borrowed until it is over.
+struct NamedBuffers {
+  std::vector<std::span<std::byte>> in_place = {};  ///< all_reduce: as many as shapes; broadcast: one
+  std::span<const std::byte> input = {};            ///< the others
+  /// The others' result, once its size is known: rows from each rank; of reduce_scatter, this rank's alone.
+  /// Called by whoever drives the operation, which may be another thread.
+  std::function<std::span<std::byte>(std::span<const std::int64_t> rows)> make_output = {};
+};
+
 /// As in messages: all_reduce "loss" (average of f32 [3, 4]).
 std::string to_string(const NamedRequest& request);
 
@@ -52,36 +61,10 @@ std::size_t elements_of(const Shape& shape);
 /// Of all shapes together, for a buffer without rows.
 std::size_t bytes_of(const NamedRequest& request);
 
-/// Throws Error{invalid_argument} if the name is empty, or anything is beyond named_limits or negative, or
-/// the elements are more than memory can hold.
+/// What makes it one that can never be carried out: no name, something beyond named_limits, negative, or more
+/// elements than memory can hold. Empty if nothing does.
+std::string fault_of(const NamedRequest& request);
+/// Throws Error{invalid_argument} where there is such a fault.
 void require_sound(const NamedRequest& request);
-
-// Little-endian, lengths in front; docs/wire_formats.md, section "Named operations".
-void encode(const NamedRequest& request, std::string& out);
-
-/// Takes numbers and texts from the front of what came from another rank. Throws Error{corrupt_data} where it
-/// ends too early.
-class NamedReader {
- public:
-  explicit NamedReader(std::string_view bytes) : bytes_(bytes) {}
-  bool at_end() const { return bytes_.empty(); }
-  std::uint64_t number(std::size_t bytes);
-  /// A length of at most `most`.
-  std::size_t length(std::size_t most);
-  std::string text(std::size_t most_bytes);
-  std::vector<std::int64_t> numbers(std::size_t most);
-  /// Sound, as require_sound() has it; corrupt_data otherwise.
-  NamedRequest request();
-
- private:
-  std::string_view bytes_;
-};
-
-/// Throws Error{corrupt_data} about what another rank has sent.
-[[noreturn]] void throw_corrupt_message(const std::string& what);
-
-void put_number(std::string& out, std::uint64_t number, std::size_t bytes);
-void put_text(std::string& out, std::string_view text);
-void put_numbers(std::string& out, std::span<const std::int64_t> numbers);
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #include "lockstep/engine/named_wire.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/named_codec.h"
 
 namespace lockstep {
 namespace {

@@ -16,6 +16,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/execute/execution.h"
 #include "lockstep/group/threads_test.h"
+#include "lockstep/trace/recorder.h"
 
 namespace lockstep {
 namespace {

@@ -9,6 +9,8 @@
 #include "lockstep/group/collectives.h"
 #include "lockstep/group/impl.h"
 #include "lockstep/group/in_process.h"
+#include "lockstep/memory/arena.h"
+#include "lockstep/trace/recorder.h"
 
 namespace lockstep {
 namespace {
@@ -34,7 +36,7 @@ Error first_cause(const Group::Impl& parent, const Error& error) {
 }
 
 /// Ordinary memory for a group of one: an arena that nobody else sees.
-Arena::Block lonely_block(std::size_t bytes) {
+ArenaBlock lonely_block(std::size_t bytes) {
   const std::size_t room = std::max<std::size_t>(bytes, 1) + 64;
   return std::make_shared<Arena>(HostRegion::in_process(1, room), 0)->allocate(bytes);
 }
@@ -152,7 +154,7 @@ void Group::throw_too_many(std::size_t elements, std::size_t bytes_of_each) {
                          std::to_string(bytes_of_each) + " bytes are more than there can be");
 }
 
-Arena::Block Group::allocate_bytes(std::size_t bytes) const {
+ArenaBlock Group::allocate_bytes(std::size_t bytes) const {
   return impl_->backend ? impl_->backend->allocate(bytes) : lonely_block(bytes);
 }
 

@@ -13,10 +13,13 @@
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/reduce_op.h"
 #include "lockstep/execute/work.h"
-#include "lockstep/memory/arena.h"
-#include "lockstep/trace/recorder.h"
+#include "lockstep/memory/arena_block.h"
 
 namespace lockstep {
+
+namespace trace {
+class Recorder;
+}
 
 struct GroupOptions {
   /// A collective for which some rank is missing so long fails with `timeout`, naming who is missing.
@@ -33,7 +36,7 @@ template <class T>
 class ArenaBuffer {
  public:
   ArenaBuffer() = default;
-  explicit ArenaBuffer(Arena::Block block) : block_(std::move(block)) {}
+  explicit ArenaBuffer(ArenaBlock block) : block_(std::move(block)) {}
   std::span<T> span() const {
     const auto bytes = block_.bytes();
     return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
@@ -45,7 +48,7 @@ class ArenaBuffer {
   T& operator[](std::size_t index) const { return data()[index]; }
 
  private:
-  Arena::Block block_;
+  ArenaBlock block_;
 };
 
 /// Time that this process spent on collectives' own work (copying and reducing), in any thread. The rest of
@@ -90,7 +93,7 @@ class Group {
     if (elements > most_allocated_bytes / sizeof(T)) throw_too_many(elements, sizeof(T));
     return ArenaBuffer<T>(allocate_bytes(elements * sizeof(T)));
   }
-  Arena::Block allocate_bytes(std::size_t bytes) const;
+  ArenaBlock allocate_bytes(std::size_t bytes) const;
 
   /// Closes the group, where this rank cannot go on: the others' calls, those under way too, fail with
   /// peer_lost, which names this rank and the reason ("rank 1 gave up: REASON"), at once and not at a
@@ -101,7 +104,7 @@ class Group {
   /// Moves everything that is under way on, without waiting. Cheap when there is nothing.
   void poll() const;
   ProgressTimes progress_times() const;
-  /// This rank's record.
+  /// This rank's record: trace/recorder.h.
   trace::Recorder& recorder() const;
 
   Impl& impl() const { return *impl_; }

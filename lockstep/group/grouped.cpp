@@ -66,7 +66,7 @@ class Packed final : public PendingWork {
     }
   }
 
-  Arena::Block block_;
+  ArenaBlock block_;
   std::vector<std::span<std::byte>> buffers_;
   Work work_;
   bool is_over_ = false;

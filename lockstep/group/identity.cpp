@@ -71,6 +71,7 @@ void meet_at(Identity& identity, const std::string& address, int port, const std
 
 void from_lockstep_run(Identity& identity, const std::string& store) {
   identity.launcher = "lockstep run";
+  identity.served_by = StoreHost::launcher;
   identity.store = Endpoint::parse(store);
   identity.job = "lockstep-" + user() + "-" + env::text("LOCKSTEP_JOB").value_or("job");
   if (const auto fd = env::integer("LOCKSTEP_CONTROL_FD", 0, 1 << 20))

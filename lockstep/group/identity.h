@@ -10,19 +10,23 @@
 
 namespace lockstep {
 
+/// Who serves the job's store.
+enum class StoreHost { launcher, rank_0 };
+
 struct Identity {
   int rank = 0;
   int size = 1;
-  std::string launcher;      ///< for messages: "lockstep run", "torchrun", "the environment", "InitOptions"
-  Endpoint store;            ///< where the job's store is
-  bool hosts_store = false;  ///< this rank serves it
-  std::string job;           ///< begins the names of the job's sockets: user, job, restart
+  std::string launcher;  ///< for messages: "lockstep run", "torchrun", "the environment", "InitOptions"
+  Endpoint store;        ///< where the job's store is
+  StoreHost served_by = StoreHost::rank_0;
+  bool hosts_store = false;       ///< this rank serves it
+  std::string job;                ///< begins the names of the job's sockets: user, job, restart
   std::optional<int> control_fd;  ///< the launcher's control page
   Trust trust;
   std::string listen_address;  ///< for ranks of other hosts; "": the address from which the store is reached
 
   /// The rank that serves the store; -1: the launcher does.
-  int store_host() const { return launcher == "lockstep run" ? -1 : 0; }
+  int store_host() const { return served_by == StoreHost::launcher ? -1 : 0; }
 };
 
 /// Throws invalid_argument for half an environment, a rank outside the world, values that make no sense, and

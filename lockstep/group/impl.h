@@ -9,6 +9,7 @@
 #include "lockstep/group/spare_memory.h"
 #include "lockstep/rendezvous/store.h"
 #include "lockstep/schedule/select.h"
+#include "lockstep/trace/recorder.h"
 #include "lockstep/transport/tcp/tcp_transport.h"
 
 namespace lockstep {

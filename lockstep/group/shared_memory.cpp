@@ -37,7 +37,7 @@ class Waiting {
     static auto* const one = new Waiting;  // what is left in it at the process's end, the system takes back
     return *one;
   }
-  void add(std::shared_ptr<const void> mapping, Arena::Block block, const Users* users) {
+  void add(std::shared_ptr<const void> mapping, ArenaBlock block, const Users* users) {
     const std::lock_guard lock(mutex_);
     blocks_.push_back({std::move(mapping), std::move(block), users});
   }
@@ -49,7 +49,7 @@ class Waiting {
  private:
   struct One {
     std::shared_ptr<const void> mapping;
-    Arena::Block block;
+    ArenaBlock block;
     const Users* users;
   };
   std::mutex mutex_;

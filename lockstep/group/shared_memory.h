@@ -51,7 +51,7 @@ class SharedBlock {
 
  private:
   std::shared_ptr<const void> mapping_;
-  Arena::Block block_;                           // empty on all ranks but its owner
+  ArenaBlock block_;                             // empty on all ranks but its owner
   std::atomic<std::uint32_t>* users_ = nullptr;  // before the bytes
   std::span<std::byte> bytes_;
 };

@@ -12,6 +12,7 @@
 
 #include "lockstep/base/file.h"
 #include "lockstep/launch/process_status.h"
+#include "lockstep/trace/recorder.h"
 
 namespace lockstep::launch {
 namespace {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "lockstep/base/error.h"
 
@@ -23,7 +24,7 @@ Arena::Arena(std::shared_ptr<HostRegion> region, int local_rank)
   free_.emplace(0, capacity_);
 }
 
-Arena::Block Arena::allocate(std::size_t bytes) {
+ArenaBlock Arena::allocate(std::size_t bytes) {
   const std::size_t wanted = round_up(std::max<std::size_t>(bytes, 1), alignment);
   const std::lock_guard lock(mutex_);
   const auto fits = [&](const auto& piece) { return piece.second >= wanted; };
@@ -41,7 +42,7 @@ Arena::Block Arena::allocate(std::size_t bytes) {
   }
   free_.erase(found);
   if (available > wanted) free_.emplace(end, available - wanted);
-  return Block(shared_from_this(), {base_ + offset, bytes});
+  return ArenaBlock(shared_from_this(), {base_ + offset, bytes});
 }
 
 std::optional<std::size_t> Arena::offset_of(std::span<const std::byte> bytes) const {
@@ -72,17 +73,22 @@ void Arena::release(std::span<std::byte> bytes) {
   free_.emplace(begin, count);
 }
 
-Arena::Block::Block(Block&& other) noexcept
+ArenaBlock::ArenaBlock(std::shared_ptr<Arena> arena, std::span<std::byte> bytes)
+    : arena_(std::move(arena)), bytes_(bytes) {}
+
+ArenaBlock::ArenaBlock(ArenaBlock&& other) noexcept
     : arena_(std::move(other.arena_)), bytes_(std::exchange(other.bytes_, {})) {}
 
-Arena::Block& Arena::Block::operator=(Block&& other) noexcept {
+ArenaBlock& ArenaBlock::operator=(ArenaBlock&& other) noexcept {
   std::swap(arena_, other.arena_);
   std::swap(bytes_, other.bytes_);
   return *this;
 }
 
-Arena::Block::~Block() {
+ArenaBlock::~ArenaBlock() {
   if (arena_) arena_->release(bytes_);
 }
+
+bool ArenaBlock::is_quarantined() const { return arena_ != nullptr && arena_->is_quarantined(); }
 
 }  // namespace lockstep

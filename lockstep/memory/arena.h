@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 
+#include "lockstep/memory/arena_block.h"
 #include "lockstep/memory/host_region.h"
 
 namespace lockstep {
@@ -20,31 +21,10 @@ class Arena : public std::enable_shared_from_this<Arena> {
  public:
   Arena(std::shared_ptr<HostRegion> region, int local_rank);
 
-  /// The memory lives as long as the block, whatever becomes of the group.
-  class Block {
-   public:
-    Block() = default;
-    Block(Block&& other) noexcept;
-    Block& operator=(Block&& other) noexcept;
-    Block(const Block&) = delete;
-    Block& operator=(const Block&) = delete;
-    ~Block();
-    std::span<std::byte> bytes() const { return bytes_; }
-    /// A peer that was stopped may still write to this memory once it is used for something else.
-    bool is_quarantined() const { return arena_ != nullptr && arena_->is_quarantined(); }
-
-   private:
-    friend class Arena;
-    Block(std::shared_ptr<Arena> arena, std::span<std::byte> bytes)
-        : arena_(std::move(arena)), bytes_(bytes) {}
-    std::shared_ptr<Arena> arena_;
-    std::span<std::byte> bytes_;
-  };
-
   /// Zeroed when it comes fresh from the system, whatever was there before otherwise.
   /// Throws invalid_argument when the arena's address space is used up (how large it is and how to enlarge
   /// it), system when the machine has no memory for it.
-  Block allocate(std::size_t bytes);
+  ArenaBlock allocate(std::size_t bytes);
 
   /// Where `bytes` lie in this arena; nullopt unless they do as a whole.
   std::optional<std::size_t> offset_of(std::span<const std::byte> bytes) const;
@@ -54,6 +34,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   bool is_quarantined() const { return quarantined_; }
 
  private:
+  friend class ArenaBlock;
   void release(std::span<std::byte> bytes);
 
   std::shared_ptr<HostRegion> region_;

@@ -81,7 +81,7 @@ TEST(Arena, SurvivesThousandsOfRandomCallsFromSeveralThreads) {
   for (unsigned seed = 0; seed < 3; ++seed) {
     threads.emplace_back([&, seed] {
       std::mt19937 random(seed);
-      std::vector<Arena::Block> blocks(20);
+      std::vector<ArenaBlock> blocks(20);
       for (int round = 0; round < 3000; ++round) {
         auto& block = blocks[random() % blocks.size()];
         block = {};

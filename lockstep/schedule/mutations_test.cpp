@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "lockstep/schedule/algorithms.h"
+#include "lockstep/schedule/schedule_mutation_test.h"
 #include "lockstep/schedule/verify.h"
 
 namespace lockstep {
@@ -32,13 +33,13 @@ bool is_computing(const Step& step) { return step.kind == StepKind::copy || step
 
 /// Where a step's sources and destinations are in the schedule's places.
 std::span<Place> places_of(Schedule& schedule, const Step& step) {
-  return std::span(schedule.mutable_places())
+  return std::span(ScheduleMutation::places(schedule))
       .subspan(step.first_place, std::size_t{step.source_count} + step.destination_count);
 }
 
 /// Steps refer to others by their index; these move on when one is taken out.
 void erase_step(Schedule& schedule, std::size_t index) {
-  auto& steps = schedule.mutable_steps();
+  auto& steps = ScheduleMutation::steps(schedule);
   steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(index));
   for (Step& step : steps) {
     if (step.kind == StepKind::wait && step.target > index) --step.target;
@@ -58,14 +59,14 @@ void drop(Mutant& mutant, Schedule& schedule, std::size_t index, Random&, int) {
 }
 
 void shorten(Mutant& mutant, Schedule& schedule, std::size_t index, Random&, int) {
-  Step& step = schedule.mutable_steps()[index];
+  Step& step = ScheduleMutation::steps(schedule)[index];
   mutant.change = "one element less in a " + describe(step);
   if (step.elements == 0) mutant.harmless = "there are no elements";
   step.elements -= step.elements > 0 ? 1 : 0;
 }
 
 void lengthen(Mutant& mutant, Schedule& schedule, std::size_t index, Random&, int) {
-  Step& step = schedule.mutable_steps()[index];
+  Step& step = ScheduleMutation::steps(schedule)[index];
   mutant.change = "one element more in a " + describe(step);
   ++step.elements;
   if (!is_transfer(step) && step.kind != StepKind::reduce) {
@@ -98,7 +99,7 @@ void change_space(Mutant& mutant, Schedule& schedule, std::size_t index, Random&
 }
 
 void change_rank(Mutant& mutant, Schedule& schedule, std::size_t index, Random& random, int ranks) {
-  Step& step = schedule.mutable_steps()[index];
+  Step& step = ScheduleMutation::steps(schedule)[index];
   const auto places = places_of(schedule, step);
   mutant.change = "another rank in a " + describe(step);
   const auto another = [&](std::size_t rank) {
@@ -115,7 +116,7 @@ void change_rank(Mutant& mutant, Schedule& schedule, std::size_t index, Random& 
 }
 
 void change_target(Mutant& mutant, Schedule& schedule, std::size_t index, Random& random, int) {
-  Step& step = schedule.mutable_steps()[index];
+  Step& step = ScheduleMutation::steps(schedule)[index];
   mutant.change = "another target of a " + describe(step);
   if (step.kind == StepKind::wait) {
     std::vector<std::uint32_t> others;
@@ -135,7 +136,7 @@ void change_target(Mutant& mutant, Schedule& schedule, std::size_t index, Random
 }
 
 void change_scaling(Mutant& mutant, Schedule& schedule, std::size_t index, Random&, int) {
-  Step& step = schedule.mutable_steps()[index];
+  Step& step = ScheduleMutation::steps(schedule)[index];
   mutant.change = "scaling of a " + describe(step);
   if (step.kind != StepKind::reduce) mutant.harmless = "only reductions scale";
   step.last_reduction = !step.last_reduction;
@@ -152,7 +153,7 @@ void repeat(Mutant& mutant, Schedule& schedule, std::size_t index, Random&, int)
         return std::find(written.begin(), written.end(), source) != written.end();
       });
   if (is_computing(step) && !adds_up) mutant.harmless = "the same is computed once more";
-  auto& steps = schedule.mutable_steps();
+  auto& steps = ScheduleMutation::steps(schedule);
   for (Step& other : steps) {
     if (other.kind == StepKind::wait && other.target > index) ++other.target;
   }

@@ -97,11 +97,8 @@ class Schedule {
   /// Whether it uses what a group has but once; such works of one group run one after another.
   bool is_exclusive() const { return uses_channels_ || staged_pieces_ > 0; }
 
-  /// For tests that break schedules on purpose.
-  std::vector<Step>& mutable_steps() { return steps_; }
-  std::vector<Place>& mutable_places() { return places_; }
-
  private:
+  friend struct ScheduleMutation;  // of tests that break schedules on purpose
   StepIndex add(Step step, std::span<const Place> sources, std::span<const Place> destinations);
 
   std::vector<Step> steps_;

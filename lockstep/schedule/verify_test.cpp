@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "lockstep/schedule/algorithms.h"
+#include "lockstep/schedule/schedule_mutation_test.h"
 
 namespace lockstep {
 namespace {
@@ -22,7 +23,9 @@ struct Broken {
   Broken(Algorithm algorithm, Call made_for) : call(made_for) {
     for (call.rank = 0; call.rank < call.ranks; ++call.rank) ranks.push_back(algorithm(call));
   }
-  std::vector<Step>& steps(int rank) { return ranks[static_cast<std::size_t>(rank)].mutable_steps(); }
+  std::vector<Step>& steps(int rank) {
+    return ScheduleMutation::steps(ranks[static_cast<std::size_t>(rank)]);
+  }
   std::size_t find(int rank, StepKind kind) {
     const auto& list = steps(rank);
     return static_cast<std::size_t>(
@@ -80,7 +83,8 @@ TEST(Verify, RefusesADoubledContribution) {
   Broken broken(one_shot_all_reduce, four_private);
   auto& schedule = broken.ranks[1];
   const Step& reduce = broken.steps(1)[broken.find(1, StepKind::reduce)];
-  schedule.mutable_places()[reduce.first_place + 2] = schedule.mutable_places()[reduce.first_place + 3];
+  ScheduleMutation::places(schedule)[reduce.first_place + 2] =
+      ScheduleMutation::places(schedule)[reduce.first_place + 3];
   EXPECT_THAT(broken.refusal(), HasSubstr("a contribution counts twice"));
 }
 
@@ -88,7 +92,8 @@ TEST(Verify, RefusesAnotherOrderOfSummation) {
   Broken broken(one_shot_all_reduce, four_private);
   auto& schedule = broken.ranks[1];
   const Step& reduce = broken.steps(1)[broken.find(1, StepKind::reduce)];
-  std::swap(schedule.mutable_places()[reduce.first_place], schedule.mutable_places()[reduce.first_place + 3]);
+  std::swap(ScheduleMutation::places(schedule)[reduce.first_place],
+            ScheduleMutation::places(schedule)[reduce.first_place + 3]);
   EXPECT_THAT(broken.refusal(), HasSubstr("not in the order of rank 0's"));
 }
 
@@ -127,7 +132,7 @@ TEST(Verify, RefusesTwoUnorderedWrites) {
                 {.operation = Operation::gather, .elements = 4, .ranks = 4, .buffers = BufferClass::arena});
   auto& schedule = broken.ranks[1];
   const Step& copy = broken.steps(1)[broken.find(1, StepKind::copy)];
-  schedule.mutable_places()[copy.first_place + 1].offset = 0;  // where rank 0 writes
+  ScheduleMutation::places(schedule)[copy.first_place + 1].offset = 0;  // where rank 0 writes
   EXPECT_THAT(broken.refusal(), HasSubstr("rank 1 may write output[0]+0..3 before rank 0 wrote it"));
 }
 
@@ -180,7 +185,7 @@ TEST(Verify, RefusesReadingScratchBeforeAnythingIsThere) {
   auto& schedule = broken.ranks[0];
   const Place fresh = schedule.scratch(0, 4);
   const Step& reduce = broken.steps(0)[broken.find(0, StepKind::reduce)];
-  schedule.mutable_places()[reduce.first_place] = fresh;
+  ScheduleMutation::places(schedule)[reduce.first_place] = fresh;
   EXPECT_THAT(broken.refusal(), HasSubstr("before anything is there"));
 }
 

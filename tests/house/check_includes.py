@@ -18,7 +18,7 @@ FLOORS = {
     "execute": 4,
     "backend": 5,
     "group": 6,
-    "engine": 7, "elastic": 7, "data": 7, "launch": 7,
+    "engine": 7, "data": 7, "launch": 7,
     "train": 8, "view": 8,
 }
 # The rooms of train/, and the floor within it that each is on. trials/ has tests only: whole trainings.
@@ -32,7 +32,7 @@ ROOMS = {
     "trials": 6,
 }
 # Siblings inside one floor that must not know each other either.
-SIBLINGS = {"transport": {"memory", "shm", "tcp"}, "backend": {"native", "mpi", "nccl"}}
+SIBLINGS = {"transport": {"memory", "shm", "tcp"}, "backend": {"native"}}
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]lockstep/([^">]+)[">]', re.MULTILINE)
 LIBTORCH = re.compile(r'^\s*#\s*include\s*["<](torch|c10|ATen|caffe2)/', re.MULTILINE)
 

@@ -8,6 +8,7 @@
 #include "lockstep/backend/native/forked.h"
 #include "lockstep/backend/native/native_work.h"
 #include "lockstep/base/hash.h"
+#include "lockstep/memory/arena.h"
 
 namespace lockstep {
 namespace {
@@ -230,7 +231,7 @@ void NativeBackend::poll() { options_.progress->poll(); }
 
 std::uint64_t NativeBackend::own_work_ns() const { return options_.progress->own_work_ns().load(); }
 
-Arena::Block NativeBackend::allocate(std::size_t bytes) {
+ArenaBlock NativeBackend::allocate(std::size_t bytes) {
   if (is_forked_child()) throw_forked("allocate");  // the parent's memory, too
   return arena_->allocate(bytes);
 }

@@ -13,6 +13,7 @@
 #include "lockstep/backend/native/small_call.h"
 #include "lockstep/execute/plan.h"
 #include "lockstep/execute/progress.h"
+#include "lockstep/memory/arena.h"
 #include "lockstep/trace/group_names.h"
 #include "lockstep/trace/open_calls.h"
 #include "lockstep/trace/recorder.h"
@@ -52,7 +53,7 @@ class NativeBackend final : public Backend,
   std::optional<FirstCause::Cause> failure() override;
   void abort(const std::string& reason) override;
   std::uint64_t own_work_ns() const override;
-  Arena::Block allocate(std::size_t bytes) override;
+  ArenaBlock allocate(std::size_t bytes) override;
   std::shared_ptr<HostRegion> shared_region() const override {
     return options_.one_host ? options_.region : nullptr;
   }

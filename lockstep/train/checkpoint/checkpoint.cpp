@@ -12,6 +12,7 @@
 #include "lockstep/train/checkpoint/checkpoint_save.h"
 #include "lockstep/train/checkpoint/checkpoint_shards.h"
 #include "lockstep/train/optimizer/optimizer_state.h"
+#include "lockstep/train/optimizer/update_rule.h"
 #include "lockstep/train/replicas/broadcast_tensors.h"
 #include "lockstep/train/replicas/named_tensor.h"
 #include "lockstep/train/replicas/outcome.h"

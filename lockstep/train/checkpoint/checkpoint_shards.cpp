@@ -13,6 +13,7 @@
 #include "lockstep/base/file.h"
 #include "lockstep/base/quote.h"
 #include "lockstep/schedule/call.h"
+#include "lockstep/train/optimizer/update_rule.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 
 namespace lockstep {

@@ -13,6 +13,7 @@
 #include "lockstep/group/impl.h"
 #include "lockstep/train/checkpoint/checkpoint.h"
 #include "lockstep/train/checkpoint/checkpoint_file.h"
+#include "lockstep/train/optimizer/update_rule.h"
 #include "lockstep/train/sharded/sharded_optimizer.h"
 #include "lockstep/train/tensor/ranks_test.h"
 
@@ -41,7 +42,7 @@ class OnOtherHosts final : public Backend {
   std::optional<FirstCause::Cause> failure() override { return real_->failure(); }
   void abort(const std::string& reason) override { real_->abort(reason); }
   std::uint64_t own_work_ns() const override { return real_->own_work_ns(); }
-  Arena::Block allocate(std::size_t bytes) override { return real_->allocate(bytes); }
+  ArenaBlock allocate(std::size_t bytes) override { return real_->allocate(bytes); }
   std::shared_ptr<HostRegion> shared_region() const override { return nullptr; }
   void leave() override { real_->leave(); }
 

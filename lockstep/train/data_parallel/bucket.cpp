@@ -62,7 +62,7 @@ std::vector<BucketPlan> plan_buckets(std::span<const GradientSize> parameters,
 
 namespace {
 
-Arena::Block allocate_bucket(const Group& group, std::size_t bytes) try {
+ArenaBlock allocate_bucket(const Group& group, std::size_t bytes) try {
   return group.allocate_bytes(bytes);
 } catch (const Error& error) {
   throw Error(error.code(), "the gradients' bucket of " + std::to_string(bytes) + " bytes: " + error.what());
@@ -74,7 +74,7 @@ Bucket::Bucket(const Group& group, BucketPlan plan, bool in_own_pages) : plan_(s
   const std::size_t bytes = plan_.elements * size_of(plan_.dtype);
   const std::size_t border = in_own_pages ? static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) : 1;
   const std::size_t room = (bytes + border - 1) / border * border + (border - 1);
-  block_ = std::make_shared<Arena::Block>(allocate_bucket(group, std::max(room, alignment_bytes)));
+  block_ = std::make_shared<ArenaBlock>(allocate_bucket(group, std::max(room, alignment_bytes)));
   const auto begin = reinterpret_cast<std::uintptr_t>(block_->bytes().data());
   bytes_ = block_->bytes().subspan((border - begin % border) % border, bytes);
   std::memset(bytes_.data(), 0, bytes);

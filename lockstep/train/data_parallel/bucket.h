@@ -57,7 +57,7 @@ class Bucket {
 
  private:
   BucketPlan plan_;
-  std::shared_ptr<Arena::Block> block_;
+  std::shared_ptr<ArenaBlock> block_;
   std::span<std::byte> bytes_;
 };
 

@@ -89,7 +89,7 @@ TEST(Bucket, HasItsPagesForItselfWhereItIsAskedTo) {
     const Bucket bucket(group, plan, /*in_own_pages=*/true);
     EXPECT_EQ(bucket.bytes().size(), 4 * elements);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(bucket.bytes().data()) % page, 0U);
-    const auto& block = *static_cast<const Arena::Block*>(bucket.keep_alive().get());
+    const auto& block = *static_cast<const ArenaBlock*>(bucket.keep_alive().get());
     const auto in_last_page = bucket.bytes().size() % page;
     const auto* const end = bucket.bytes().data() + bucket.bytes().size() + (page - in_last_page) % page;
     EXPECT_LE(end, block.bytes().data() + block.bytes().size());

@@ -18,8 +18,7 @@ HookClaim::~HookClaim() {
 
 torch::Tensor arena_tensor(const Group& group, torch::IntArrayRef shape, torch::ScalarType type) {
   const auto elements = static_cast<std::size_t>(c10::multiply_integers(shape));
-  const auto block =
-      std::make_shared<Arena::Block>(group.allocate_bytes(elements * torch::elementSize(type)));
+  const auto block = std::make_shared<ArenaBlock>(group.allocate_bytes(elements * torch::elementSize(type)));
   return torch::from_blob(
       block->bytes().data(), shape, [block](void*) {}, type);
 }

@@ -5,14 +5,13 @@
 
 #include <torch/torch.h>
 
-#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "lockstep/group/group.h"
-#include "lockstep/trace/recorder.h"
-#include "lockstep/train/data_parallel/data_parallel_engine.h"
+#include "lockstep/train/data_parallel/data_parallel_base.h"
+#include "lockstep/train/data_parallel/data_parallel_options.h"
 #include "lockstep/train/tensor/output_tensors.h"
 
 namespace lockstep {
@@ -31,8 +30,7 @@ namespace lockstep {
 /// - Buffers (batch norm's running statistics) are rank 0's at the beginning of each training forward. After
 ///   the last one they differ: load a checkpoint, or broadcast() them, before an evaluation that is split
 ///   over ranks.
-/// - Clip with torch::nn::utils::clip_grad_norm_(ddp.parameters(), ...): the gradients are the average by
-/// then.
+/// - Clip with torch::nn::utils::clip_grad_norm_(ddp.parameters(), ...): the gradients are the average by then.
 /// - Embeddings with sparse(true): all rows of all ranks go to every rank, after the other gradients.
 /// - A model that is converted (.to()), frozen or thawed later, on all ranks, is wrapped anew by the next
 ///   training forward: it becomes rank 0's again, and is compared.
@@ -48,18 +46,17 @@ namespace lockstep {
 /// TrainingStepEvent. Inside a host gradients are read where they are, if that is in a SharedHeap (which the
 /// wrapper opens unless told not to); otherwise they are copied once, into their buckets.
 template <class Module>
-class DistributedDataParallel {
+class DistributedDataParallel : public DataParallelBase {
  public:
   /// Throws Error: mismatch if the ranks' models or options differ (which tensor, on which rank, how);
   /// unsupported if a parameter or buffer is no plain array (sparse, meta), or a trainable parameter of a
   /// type that has no average; invalid_argument if the model is wrapped already.
   DistributedDataParallel(std::shared_ptr<Module> module, const Group& group,
-                          const DataParallelOptions& options = {}, const DataParallelSeams& seams = {})
-      : module_(std::move(module)),
-        engine_(std::make_shared<DataParallelEngine>(module_, group, options, seams)) {}
+                          const DataParallelOptions& options = {})
+      : DataParallelBase(module, group, options), module_(std::move(module)) {}
   DistributedDataParallel(const torch::nn::ModuleHolder<Module>& module, const Group& group,
-                          const DataParallelOptions& options = {}, const DataParallelSeams& seams = {})
-      : DistributedDataParallel(module.ptr(), group, options, seams) {}
+                          const DataParallelOptions& options = {})
+      : DistributedDataParallel(module.ptr(), group, options) {}
 
   DistributedDataParallel(DistributedDataParallel&&) noexcept = default;
   DistributedDataParallel& operator=(DistributedDataParallel&&) noexcept = default;
@@ -71,37 +68,13 @@ class DistributedDataParallel {
   /// The model's forward.
   template <class... Inputs>
   auto operator()(Inputs&&... inputs) {
-    const std::uint64_t begin = trace::now_ns();
-    GradientHooks* const hooks = engine_->prepare_forward();
-    if (hooks == nullptr) return module_->forward(std::forward<Inputs>(inputs)...);
+    AveragedForward forward = begin_forward();
     auto output = module_->forward(std::forward<Inputs>(inputs)...);
-    bool watched = false;
-    for_each_tensor(output, [&](const torch::Tensor& tensor) { watched |= hooks->watch(tensor, begin); });
-    if (!watched) hooks->expect_backward(begin);
+    if (forward.is_averaged())
+      for_each_tensor(output, [&](const torch::Tensor& tensor) { forward.watch(tensor); });
+    forward.end();
     return output;
   }
-
-  /// While the result lives, forwards and their backwards do not communicate: gradients add up in grad(). The
-  /// next backward of a forward outside averages the sums. For batches that do not fit in memory at once.
-  [[nodiscard]] std::shared_ptr<void> no_sync() {
-    engine_->begin_no_sync();
-    return {nullptr, [engine = engine_](void*) { engine->end_no_sync(); }};
-  }
-
-  /// Runs `body`, which trains on this rank's inputs, however many there are: collective. Ranks without
-  /// inputs take part in the others' steps with nothing, and gradients are divided by the number of those
-  /// that have some; in the end all have the model of those that trained last. An optimizer's state of a rank
-  /// that ended earlier is of its own last step. Each averaged forward has one backward.
-  /// Cost: one more meeting of all ranks before each forward.
-  void join(const std::function<void()>& body, const JoinOptions& options = {}) {
-    engine_->join(body, options);
-  }
-
-  /// Backwards that NonFinite::skip left without gradients, since the model was wrapped or last changed.
-  std::uint64_t skipped() const { return engine_->skipped(); }
-
-  /// Whether this wrapper has opened a SharedHeap.
-  bool has_opened_heap() const { return engine_->has_opened_heap(); }
 
   const std::shared_ptr<Module>& module() const { return module_; }
   std::vector<torch::Tensor> parameters() const { return module_->parameters(); }
@@ -110,8 +83,6 @@ class DistributedDataParallel {
   auto named_buffers() const { return module_->named_buffers(); }
   /// The module's, under its own names: files are the same as without the wrapper.
   void save(torch::serialize::OutputArchive& archive) const { module_->save(archive); }
-  /// Throws Error{invalid_argument} if a tensor there has another shape or type, and leaves all as it was.
-  void load(torch::serialize::InputArchive& archive) { engine_->load(archive); }
   void train(bool on = true) { module_->train(on); }
   void eval() { module_->eval(); }
   bool is_training() const { return module_->is_training(); }
@@ -119,7 +90,6 @@ class DistributedDataParallel {
 
  private:
   std::shared_ptr<Module> module_;
-  std::shared_ptr<DataParallelEngine> engine_;
 };
 
 }  // namespace lockstep

@@ -44,12 +44,11 @@ std::vector<NamedTensor> buffers_of(const torch::nn::Module& module) {
 }  // namespace
 
 DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module, const Group& group,
-                                       const DataParallelOptions& options, const DataParallelSeams& seams)
+                                       const DataParallelOptions& options)
     : module_(std::move(module)),
       group_(group),
       options_(options),
       hook_claim_(options.communication_hook),
-      seams_(seams),
       contributors_(group.size()) {
   warn_of_two_openmp_runtimes();
   make_hooks();
@@ -71,7 +70,7 @@ void DataParallelEngine::make_hooks() {
   require_same_facts(group_, facts, "Build the same model, with the same options, on every rank");
   for (const auto& item : tensors) require_averageable(item);
   if (!needs_hooks()) return;
-  if (seams_.broadcast) broadcast_tensors(group_, tensors);
+  broadcast_tensors(group_, tensors);
   auto trainable = distinct_parameters(tensors, true);
   auto trainable_sparse = sparse_gradients(*module_, trainable);
   auto reducer = std::make_unique<Reducer>(
@@ -83,8 +82,7 @@ void DataParallelEngine::make_hooks() {
           .non_finite = options_.non_finite,
           .hook = options_.communication_hook});
   if (options_.communication_hook) options_.communication_hook->forget();
-  hooks_ = GradientHooks::attach(std::move(reducer), {.frozen = distinct_parameters(tensors, false),
-                                                      .copy_over_gradients = seams_.copy_over_gradients});
+  hooks_ = GradientHooks::attach(std::move(reducer), {.frozen = distinct_parameters(tensors, false)});
   hooks_->set_contributors(contributors_);
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "lockstep/base/failure_test.h"
+#include "lockstep/trace/recorder.h"
 #include "lockstep/train/data_parallel/data_parallel_test.h"
 #include "lockstep/train/tensor/ranks_test.h"
 

@@ -1,6 +1,7 @@
 #include "lockstep/train/data_parallel/data_parallel_test.h"
 
 #include "lockstep/group/collectives.h"
+#include "lockstep/trace/recorder.h"
 #include "lockstep/train/tensor/ranks_test.h"
 #include "lockstep/train/tensor/tensor_collectives.h"
 

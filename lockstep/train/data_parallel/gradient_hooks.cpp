@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/trace/clock.h"
 
 namespace lockstep {
 
@@ -160,8 +161,7 @@ torch::Tensor GradientHooks::new_gradient(std::size_t parameter, const torch::Te
   const std::lock_guard lock(mutex_);
   note_pass();
   if (!reducer_->under_way() && expected_ > 0) begin_expected();
-  const bool in_use =
-      reducer_->parameters()[parameter].tensor.grad().defined() && !options_.copy_over_gradients;
+  const bool in_use = reducer_->parameters()[parameter].tensor.grad().defined();
   // With create_graph the gradient itself is wanted: it has a history.
   if (!reducer_->under_way() || in_use || partial_ || torch::GradMode::is_enabled()) return {};
   return reducer_->place(parameter, gradient);

@@ -31,8 +31,6 @@ class GradientHooks : public std::enable_shared_from_this<GradientHooks> {
     /// Without watch() and expect_backward(): of each so many backward passes the last is one to average. 0:
     /// only those that were watched or expected are.
     int passes_per_average = 0;
-    /// Breaks the accumulation of gradients: for tests that must see it noticed.
-    bool copy_over_gradients = false;
   };
 
   /// Sets the hooks. Throws invalid_argument if a parameter has such hooks already.

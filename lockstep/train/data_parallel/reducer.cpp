@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
+#include "lockstep/trace/recorder.h"
 #include "lockstep/train/data_parallel/sparse_average.h"
 #include "lockstep/train/replicas/exposed_time.h"
 #include "lockstep/train/replicas/missing_gradients.h"

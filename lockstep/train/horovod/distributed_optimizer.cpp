@@ -7,12 +7,14 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/group/shared_memory.h"
+#include "lockstep/train/data_parallel/gradient_hooks.h"
 #include "lockstep/train/data_parallel/hooks/predivided_hook.h"
 #include "lockstep/train/horovod/adasum.h"
 #include "lockstep/train/replicas/named_tensor.h"
 #include "lockstep/train/replicas/same_facts.h"
 #include "lockstep/train/replicas/sparse_gradients.h"
 #include "lockstep/train/tensor/openmp_runtimes.h"
+#include "lockstep/train/tensor/shared_heap.h"
 
 namespace lockstep {
 namespace {

@@ -21,13 +21,14 @@
 #include <vector>
 
 #include "lockstep/group/group.h"
-#include "lockstep/train/data_parallel/gradient_hooks.h"
 #include "lockstep/train/horovod/gradient_op.h"
 #include "lockstep/train/replicas/named_tensor.h"
 #include "lockstep/train/replicas/non_finite.h"
-#include "lockstep/train/tensor/shared_heap.h"
 
 namespace lockstep {
+
+class GradientHooks;
+class SharedHeap;
 
 /// Alike on all ranks.
 struct DistributedOptimizerOptions {
@@ -84,9 +85,8 @@ class DistributedOptimizer {
   torch::optim::Optimizer& optimizer() { return optimizer_; }
   const torch::optim::Optimizer& optimizer() const { return optimizer_; }
   operator torch::optim::Optimizer&() { return optimizer_; }  // NOLINT(google-explicit-constructor)
-  operator const torch::optim::Optimizer&() const {
-    return optimizer_;
-  }  // NOLINT(google-explicit-constructor)
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  operator const torch::optim::Optimizer&() const { return optimizer_; }
   std::vector<torch::optim::OptimizerParamGroup>& param_groups() { return optimizer_.param_groups(); }
 
  private:

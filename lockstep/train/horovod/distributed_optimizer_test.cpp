@@ -7,6 +7,7 @@
 
 #include "lockstep/base/failure_test.h"
 #include "lockstep/group/collectives.h"
+#include "lockstep/trace/recorder.h"
 #include "lockstep/train/data_parallel/data_parallel_test.h"
 #include "lockstep/train/horovod/gradient_tape.h"
 #include "lockstep/train/replicas/broadcast_state.h"

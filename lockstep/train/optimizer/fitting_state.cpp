@@ -1,6 +1,7 @@
 #include "lockstep/train/optimizer/fitting_state.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/train/optimizer/update_rule.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 
 namespace lockstep {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "lockstep/train/optimizer/update_rule.h"
+#include "lockstep/train/optimizer/parameter_state.h"
 
 namespace lockstep {
 

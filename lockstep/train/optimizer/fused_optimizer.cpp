@@ -2,6 +2,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/train/optimizer/fitting_state.h"
+#include "lockstep/train/optimizer/update_rule.h"
 #include "lockstep/train/tensor/gradient_layout.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 

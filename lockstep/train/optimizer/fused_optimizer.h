@@ -8,7 +8,7 @@
 #include <concepts>
 
 #include "lockstep/train/optimizer/fitting_state.h"
-#include "lockstep/train/optimizer/update_rule.h"
+#include "lockstep/train/optimizer/parameter_state.h"
 
 namespace lockstep {
 

@@ -8,6 +8,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/failure_test.h"
 
+#include "lockstep/train/optimizer/update_rule.h"
+
 namespace lockstep {
 namespace {
 

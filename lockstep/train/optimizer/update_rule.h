@@ -4,7 +4,6 @@
 
 #include <torch/torch.h>
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -12,18 +11,9 @@
 #include <vector>
 
 #include "lockstep/kernel/update.h"
+#include "lockstep/train/optimizer/parameter_state.h"
 
 namespace lockstep {
-
-using ParameterOptions = torch::optim::OptimizerOptions;
-using ParameterState = torch::optim::OptimizerParamState;
-using ParameterGroups = std::vector<torch::optim::OptimizerParamGroup>;
-/// By parameter (its TensorImpl).
-using ParameterStates = ska::flat_hash_map<void*, std::unique_ptr<ParameterState>>;
-
-/// The most arrays that any optimizer keeps for a parameter, each as long as the parameter.
-inline constexpr std::size_t most_state_arrays = 2;
-using StateArrays = std::array<torch::Tensor, most_state_arrays>;
 
 /// Throws Error{unsupported} unless `options` are SGDOptions, AdamOptions or AdamWOptions, without amsgrad.
 void require_known(const ParameterOptions& options);

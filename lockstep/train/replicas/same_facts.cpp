@@ -6,18 +6,12 @@
 #include <sstream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/hash.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 
 namespace lockstep {
 namespace {
-
-// FNV-1a. Two different texts of one length that share it would go unnoticed here; nobody chooses them to.
-std::uint64_t hash_of(const std::string& text) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
-}
 
 std::string pack(std::span<const Fact> facts) {
   std::string text;
@@ -95,7 +89,8 @@ void require_same_facts(const Group& group, std::span<const Fact> facts, const s
   struct Digest {
     std::uint64_t what = 0x7366616374735f21, size = 0, hash = 0;
   };
-  const Digest digest{.size = mine.size(), .hash = hash_of(mine)};
+  // Two different texts of one length that share it would go unnoticed; nobody chooses them to.
+  const Digest digest{.size = mine.size(), .hash = fnv1a_64(mine)};
   std::vector<Digest> digests(static_cast<std::size_t>(group.size()));
   all_gather(group, std::span(&digest, 1), digests).wait();
   std::size_t longest = 0;

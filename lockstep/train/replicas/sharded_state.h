@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "lockstep/train/optimizer/update_rule.h"
+#include "lockstep/train/optimizer/parameter_state.h"
 #include "lockstep/train/replicas/named_tensor.h"
 
 namespace lockstep {

@@ -5,14 +5,10 @@
 
 #include <torch/torch.h>
 
-#include <memory>
-#include <span>
-#include <utility>
 #include <vector>
 
-#include "lockstep/train/optimizer/fitting_state.h"
 #include "lockstep/train/optimizer/fused_optimizer.h"
-#include "lockstep/train/sharded/sharded_step.h"
+#include "lockstep/train/sharded/sharded_optimizer_base.h"
 
 namespace lockstep {
 
@@ -25,8 +21,7 @@ namespace lockstep {
 ///   optimizer.step();
 ///
 /// - Making one is collective: rank 0's parameters and buffers are everybody's afterwards. So is step().
-/// - Ranks on one host have one copy of the parameters from then on: whoever writes to them between steps
-/// does
+/// - Ranks on one host have one copy of the parameters from then on: whoever writes to them between steps does
 ///   it for all. Each has its own again when the optimizer is gone; views of parameters do not outlive it.
 /// - Backward may run several times before a step; gradients add up. A parameter for which no rank has a
 ///   gradient is left alone; for which some have, the others count as zero.
@@ -45,7 +40,7 @@ namespace lockstep {
 /// Results do not depend on the number of ranks that hold slices, but on the ranks' gradients and their order
 /// alone: bit for bit what FusedOptimizer makes of their average, inside a host.
 template <Fusible Optimizer>
-class ShardedOptimizer : public Optimizer, public ShardedState {
+class ShardedOptimizer : public Optimizer, public ShardedOptimizerBase {
  public:
   /// `parameters` of libtorch's constructor are all trainable ones of `module`. Throws Error: mismatch if the
   /// ranks' models or optimizers differ (in what); unsupported (types, amsgrad); invalid_argument for
@@ -54,14 +49,13 @@ class ShardedOptimizer : public Optimizer, public ShardedState {
   ShardedOptimizer(const torch::nn::Module& module, const Group& group, const Options& defaults,
                    const ShardedOptions& options = {})
       : Optimizer(trainable_parameters(module), defaults),
-        step_(std::make_unique<ShardedStep>(module, group, this->param_groups(), options)) {}
+        ShardedOptimizerBase(*this, module, group, options) {}
   /// With groups of parameters; those in none stay as they are.
   template <class Options>
   ShardedOptimizer(const torch::nn::Module& module, const Group& group,
                    const std::vector<torch::optim::OptimizerParamGroup>& groups, const Options& defaults,
                    const ShardedOptions& options = {})
-      : Optimizer(groups, defaults),
-        step_(std::make_unique<ShardedStep>(module, group, this->param_groups(), options)) {}
+      : Optimizer(groups, defaults), ShardedOptimizerBase(*this, module, group, options) {}
 
   /// Collective. Throws Error: mismatch (options that differ), invalid_argument (parameters that were
   /// converted or replaced; NonFinite::stop), and what a collective fails with. After a failure in the middle
@@ -72,43 +66,18 @@ class ShardedOptimizer : public Optimizer, public ShardedState {
       const torch::AutoGradMode with_gradients(true);
       loss = closure();
     }
-    step_->take(this->param_groups(), this->state());
+    take();
     return loss;
   }
 
   void save(torch::serialize::OutputArchive& archive) const override {
-    step_->require_whole();
+    require_whole();
     Optimizer::save(archive);
   }
   /// All ranks load alike. Throws as FusedOptimizer's does; nothing has changed then.
   void load(torch::serialize::InputArchive& archive) override {
-    load_fitting(this->param_groups(), this->state(), [&] { Optimizer::load(archive); });
-    step_->take_over_loaded_state();
+    load_state([&] { Optimizer::load(archive); });
   }
-  void gather_state() const override {
-    // It is the same state; only where it lies changes.
-    step_->gather_state(this->param_groups(), const_cast<ShardedOptimizer*>(this)->state());
-  }
-  // What a sharded checkpoint holds.
-  std::vector<ParameterSlice> slices() const override { return step_->slices(this->param_groups()); }
-  std::vector<SliceState> slice_states() const override {
-    return step_->slice_states(this->param_groups(), const_cast<ShardedOptimizer*>(this)->state());
-  }
-  void restore_slices(std::span<const SliceState> restored) override {
-    step_->restore_slices(this->param_groups(), this->state(), restored);
-  }
-  /// Steps that NonFinite::skip left out.
-  std::uint64_t skipped() const { return step_->skipped(); }
-
- private:
-  static std::vector<torch::Tensor> trainable_parameters(const torch::nn::Module& module) {
-    std::vector<torch::Tensor> parameters;
-    for (const NamedTensor& item : distinct_parameters(tensors_of(module), true))
-      parameters.push_back(item.tensor);
-    return parameters;
-  }
-
-  std::unique_ptr<ShardedStep> step_;
 };
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/failure_test.h"
 #include "lockstep/group/collectives.h"
+#include "lockstep/trace/recorder.h"
 #include "lockstep/train/tensor/ranks_test.h"
 
 namespace lockstep {

@@ -8,6 +8,7 @@
 #include "lockstep/base/hash.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/kernel/reduce.h"
+#include "lockstep/trace/recorder.h"
 #include "lockstep/train/replicas/broadcast_tensors.h"
 #include "lockstep/train/replicas/exposed_time.h"
 #include "lockstep/train/replicas/same_facts.h"
@@ -196,7 +197,7 @@ std::uint64_t ShardedStep::place_gradient(std::size_t parameter) {
   if (!shares_memory_) return comes_by_message;
   if (const auto place = place_of(group_, elements_of(current.gradient))) return to_word(*place);
   if (!current.reachable.defined()) {
-    const auto block = std::make_shared<Arena::Block>(group_.allocate_bytes(current.gradient.nbytes()));
+    const auto block = std::make_shared<ArenaBlock>(group_.allocate_bytes(current.gradient.nbytes()));
     current.reachable = torch::from_blob(
         block->bytes().data(), tensor.sizes(), tensor.strides(), [block](void*) {},
         torch::TensorOptions().dtype(tensor.scalar_type()));

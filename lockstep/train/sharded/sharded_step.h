@@ -27,20 +27,11 @@
 #include "lockstep/train/replicas/sharded_state.h"
 #include "lockstep/train/replicas/step_watch.h"
 #include "lockstep/train/sharded/flat_model.h"
+#include "lockstep/train/sharded/sharded_optimizer_base.h"
 #include "lockstep/train/sharded/step_versions.h"
 #include "lockstep/train/tensor/shared_heap.h"
 
 namespace lockstep {
-
-struct ShardedOptions {
-  /// If the average gradient, as one vector of all parameters, is longer than this, it is shortened to it.
-  /// 0: never. One more pass over the gradients, as NonFinite has it.
-  double max_gradient_norm = 0;
-  NonFinite non_finite = NonFinite::ignore;
-  /// Opens a SharedHeap for this process, unless it has one or the ranks share no memory. Without, gradients
-  /// are copied once.
-  bool shared_heap = true;
-};
 
 class ShardedStep {
  public:

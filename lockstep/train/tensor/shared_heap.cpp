@@ -28,7 +28,7 @@ std::size_t rounded(std::size_t bytes) {
 
 /// Right before a tensor's data: whatever is given back has to be found from its address alone.
 struct Header {
-  Arena::Block block;
+  ArenaBlock block;
   std::size_t size;
   std::uint64_t heap;  ///< which one it came from
 };
@@ -90,7 +90,7 @@ class Allocator final : public c10::Allocator {
   std::byte* take(std::size_t bytes) {
     if (bytes > SIZE_MAX / 2) throw_full(bytes, "there cannot be so many");
     const std::size_t size = rounded(bytes);
-    Arena::Block block = take_spare(size);
+    ArenaBlock block = take_spare(size);
     if (block.bytes().empty()) block = take_new(bytes, size);
     std::byte* const memory = block.bytes().data();
     new (memory) Header{std::move(block), size, heap_};
@@ -101,17 +101,17 @@ class Allocator final : public c10::Allocator {
     return memory;
   }
 
-  Arena::Block take_spare(std::size_t size) {
+  ArenaBlock take_spare(std::size_t size) {
     const auto found = spare_.find(size);
     if (found == spare_.end() || found->second.empty()) return {};
-    Arena::Block block = std::move(found->second.back());
+    ArenaBlock block = std::move(found->second.back());
     found->second.pop_back();
     statistics_.spare_bytes -= size;
     ++statistics_.reused;
     return block;
   }
 
-  Arena::Block take_new(std::size_t bytes, std::size_t size) {
+  ArenaBlock take_new(std::size_t bytes, std::size_t size) {
     try {
       return group_->allocate_bytes(header_bytes + size);
     } catch (const Error&) {
@@ -151,11 +151,11 @@ class Allocator final : public c10::Allocator {
 
   mutable std::mutex mutex_;
   std::optional<Group> group_;  // of the heap that is open
-  Arena::Block first_;          // knows what became of the arena
+  ArenaBlock first_;            // knows what became of the arena
   SharedHeapOptions options_;
   std::uint64_t heap_ = 0;
   c10::Allocator* before_ = nullptr;
-  std::map<std::size_t, std::vector<Arena::Block>> spare_;  // by size
+  std::map<std::size_t, std::vector<ArenaBlock>> spare_;  // by size
   SharedHeapStatistics statistics_;
 };
 

@@ -32,7 +32,7 @@ class ASharedHeap : public testing::Test {
 
   static constexpr std::size_t most_bytes = std::size_t{64} << 20;
   std::vector<Group> world_ = in_process_world(2);
-  Arena::Block first_ = world_[0].allocate_bytes(1);
+  ArenaBlock first_ = world_[0].allocate_bytes(1);
   std::optional<SharedHeap> heap_{std::in_place, world_[0]};
 };
 

@@ -14,18 +14,14 @@
 
 #include <concepts>
 #include <cstdint>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "lockstep/base/error.h"
 #include "lockstep/group/group.h"
-#include "lockstep/train/checkpoint/checkpoint.h"
-#include "lockstep/train/replicas/broadcast_tensors.h"
-#include "lockstep/train/replicas/named_tensor.h"
-#include "lockstep/train/replicas/sharded_state.h"
+#include "lockstep/train/tensor/module_of.h"
 #include "lockstep/train/trainer/history.h"
-#include "lockstep/train/trainer/training_run.h"
+#include "lockstep/train/trainer/trainer_options.h"
+#include "lockstep/train/trainer/training_loop.h"
 
 namespace lockstep {
 
@@ -50,18 +46,7 @@ class Trainer {
  public:
   /// Not collective. Throws Error{invalid_argument} where nobody would average the ranks' gradients.
   Trainer(const Group& group, Model& model, torch::optim::Optimizer& optimizer, TrainerOptions options = {})
-      : group_(group), model_(model), optimizer_(optimizer), options_(std::move(options)) {
-    if (group.size() > 1 && !is_data_parallel && dynamic_cast<const ShardedState*>(&optimizer) == nullptr) {
-      throw_invalid_argument(
-          "the ranks' gradients would not be averaged: give the Trainer a DistributedDataParallel, or a "
-          "ShardedOptimizer");
-    }
-    if (!options_.loss) {
-      options_.loss = [](const torch::Tensor& output, const torch::Tensor& target) {
-        return torch::nn::functional::cross_entropy(output, target);
-      };
-    }
-  }
+      : loop_(group, model_of(model), optimizer, std::move(options)) {}
 
   /// Collective. Trains options.epochs epochs, or fewer where it resumes or stops early, and returns what
   /// each was like, those before a resumed one included; the same on all ranks. Before an evaluation the
@@ -75,118 +60,63 @@ class Trainer {
   /// loader throw.
   template <class TrainLoader, class EvalLoader>
   std::vector<EpochResult> fit(TrainLoader&& training, EvalLoader&& evaluation) {
-    return run(
-        training, [&] { return evaluate(evaluation); }, true);
+    const BatchSource evaluated = source_of(evaluation);
+    return loop_.fit(source_of(training), &evaluated);
   }
   /// The same without evaluations.
   template <class TrainLoader>
   std::vector<EpochResult> fit(TrainLoader&& training) {
-    return run(
-        training, [] { return Evaluation{}; }, false);
+    return loop_.fit(source_of(training), nullptr);
   }
 
   /// Collective. Loss and accuracy over all ranks' batches, in eval mode and without gradients; the mode is
   /// what it was afterwards. Throws as fit() does.
   template <class EvalLoader>
   Evaluation evaluate(EvalLoader&& loader) {
-    std::vector<NamedTensor> buffers;
-    for (auto& item : tensors_of(module_of(model_))) {
-      if (!item.is_parameter) buffers.push_back(std::move(item));
-    }
-    const torch::NoGradGuard no_grad;
-    broadcast_tensors(group_, buffers);
-    const Mode mode(model_, false);
-    const torch::Device device = device_of_model();
-    BatchMeter meter;
-    const std::string where =
-        std::string("rank ").append(std::to_string(group_.world_rank(group_.rank()))).append(", evaluation");
-    for (auto&& batch : loader) {
-      const std::size_t samples = samples_of(batch.data, where);
-      const torch::Tensor target = batch.target.to(device);
-      const torch::Tensor output = forward(batch.data.to(device));
-      meter.add_loss(options_.loss(output, target).template item<double>(), samples);
-      meter.add_accuracy(output, target);
-    }
-    return meter.over_ranks(group_);
+    return loop_.evaluate(source_of(loader));
   }
 
  private:
+  static constexpr bool is_data_parallel = requires(Model & model) { *model.module(); };
+
+  static TrainedModel model_of(Model& model) {
+    return {.module = module_of(model),
+            .forward = [&model](const torch::Tensor& data) { return forward(model, data); },
+            .set_training = [&model](bool on) { set_training(model, on); },
+            .averages_gradients = is_data_parallel};
+  }
+
+  template <class Loader>
+  static BatchSource source_of(Loader& loader) {
+    BatchSource source;
+    if constexpr (requires { loader.set_epoch(std::uint64_t{}); })
+      source.set_epoch = [&loader](std::uint64_t epoch) { loader.set_epoch(epoch); };
+    if constexpr (requires {
+                    { loader.steps_per_epoch() } -> std::convertible_to<std::uint64_t>;
+                  })
+      source.steps_per_epoch = [&loader] { return static_cast<std::uint64_t>(loader.steps_per_epoch()); };
+    source.for_each_batch = [&loader](const BatchVisitor& visit) {
+      for (auto&& batch : loader) visit(batch.data, batch.target);
+    };
+    return source;
+  }
+
+  static torch::Tensor forward(Model& model, const torch::Tensor& data) {
+    if constexpr (is_data_parallel)
+      return model(data);
+    else if constexpr (std::derived_from<Model, torch::nn::Module>)
+      return model.forward(data);
+    else
+      return model->forward(data);
+  }
   static void set_training(Model& model, bool on) {
     if constexpr (requires { model.train(on); })
       model.train(on);
     else
       model->train(on);
   }
-  static bool is_training(const Model& model) { return module_of(model).is_training(); }
 
-  /// Training or not, until it ends.
-  class Mode {
-   public:
-    Mode(Model& model, bool on) : model_(model), before_(is_training(model)) { set_training(model, on); }
-    Mode(const Mode&) = delete;
-    Mode& operator=(const Mode&) = delete;
-    ~Mode() { set_training(model_, before_); }
-
-   private:
-    Model& model_;
-    bool before_;
-  };
-
-  template <class Loader, class Evaluate>
-  std::vector<EpochResult> run(Loader& loader, const Evaluate& evaluate, bool evaluates) {
-    TrainingRun run(group_, module_of(model_), optimizer_, options_, evaluates);
-    const torch::Device device = device_of_model();
-    set_training(model_, true);
-    while (run.goes_on()) {
-      if constexpr (requires { loader.set_epoch(run.epoch()); }) loader.set_epoch(run.epoch());
-      run.begin_epoch(steps_of(loader));
-      for (auto&& batch : loader) {
-        const std::size_t samples = run.begin_step(batch.data);
-        optimizer_.zero_grad();
-        const torch::Tensor output = forward(batch.data.to(device));
-        const torch::Tensor loss = options_.loss(output, batch.target.to(device));
-        const double value = run.check_loss(loss);
-        loss.backward();
-        optimizer_.step();
-        run.end_step(value, samples);
-      }
-      run.end_training();
-      run.end_epoch(evaluate());
-    }
-    return run.history();
-  }
-
-  /// 0 where the loader does not say.
-  template <class Loader>
-  static std::uint64_t steps_of(Loader& loader) {
-    if constexpr (requires {
-                    { loader.steps_per_epoch() } -> std::convertible_to<std::uint64_t>;
-                  })
-      return static_cast<std::uint64_t>(loader.steps_per_epoch());
-    else
-      return 0;
-  }
-
-  torch::Device device_of_model() const {
-    const auto parameters = module_of(model_).parameters();
-    return parameters.empty() ? torch::Device(torch::kCPU) : parameters.front().device();
-  }
-
-  torch::Tensor forward(const torch::Tensor& data) {
-    if constexpr (is_data_parallel)
-      return model_(data);
-    else if constexpr (std::derived_from<Model, torch::nn::Module>)
-      return model_.forward(data);
-    else
-      return model_->forward(data);
-  }
-
-  static constexpr bool is_data_parallel = requires(Model & model) { *model.module(); };
-
-  Group group_;
-  Model& model_;
-  torch::optim::Optimizer& optimizer_;
-  TrainerOptions options_;
+  TrainingLoop loop_;
 };
 
 }  // namespace lockstep

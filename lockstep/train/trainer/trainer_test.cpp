@@ -9,6 +9,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "lockstep/train/checkpoint/checkpoint.h"
 #include "lockstep/train/data_parallel/data_parallel.h"
 #include "lockstep/train/datasets/data_loader.h"
 #include "lockstep/train/datasets/synthetic_images.h"

@@ -127,10 +127,33 @@ DataParallelOptions options_for(const Trial& trial) {
   return options;
 }
 
+/// Copies a new gradient over the one that is there, as a leaf hook must not: autograd adds the new one to it
+/// then, so that the old one is lost and the new one counts twice.
+void copy_over_gradients(torch::nn::Sequential& net) {
+  for (std::size_t i = 0; i < net->parameters().size(); ++i) {
+    net->parameters()[i].register_hook([&net, i](const torch::Tensor& gradient) {
+      const torch::NoGradGuard no_grad;
+      if (auto there = net->parameters()[i].grad(); there.defined()) there.copy_(gradient);
+      return gradient;
+    });
+  }
+}
+
+/// As if no rank had got rank 0's parameters when the model was wrapped.
+void take_back(const torch::Tensor& before, torch::nn::Sequential& net) {
+  const torch::NoGradGuard no_grad;
+  std::int64_t begin = 0;
+  for (auto& parameter : net->parameters()) {
+    parameter.copy_(before.narrow(0, begin, parameter.numel()).view_as(parameter));
+    begin += parameter.numel();
+  }
+}
+
 void train_together(const Group& group, torch::nn::Sequential& net, const Trial& trial) {
-  DistributedDataParallel ddp(net, group, options_for(trial),
-                              {.broadcast = trial.sabotage != Sabotage::no_broadcast,
-                               .copy_over_gradients = trial.sabotage == Sabotage::doubled_gradients});
+  const torch::Tensor before = flat(net).clone();
+  if (trial.sabotage == Sabotage::doubled_gradients) copy_over_gradients(net);
+  DistributedDataParallel ddp(net, group, options_for(trial));
+  if (trial.sabotage == Sabotage::no_broadcast) take_back(before, net);
   const auto backward = [&](const torch::Tensor& x, const torch::Tensor& y) {
     if (trial.way == Way::no_sync) {
       const auto inputs = x.tensor_split(2), targets = y.tensor_split(2);

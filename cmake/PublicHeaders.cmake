@@ -1,0 +1,94 @@
+# What `cmake --install` installs: the headers that an application includes, and those that they reach. A test holds
+# these lists against the includes (tests/house/public_headers.py): a header that is added here is one more that users
+# see, so it has the documentation of one.
+
+# Core, named collectives, training, and whole files, which examples read.
+set(lockstep_public_headers
+    lockstep/lockstep.h
+    lockstep/engine.h
+    lockstep/train.h
+    lockstep/base/file.h)
+
+set(lockstep_reached_headers
+    lockstep/base/custom_reduction.h
+    lockstep/base/dtype.h
+    lockstep/base/error.h
+    lockstep/base/half.h
+    lockstep/base/mapping.h
+    lockstep/base/operation.h
+    lockstep/base/reduce_op.h
+    lockstep/base/signature.h
+    lockstep/base/unique_fd.h
+    lockstep/data/cifar10.h
+    lockstep/data/idx.h
+    lockstep/data/random.h
+    lockstep/data/sampling.h
+    lockstep/data/tokens.h
+    lockstep/engine/named_collectives.h
+    lockstep/engine/named_options.h
+    lockstep/engine/named_request.h
+    lockstep/execute/message.h
+    lockstep/execute/work.h
+    lockstep/group/collectives.h
+    lockstep/group/custom_op.h
+    lockstep/group/group.h
+    lockstep/group/grouped.h
+    lockstep/group/init.h
+    lockstep/group/once_per_host.h
+    lockstep/group/reproducible.h
+    lockstep/launch/spawn.h
+    lockstep/memory/arena_block.h
+    lockstep/trace/clock.h
+    lockstep/trace/event.h
+    lockstep/trace/recorder.h
+    lockstep/train/checkpoint/async_checkpoint.h
+    lockstep/train/checkpoint/checkpoint.h
+    lockstep/train/checkpoint/state_dict.h
+    lockstep/train/checkpoint/training_record.h
+    lockstep/train/checkpoint/training_state.h
+    lockstep/train/data_parallel/communication_hook.h
+    lockstep/train/data_parallel/data_parallel.h
+    lockstep/train/data_parallel/data_parallel_base.h
+    lockstep/train/data_parallel/data_parallel_options.h
+    lockstep/train/data_parallel/hooks/gradient_noise.h
+    lockstep/train/data_parallel/hooks/power_sgd.h
+    lockstep/train/data_parallel/hooks/stale_average.h
+    lockstep/train/datasets/cifar10_dataset.h
+    lockstep/train/datasets/data_loader.h
+    lockstep/train/datasets/dataset.h
+    lockstep/train/datasets/image_transforms.h
+    lockstep/train/datasets/sampler.h
+    lockstep/train/datasets/synthetic_images.h
+    lockstep/train/datasets/token_dataset.h
+    lockstep/train/horovod/adasum.h
+    lockstep/train/horovod/distributed_optimizer.h
+    lockstep/train/horovod/gradient_op.h
+    lockstep/train/horovod/gradient_tape.h
+    lockstep/train/horovod/named_tensors.h
+    lockstep/train/optimizer/fitting_state.h
+    lockstep/train/optimizer/fused_optimizer.h
+    lockstep/train/optimizer/learning_rate.h
+    lockstep/train/optimizer/parameter_state.h
+    lockstep/train/replicas/broadcast_state.h
+    lockstep/train/replicas/metrics.h
+    lockstep/train/replicas/mixed_precision.h
+    lockstep/train/replicas/model_average.h
+    lockstep/train/replicas/named_tensor.h
+    lockstep/train/replicas/non_finite.h
+    lockstep/train/replicas/sharded_state.h
+    lockstep/train/replicas/sync_batch_norm.h
+    lockstep/train/sharded/sharded_optimizer.h
+    lockstep/train/sharded/sharded_optimizer_base.h
+    lockstep/train/tensor/device.h
+    lockstep/train/tensor/module_of.h
+    lockstep/train/tensor/output_tensors.h
+    lockstep/train/tensor/shared_heap.h
+    lockstep/train/tensor/tensor_collectives.h
+    lockstep/train/trainer/curve.h
+    lockstep/train/trainer/early_stop.h
+    lockstep/train/trainer/event_file.h
+    lockstep/train/trainer/history.h
+    lockstep/train/trainer/progress.h
+    lockstep/train/trainer/trainer.h
+    lockstep/train/trainer/trainer_options.h
+    lockstep/train/trainer/training_loop.h)

@@ -1,0 +1,46 @@
+// How DistributedDataParallel averages gradients.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "lockstep/train/data_parallel/communication_hook.h"
+#include "lockstep/train/replicas/non_finite.h"
+
+namespace lockstep {
+
+/// Alike on all ranks.
+struct DataParallelOptions {
+  /// Gradients are averaged in buckets; one is full when it holds at least so many bytes. Small buckets begin
+  /// early, large ones cost fewer waits.
+  std::size_t first_bucket_bytes = std::size_t{1} << 20;
+  std::size_t bucket_cap_bytes = std::size_t{25} << 20;
+  /// Each training forward begins with rank 0's buffers (batch norm's running statistics). Costs one
+  /// broadcast of them all, and that ranks wait for rank 0 there.
+  bool broadcast_buffers = true;
+  /// A backward may leave parameters without a gradient, other ones on each rank. One that no rank has used
+  /// keeps its grad() as it was.
+  bool find_unused_parameters = false;
+  /// Every backward is like the first: the same parameters get a gradient, each as often. Serves parameters
+  /// that get none, and those that get several in one pass (checkpointed parts that share them).
+  bool static_graph = false;
+  /// Opens a SharedHeap for this process, unless it has one or some ranks are on other hosts: what libtorch
+  /// allocates on the CPU is used again then, without the page faults that new memory costs at each step.
+  bool shared_heap = true;
+  /// What becomes of a backward with gradients that are infinite or not numbers; see non_finite.h. With skip
+  /// no parameter has a gradient after it, on any rank, so that an optimizer's step changes nothing.
+  /// Gradients that are sparse are not looked at. Costs one more look at each gradient, unless they are
+  /// ignored.
+  NonFinite non_finite = NonFinite::ignore;
+  /// How gradients become everybody's; null: the average as it is. See communication_hook.h, power_sgd.h.
+  std::shared_ptr<CommunicationHook> communication_hook = nullptr;
+};
+
+struct JoinOptions {
+  /// Gradients are divided by the number of all ranks, instead of those that still have inputs.
+  bool divide_by_initial_size = false;
+  /// As soon as a rank has no inputs left, every rank throws Error{aborted} naming it.
+  bool throw_on_early_termination = false;
+};
+
+}  // namespace lockstep
