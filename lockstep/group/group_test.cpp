@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "lockstep/group/collectives.h"
 #include "lockstep/group/grouped.h"
 #include "lockstep/group/threads_test.h"
@@ -111,6 +114,28 @@ TEST(Groups, WorkAtOnceFromSeveralThreads) {
       });
     }
     for (auto& thread : threads) thread.join();
+  });
+}
+
+TEST(Groups, ServeSeveralThreadsThatSubmitInOneOrder) {
+  on_ranks(3, [](Group& world) {
+    constexpr int rounds = 50;
+    std::atomic<int> turn = 0;  // the calls so far, by one thread and the other in turns
+    const auto submit = [&](int thread) {
+      for (int round = thread; round < rounds; round += 2) {
+        std::vector<int> values(round % 3 == 0 ? 30'000UL : 3UL, round);
+        for (int now = turn; now != round; now = turn) turn.wait(now);
+        Work work = all_reduce(world, values);
+        turn = round + 1;
+        turn.notify_all();
+        work.wait();
+        EXPECT_THAT(values, Each(3 * round));
+      }
+    };
+    std::thread other([&] { submit(1); });
+    submit(0);
+    other.join();
+    EXPECT_EQ(turn, rounds);
   });
 }
 

@@ -1,5 +1,8 @@
 // A program that starts its own ranks with spawn(): they are ranks as any others, their failure is an error
 // of the program, and what cannot work is refused before anything is started.
+#include <csignal>
+#include <fstream>
+
 #include "tests/support/job_test.h"
 
 namespace lockstep::testing {
@@ -69,6 +72,18 @@ TEST_F(Spawn, AKillIsReported) {
   EXPECT_THAT(
       error_of(run_spawner({"2:kill,1"})),
       ContainsRegex("peer=1 text=spawn: rank 1 \\(pid [0-9]+\\) was killed by signal 9 \\(SIGKILL\\)"));
+}
+
+TEST_F(Spawn, ASignalToTheLauncherIsReported) {
+  Process spawner = start({program("probe_spawn"), "2:loop,-1"});
+  spawner.await("sums");
+  std::ifstream children("/proc/" + std::to_string(spawner.pid()) + "/task/" + std::to_string(spawner.pid()) +
+                         "/children");
+  pid_t launcher = 0;
+  ASSERT_TRUE(children >> launcher);
+  ASSERT_EQ(::kill(launcher, SIGTERM), 0);
+  EXPECT_THAT(error_of(spawner.finish()),
+              AllOf(HasSubstr("code=aborted peer=-1 text=spawn: "), HasSubstr("SIGTERM")));
 }
 
 TEST_F(Spawn, AFailureLeavesAFlightRecord) {
