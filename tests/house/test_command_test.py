@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""What script/test says of the tests that ran: with a ctest that only writes results, and nothing to build.
+usage: test_command_test.py REPOSITORY"""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+REPOSITORY = pathlib.Path(sys.argv.pop(1)) if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[2]
+BUILDS = ("release", "asan", "tsan")
+CTEST = """#!/bin/sh
+while [ $# -gt 0 ]; do
+  case $1 in --preset) preset=$2 ;; --output-junit) file=$2 ;; esac
+  shift
+done
+cp "$RESULTS/$preset.xml" "$file"
+! grep -q 'status="fail"' "$file"
+"""
+CASES = {"run": "", "fail": "<failure/>", "notrun": "<skipped/>", "disabled": "<skipped/>"}
+
+
+class TestCommand(unittest.TestCase):
+    def run_with(self, results, arguments=(), environment=()):
+        """`results`: build -> [(name, status)]; of builds that are not there, none."""
+        with tempfile.TemporaryDirectory() as name:
+            root = pathlib.Path(name)
+            for file in ("script/test", "script/functions.bash", "tests/house/count_tests.py"):
+                (root / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(REPOSITORY / file, root / file)
+            (root / "bin").mkdir()
+            stubs = {f"script/{stub}": "#!/bin/sh\n" for stub in ("bootstrap", "format", "tidy")}
+            build = "#!/bin/sh\nmkdir -p build/$1\n"
+            for file, text in {**stubs, "script/build": build, "bin/ctest": CTEST}.items():
+                (root / file).write_text(text)
+                (root / file).chmod(0o755)
+            for build in BUILDS:
+                cases = "".join(f'<testcase name="{test}" status="{status}">{CASES[status]}<system-out>\x1b[0m\x00'
+                                f'</system-out></testcase>' for test, status in results.get(build, ()))
+                (root / f"{build}.xml").write_text(f'<?xml version="1.0"?><testsuite>{cases}</testsuite>')
+            variables = {**os.environ, "PATH": f"{root / 'bin'}:{os.environ['PATH']}", "RESULTS": name,
+                         "LOCKSTEP_NO_SKIP": "", **dict(environment)}
+            done = subprocess.run([root / "script/test", *arguments], env=variables, text=True, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT)
+            return done.returncode, done.stdout.splitlines()
+
+    def expect(self, results, code, runs, summary, **more):
+        returned, said = self.run_with(results, **more)
+        self.assertEqual(said[-2:], [runs, summary], said)
+        self.assertEqual(returned, code, said)
+
+    def test_a_test_of_several_builds_is_one(self):
+        everywhere = {build: [("Ring.Works", "run")] for build in BUILDS}
+        self.expect(everywhere, 0, "3 runs of 1 tests", "1 passed, 0 failed, 0 skipped")
+        self.expect({**everywhere, "release": [("Ring.Works", "run"), ("Adam.Works", "run")]}, 0, "4 runs of 2 tests",
+                    "2 passed, 0 failed, 0 skipped")
+
+    def test_one_that_fails_anywhere_has_failed(self):
+        for failing in BUILDS:
+            results = {build: [("Ring.Works", "fail" if build == failing else "run")] for build in BUILDS}
+            self.expect(results, 1, "3 runs of 1 tests", "0 passed, 1 failed, 0 skipped")
+
+    def test_one_that_is_skipped_anywhere_is_skipped(self):
+        results = {"release": [("Ring.Works", "run"), ("Drive.Works", "disabled")], "asan": [("Ring.Works", "notrun")]}
+        self.expect(results, 0, "3 runs of 2 tests", "0 passed, 0 failed, 2 skipped")
+        self.expect(results, 1, "3 runs of 2 tests", "0 passed, 0 failed, 2 skipped",
+                    environment={"LOCKSTEP_NO_SKIP": "1"})
+
+    def test_two_of_one_name_in_one_build_are_two(self):
+        twice = [("Explain.ADeath", "run"), ("Explain.ADeath", "fail")]
+        self.expect({"release": twice}, 1, "2 runs of 2 tests", "1 passed, 1 failed, 0 skipped")
+
+    def test_a_selection_of_nothing_fails(self):
+        for arguments in (["-R", "typo"], []):
+            code, said = self.run_with({}, arguments)
+            self.assertNotEqual(code, 0)
+            self.assertEqual(said[-2:], ["0 runs of 0 tests", "0 passed, 0 failed, 0 skipped"])
+        self.assertIn("test: no test is selected by: -R typo", self.run_with({}, ["-R", "typo"])[1])
+
+    def test_a_selection_may_be_empty_in_some_builds(self):
+        self.expect({"release": [("Adam.Works", "run")]}, 0, "1 runs of 1 tests", "1 passed, 0 failed, 0 skipped",
+                    arguments=["-R", "Adam"])
+
+
+if __name__ == "__main__":
+    unittest.main()
