@@ -48,7 +48,7 @@ class EarlyEnd : public JobTest, public ::testing::WithParamInterface<End> {
   static std::vector<std::string> actions() {
     std::vector<std::string> all = {"barrier", "all_reduce,f32,1000", "1:" + GetParam().action};
     // With all others there, rank 1's part of the call may be over before it throws.
-    if (GetParam().action.starts_with("throw,")) all.emplace_back("2:sleep,300");
+    if (GetParam().action.starts_with("throw,")) all.emplace_back("2:await_end,1");
     all.emplace_back("all_reduce,f32,100000");
     return all;
   }

@@ -13,6 +13,7 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::Field;
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 const Variables impatient = {{"LOCKSTEP_INIT_TIMEOUT", "1s"}};
 
@@ -83,7 +84,7 @@ TEST_F(Limits, LittleAddressSpaceIsNamedByAllRanks) {
   EXPECT_EQ(ending.exit_code, 1);
   for (const char* rank : {"[0]", "[1]"}) {
     EXPECT_THAT(lines_with(ending.err, rank),
-                Each(AllOf(HasSubstr("LOCKSTEP_ARENA_BYTES"), HasSubstr("ulimit -v"))))
+                AllOf(SizeIs(1), Each(AllOf(HasSubstr("LOCKSTEP_ARENA_BYTES"), HasSubstr("ulimit -v")))))
         << ending.err;
   }
 }

@@ -15,14 +15,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <iostream>
 #include <map>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "lockstep/base/env.h"
@@ -70,6 +68,17 @@ void throw_in_the_middle(const Group& group, const Words& words) {
   std::vector<float> gradients(count(words, 1));
   auto work = lockstep::all_reduce(group, gradients);
   throw std::runtime_error("the program's own mistake");
+}
+
+/// "await_end,1": until rank 1 is gone, which may not send.
+void await_end_of(const Group& group, const Words& words) {
+  char nothing = 0;
+  try {
+    lockstep::recv(group, std::span(&nothing, 1), number(words, 1)).wait();
+  } catch (const lockstep::Error&) {
+    return;
+  }
+  throw std::runtime_error("rank " + words.at(1) + " sends something");
 }
 
 // The child tries to use the group, the parent goes on when it has ended.
@@ -219,8 +228,7 @@ const std::map<std::string, Action>& actions() {
       {"subgroup", make_subgroup},
       {"within", act_within},
       {"pause", [](auto&, auto&) { ::pause(); }},
-      {"sleep",  // milliseconds
-       [](auto&, auto& words) { std::this_thread::sleep_for(std::chrono::milliseconds(number(words, 1))); }},
+      {"await_end", await_end_of},
       {"say", [](auto& group, auto& words) { say(group, words.at(1)); }},
       {"read", [](auto&, auto&) { read_line(); }},
       {"loop", [](auto& group,

@@ -59,7 +59,8 @@ TEST_F(Spawn, AnExceptionIsReportedWithItsText) {
               ContainsRegex("^spawn code=peer_lost peer=1 text=spawn: rank 1 \\(pid [0-9]+\\) "
                             "ended with exit code 1"));
   EXPECT_THAT(ending.out, HasSubstr("\n    rank 1 has had enough\n"));
-  EXPECT_THAT(lines_with(ending.err, "[1] "), Each(StartsWith("[1] rank 1 has had enough")));
+  EXPECT_THAT(lines_with(ending.err, "[1] "),
+              AllOf(SizeIs(1), Each(StartsWith("[1] rank 1 has had enough"))));
 }
 
 TEST_F(Spawn, AnExitIsReported) {

@@ -80,7 +80,8 @@ TEST_F(UnreadableTuningFile, IsNamed) {
                                    {"/dev/null", "found a device or socket"}}) {
     const Ending ending = launch_probes(2, {"barrier"}, {{"LOCKSTEP_TUNING_FILE", path}});
     EXPECT_EQ(ending.exit_code, 1) << path;
-    EXPECT_THAT(lines_with(ending.err, "["), Each(AllOf(HasSubstr(path), HasSubstr(says)))) << ending.err;
+    EXPECT_THAT(lines_with(ending.err, "["), AllOf(SizeIs(2), Each(AllOf(HasSubstr(path), HasSubstr(says)))))
+        << ending.err;
   }
 }
 

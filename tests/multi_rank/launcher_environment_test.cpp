@@ -99,17 +99,20 @@ TEST(LauncherEnvironment, WorksForACallerThatIgnoresItsChildren) {
 
 TEST(LauncherEnvironment, PinsRanksAndSaysSo) {
   const auto cores = topology::find_cores();
-  if (cores.count() != static_cast<int>(cores.numbers.size())) return;  // a quota: nobody is pinned then
   const int ranks = cores.count();
+  const bool has_quota = ranks != static_cast<int>(cores.numbers.size());  // nobody is pinned then
   const std::string script = "grep Cpus_allowed_list /proc/self/status; echo threads=$OMP_NUM_THREADS";
   const Result result = run_job(shells(ranks, script));
   for (int rank = 0; rank < ranks; ++rank) {
-    const std::string core = std::to_string(cores.numbers[static_cast<std::size_t>(rank)]);
-    EXPECT_THAT(result.out, HasSubstr("[" + std::to_string(rank) + "] Cpus_allowed_list:\t" + core + "\n"));
+    const std::string own = std::to_string(cores.numbers[static_cast<std::size_t>(rank)]);
+    const std::string list = has_quota ? topology::to_ranges(cores.numbers) : own;
+    EXPECT_THAT(result.out, HasSubstr("[" + std::to_string(rank) + "] Cpus_allowed_list:\t" + list + "\n"));
   }
   EXPECT_EQ(count(result.out, "threads=1\n"), ranks);
   EXPECT_THAT(result.err,
               MatchesRegex("lockstep run: [0-9]+ ranks? on [0-9]+ cores?: .*OMP_NUM_THREADS=1 .*\n"));
+  EXPECT_THAT(result.err,
+              HasSubstr(has_quota ? "not pinned because of the cgroup's CPU quota" : " pinned to core"));
   EXPECT_EQ(count(result.err, "\n"), 1);
 }
 
