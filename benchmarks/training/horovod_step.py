@@ -19,25 +19,40 @@ def launch(program):
     return ended.returncode
 
 
+def pin():
+    """To be called before anything starts a thread, so that Horovod's, and torch's, stay on the rank's core."""
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[int(os.environ["HOROVOD_LOCAL_RANK"]) % len(cores)]})
+
+
 def train():
     import horovod.torch as hvd
+    import torch
+
+    import agreement
     import stepping
 
     options = stepping.parser(__doc__).parse_args()
     hvd.init()
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[hvd.local_rank() % len(cores)]})
-    net, inputs, targets = stepping.start(options)
-    kind, arguments = stepping.OPTIMIZERS[options.optimizer]
-    optimizer = hvd.DistributedOptimizer(kind(net.parameters(), **arguments), named_parameters=net.named_parameters())
+    net, inputs, targets = stepping.start(options, hvd.rank())
+    kind, arguments = stepping.optimizer_of(options)
+    optimizer = kind(net.parameters(), **arguments)
+    if not options.without_averaging:
+        optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=net.named_parameters())
     hvd.broadcast_parameters(net.state_dict(), root_rank=0)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
-    average = hvd.allreduce(stepping.measure(options, net, optimizer, inputs, targets), name="times")
+    mine = stepping.measure(options, net, optimizer, inputs, targets)
+    mine += agreement.compare(options, net, hvd.size(), lambda tensor: hvd.broadcast_(tensor, 0, name="parameters"))
+    everybody = hvd.allgather(torch.tensor([mine], dtype=torch.float64), name="figures")
     if hvd.rank() == 0:
-        stepping.report(average, len(inputs), hvd.size())
+        stepping.report(options, len(inputs), everybody)
     hvd.shutdown()
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(launch(__file__) if "--ranks" in sys.argv else train())
+    if "--ranks" in sys.argv:
+        sys.exit(launch(__file__))
+    if not os.environ.get("BENCH_UNPINNED"):
+        pin()
+    sys.exit(train())

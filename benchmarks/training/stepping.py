@@ -6,52 +6,68 @@ import resource
 import statistics
 import time
 
+import models
 import torch
-from models import MODELS
 
 OPTIMIZERS = {"sgd": (torch.optim.SGD, {"lr": 0.001, "momentum": 0.9}), "adamw": (torch.optim.AdamW, {"lr": 0.0001})}
 
 
 def parser(description):
     made = argparse.ArgumentParser(description=description)
-    made.add_argument("--model", choices=MODELS)
+    made.add_argument("--model", choices=models.MODELS)
     made.add_argument("--mode")
     made.add_argument("--optimizer", choices=OPTIMIZERS)
     made.add_argument("--device", type=torch.device, default=torch.device("cpu"))
     made.add_argument("--steps", type=int)
     made.add_argument("--warm-up", type=int, default=10)
+    made.add_argument("--check", action="store_true", help="compare what is left with one process's")
+    made.add_argument("--without-averaging", action="store_true", help="for a test: leave ranks apart")
+    made.add_argument("--fused", action="store_true", help="the optimizer in one kernel")
     return made
 
 
-def start(options):
-    """(the model, inputs, targets), the same on all ranks"""
+def start(options, rank):
+    """(the model, this rank's inputs, its targets)"""
     torch.set_num_threads(1)
-    torch.manual_seed(1)
     if options.device.type == "cuda" and options.device.index is None:
         options.device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-    net, inputs = MODELS[options.model]()
-    return net.to(options.device), inputs.to(options.device), torch.randint(10, (len(inputs),)).to(options.device)
+    return models.net_of(options.model).to(options.device), *models.batch_of(options.model, rank, options.device)
+
+
+def optimizer_of(options):
+    """(its class, its arguments)"""
+    kind, arguments = OPTIMIZERS[options.optimizer]
+    return kind, {**arguments, "fused": True} if options.fused else arguments
+
+
+def step(forward, optimizer, inputs, targets):
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(forward(inputs), targets).backward()
+    optimizer.step()
 
 
 def measure(options, forward, optimizer, inputs, targets):
     """This rank's median step in seconds, and its page faults per step."""
     times, faults = [], 0
-    for step in range(-options.warm_up, options.steps):
-        if step == 0:
+    for number in range(-options.warm_up, options.steps):
+        if number == 0:
             faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         begin = time.perf_counter()
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(forward(inputs), targets).backward()
-        optimizer.step()
+        step(forward, optimizer, inputs, targets)
         if options.device.type == "cuda":
             torch.cuda.synchronize()
-        if step >= 0:
+        if number >= 0:
             times.append(time.perf_counter() - begin)
     faults = (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults) / options.steps
-    return torch.tensor([statistics.median(times), faults])
+    return [statistics.median(times), faults]
 
 
-def report(average, images, ranks):
-    """`average`: over the ranks, of what measure() returned."""
-    step_s, faults = average.tolist()
-    print(json.dumps({"images_per_s": round(images * ranks / step_s, 1), "faults_per_step": round(faults, 1)}), flush=True)
+def report(options, images, everybody):
+    """`everybody`: of each rank, what measure() returned and then what agreement.compare() did."""
+    step_s, faults = everybody[:, :2].mean(0).tolist()
+    difference, error = everybody[:, 2:].max(0).values.tolist()
+    made = {"images_per_s": round(images * len(everybody) / step_s, 1), "faults_per_step": round(faults, 1),
+            "shared_heap": False, "difference_between_ranks": difference, "torch": torch.__version__}
+    if options.check:
+        made["error_to_one_process"] = error
+    print(json.dumps(made), flush=True)
