@@ -63,4 +63,5 @@ def keep(arguments, commit, content):
                       f"allowed; measure again on a quiet machine")
     folder.mkdir(exist_ok=True)
     write_json(folder / f"{arguments.benchmark}.json", content)
-    subprocess.run([sys.executable, folder.parent / "readme_tables.py"], check=True)
+    if subprocess.run([sys.executable, folder.parent / "readme_tables.py"]).returncode:
+        raise Failure(f"{folder / arguments.benchmark}.json is written, but not README's tables; the line above says why")

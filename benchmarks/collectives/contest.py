@@ -10,7 +10,7 @@ from peers import Failure
 
 MOST_RANKS = 16  # these three as in collectives/session.h
 HEADER_BYTES = 4096
-STAMPS_BYTES = MOST_RANKS * 4096 * 16
+BUFFERS_BEGIN = 2 << 20
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 RANK_VARIABLES = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK")
 
@@ -32,7 +32,7 @@ class Session:
         self._fd = os.memfd_create("lockstep-bench")
         page = 4096
         stride = (buffer_bytes + page - 1) // page * page
-        os.ftruncate(self._fd, HEADER_BYTES + STAMPS_BYTES + ranks * 2 * stride)
+        os.ftruncate(self._fd, BUFFERS_BEGIN + ranks * 2 * stride)
         self.path = f"/proc/{os.getpid()}/fd/{self._fd}"
 
     def reset(self):

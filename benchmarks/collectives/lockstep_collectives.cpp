@@ -1,4 +1,5 @@
-// Lockstep's measuring program: arena and private buffers, and beside them the limit that memory sets.
+// Lockstep's measuring program: private and arena buffers, and beside them what memory takes without any
+// waiting, by our kernel and by a triad.
 // benchmarks/collectives/run starts it under `lockstep run`; with --list it says which operations it has.
 #include <cstdio>
 #include <exception>
@@ -6,8 +7,10 @@
 #include <span>
 #include <string_view>
 
-#include "collectives/limit.h"
+#include "collectives/kernel_alone.h"
 #include "collectives/measure.h"
+#include "collectives/pages.h"
+#include "collectives/triad.h"
 #include "lockstep/lockstep.h"
 
 namespace {
@@ -91,9 +94,14 @@ void run(const bench::Options& options) {
   const bench::Memory output(bytes);
   OnBuffers on_arena(world, arena_input.span(), arena_output.span());
   OnBuffers on_private(world, input.span(), output.span());
-  bench::Limit limit(session, options.second_buffer());
-  const std::map<std::string, bench::Contestant*> contestants{
-      {"arena", &on_arena}, {"private", &on_private}, {"limit", &limit}};
+  bench::KernelAlone kernel(session, options.second_buffer());
+  bench::Triad triad(session, bench::Triad::Stores::ordinary);
+  bench::Triad streamed_triad(session, bench::Triad::Stores::streamed);
+  const std::map<std::string, bench::Contestant*> contestants{{"private", &on_private},
+                                                              {"arena", &on_arena},
+                                                              {"kernel", &kernel},
+                                                              {"triad", &triad},
+                                                              {"streamed_triad", &streamed_triad}};
   bench::for_each_case(options, world.rank(), [&](const Case& what) {
     for (const std::string& buffer : options.buffers) {
       const auto contestant = contestants.find(buffer);
@@ -101,6 +109,10 @@ void run(const bench::Options& options) {
       bench::measure(options, session, *contestant->second, what, buffer);
     }
   });
+  if (world.rank() != 0) return;
+  std::printf("{\"huge_pages\": {\"private\": %.2f, \"arena\": %.2f, \"kernel\": %.2f}}\n",
+              bench::huge_share(input.span().data()), bench::huge_share(arena_input.span().data()),
+              bench::huge_share(session.buffer(0)));
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 """What a figure was measured on, and whether something else ran there."""
+import ctypes
 import os
 import pathlib
 import platform
+import re
 import resource
+import signal
 import subprocess
 import time
 
@@ -23,7 +26,50 @@ def describe(cores):
         "memory_bytes": memory,
         "compiler": compiler(),
         "system": f"{platform.system()} {platform.release()}",
+        "page_bytes": os.sysconf("SC_PAGE_SIZE"),
+        "huge_pages": {name: _chosen(f"/sys/kernel/mm/transparent_hugepage/{file}")
+                       for name, file in (("private", "enabled"), ("shared", "shmem_enabled"))},
+        "process_vm_readv": may_read_others(),
     }
+
+
+def _chosen(file):
+    """Of a line such as "always [madvise] never", the word in brackets."""
+    try:
+        return re.search(r"\[(\S+)\]", pathlib.Path(file).read_text()).group(1)
+    except (OSError, AttributeError):
+        return "unknown"
+
+
+class _Part(ctypes.Structure):
+    """struct iovec"""
+
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+
+def _read_other(pid, address, length):
+    target = ctypes.create_string_buffer(length)
+    mine, theirs = _Part(ctypes.addressof(target), length), _Part(address, length)
+    read = ctypes.CDLL(None).process_vm_readv
+    read.restype = ctypes.c_ssize_t
+    return target.raw if read(pid, ctypes.byref(mine), 1, ctypes.byref(theirs), 1, 0) == length else None
+
+
+def may_read_others():
+    """Whether a process may read its sibling's memory by process_vm_readv (CMA), which MPIs copy large buffers with."""
+    secret = ctypes.create_string_buffer(b"memory of the sibling")
+    sibling = os.fork()
+    if sibling == 0:
+        while True:
+            signal.pause()
+    reader = os.fork()
+    if reader == 0:
+        os._exit(0 if _read_other(sibling, ctypes.addressof(secret), len(secret)) == secret.raw else 1)
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(reader, 0)[1]) == 0
+    finally:
+        os.kill(sibling, signal.SIGKILL)
+        os.waitpid(sibling, 0)
 
 
 def compiler():

@@ -91,6 +91,24 @@ inline std::size_t output_elements(const Case& what) {
   return what.elements;
 }
 
+/// What each rank reads and writes at the least, in bytes, if all share the traffic equally: every input read
+/// once by whoever needs it, every output written once. Of send_recv, both of its messages.
+inline std::size_t least_traffic(const Case& what) {
+  const auto ranks = static_cast<std::size_t>(what.ranks);
+  const std::size_t whole = what.elements * size_of(what.dtype);
+  const std::size_t part = whole / ranks;
+  switch (what.op) {
+    case Operation::all_reduce:
+    case Operation::all_to_all:
+    case Operation::send_recv: return 2 * whole;
+    case Operation::broadcast: return whole;
+    case Operation::reduce:
+    case Operation::reduce_scatter:
+    case Operation::all_gather: return whole + part;
+  }
+  return 0;
+}
+
 // What ranks write: small whole numbers, so that sums over up to 16 ranks are exact in every dtype, in any
 // order; without a period, so that a part in the wrong place is noticed.
 namespace pattern {

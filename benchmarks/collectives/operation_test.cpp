@@ -123,6 +123,16 @@ TEST(CheckOfResults, KnowsHalvesToo) {
   EXPECT_THROW(pattern::check(what, result.data()), std::runtime_error);
 }
 
+TEST(LeastTraffic, IsEachInputReadOnceAndEachOutputWrittenOnce) {
+  const auto bytes = [](Operation op) { return least_traffic({op, "f32", 12, 0, 3}); };  // of 3 ranks
+  EXPECT_EQ(3 * bytes(Operation::all_reduce), 3U * 48U + 3U * 48U);
+  EXPECT_EQ(3 * bytes(Operation::broadcast), 48U + 2U * 48U);
+  EXPECT_EQ(3 * bytes(Operation::reduce), 3U * 48U + 48U);
+  EXPECT_EQ(3 * bytes(Operation::reduce_scatter), 3U * 48U + 3U * 16U);
+  EXPECT_EQ(3 * bytes(Operation::all_gather), 3U * 16U + 3U * 48U);
+  EXPECT_EQ(3 * bytes(Operation::all_to_all), 3U * 48U + 3U * 48U);
+}
+
 TEST(Operations, AreRefusedByNameIfUnknown) {
   EXPECT_EQ(operation_named("all_to_all"), Operation::all_to_all);
   EXPECT_THROW(operation_named("gather"), std::invalid_argument);

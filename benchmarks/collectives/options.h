@@ -24,7 +24,7 @@ struct Options {
   int ranks = 0;                        ///< --ranks N
   std::string op = "all_reduce";        ///< --op: a name of operation.h
   std::vector<std::string> dtypes;      ///< --dtypes f32,bf16
-  std::vector<std::string> buffers;     ///< --buffers arena,private,limit: what the program knows of them
+  std::vector<std::string> buffers;     ///< --buffers private,arena,kernel: what the program knows of them
   std::vector<std::size_t> elements;    ///< --elements 1,16,...: of the larger of a rank's buffers
   std::size_t most_cases = SIZE_MAX;    ///< --cases N: the first N of all dtypes' elements
   std::size_t least_repetitions = 5;    ///< --least N

@@ -17,7 +17,18 @@ def rounded(value, digits=4):
 
 def times(reports):
     """{(dtype, elements, buffer): microseconds} of what a program reported."""
-    return {(made["dtype"], made["elements"], made["buffer"]): made["us"] for made in reports}
+    return {(made["dtype"], made["elements"], made["buffer"]): made["us"] for made in reports if "us" in made}
+
+
+def huge_pages(reports):
+    """{buffer: the share of its memory that lies in huge pages}, as a program of ours reports it; else {}."""
+    return {buffer: share for made in reports for buffer, share in made.get("huge_pages", {}).items()}
+
+
+def triad_us(pair, dtype, elements):
+    """The faster of its two forms."""
+    forms = [pair.get((dtype, elements, buffer)) for buffer in ("triad", "streamed_triad")]
+    return min(us for us in forms if us is not None)
 
 
 class Peer:
@@ -41,9 +52,11 @@ class Peer:
 
 def rows(op, dtype, ranks, elements, buffer, ours, peers):
     """One for each peer, the fastest of them marked as the best; one without a peer if there is none. `ours`: times()
-    of each pair, without the buffer where Lockstep cannot do the operation."""
+    of each pair, without the buffer where Lockstep cannot do the operation. Beside Lockstep's times stand those of its
+    kernel alone, without any waiting, and of a triad that moves as many bytes."""
     our_times = [pair.get((dtype, elements, buffer)) for pair in ours]
-    limits = [pair[dtype, elements, "limit"] for pair in ours]
+    beside = {"kernel": [pair[dtype, elements, "kernel"] for pair in ours],
+              "triad": [triad_us(pair, dtype, elements) for pair in ours]}
     able = None not in our_times
     common = {
         "op": op,
@@ -57,8 +70,9 @@ def rows(op, dtype, ranks, elements, buffer, ours, peers):
         "ratio": None,
         "ratio_low": None,
         "ratio_high": None,
-        "limit_us": rounded(statistics.median(limits)),
-        "of_limit": rounded(statistics.median(map(operator.truediv, limits, our_times))) if able else None,
+        **{f"{name}_us": rounded(statistics.median(times)) for name, times in beside.items()},
+        **{f"of_{name}": rounded(statistics.median(map(operator.truediv, times, our_times))) if able else None
+           for name, times in beside.items()},
         "pairs": len(ours),
         "outcome": None,
         "best": False,
@@ -110,12 +124,14 @@ def ratio_text(row):
 
 def table(made, labels):
     """Of the best peers, and below it what peers did not finish. `labels`: {peer: name for people}."""
-    cells = [("dtype", "size", "buffer", "Lockstep", "best peer", "its time", "ratio (quartiles)", "limit", "of limit")]
+    cells = [("dtype", "size", "buffer", "Lockstep", "best peer", "its time", "ratio (quartiles)", "kernel alone", "triad",
+              "of triad")]
     for row in best_of_each(made):
         cells.append((
             row["dtype"], size_text(row["bytes"]), row["buffer"], time_text(row["lockstep_us"]),
             labels[row["peer"]] if row["best"] else "-", time_text(row["peer_us"]), ratio_text(row),
-            time_text(row["limit_us"]), "-" if row["of_limit"] is None else f"{row['of_limit']:.2f}",
+            time_text(row["kernel_us"]), time_text(row["triad_us"]),
+            "-" if row["of_triad"] is None else f"{row['of_triad']:.2f}",
         ))
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     left = (0, 2, 4)

@@ -23,6 +23,7 @@ namespace bench {
 
 inline constexpr int most_ranks = 16;
 inline constexpr std::size_t most_repetitions = 4096;
+inline constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 
 /// Nanoseconds of a clock that all processes of a host share.
 inline std::uint64_t now_ns() {
@@ -64,6 +65,8 @@ class Session {
                                std::to_string(found.st_size));
     }
     base_ = static_cast<std::byte*>(memory);
+    // As Lockstep's arenas: huge pages where the system gives them for shared memory.
+    static_cast<void>(::madvise(base_ + buffers_begin, bytes_ - buffers_begin, MADV_HUGEPAGE));
   }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -101,8 +104,8 @@ class Session {
     std::uint64_t start_ns;
     bool flag;
   };
-  static constexpr std::size_t buffers_begin =
-      sizeof(Header) + static_cast<std::size_t>(most_ranks) * most_repetitions * sizeof(Stamps);
+  static constexpr std::size_t buffers_begin = huge_page_bytes;
+  static_assert(sizeof(Header) + most_ranks * most_repetitions * sizeof(Stamps) <= buffers_begin);
 
   Header& header() const { return *reinterpret_cast<Header*>(base_); }
 

@@ -32,6 +32,11 @@ def load(name):
     return importlib.import_module(f"peers.{name}")
 
 
+def tried(name):
+    """How the peer is run and what else was tried, in words: what its file opens with."""
+    return load(name).__doc__.strip()
+
+
 def package_of(name):
     return getattr(load(name), "package", name)
 

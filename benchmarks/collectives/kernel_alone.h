@@ -1,8 +1,9 @@
-// What no collective of this machine can undercut: the memory traffic that an operation cannot do without,
-// shared out equally, by all ranks at once and without any waiting. Each input is read by whoever needs it
-// and each output written once, straight into its place, as the arena push does for all_reduce. (Where a
-// rank's share is smaller than a cache line the ranks write to the same lines, and a library that goes
-// through other memory may be faster than this.)
+// How much of a collective is not waiting: Lockstep's own kernel on the memory traffic that the operation
+// cannot do without, shared out equally, by all ranks at once and without any waiting. Each input is read by
+// whoever needs it and each output written once, straight into its place, as the arena push does for
+// all_reduce. It says what our waits cost, and is no bound: another kernel may be faster (triad.h stands
+// beside it), and where a rank's share is smaller than a cache line the ranks write to the same lines, so that
+// a library which goes through other memory may be faster, too. Its memory has the arenas' page sizes.
 #pragma once
 
 #include <functional>
@@ -14,10 +15,11 @@
 
 namespace bench {
 
-class Limit final : public Contestant {
+class KernelAlone final : public Contestant {
  public:
   /// The session's buffers hold a rank's input and, from `second_buffer` on, its output.
-  Limit(Session& session, std::size_t second_buffer) : session_(session), second_buffer_(second_buffer) {}
+  KernelAlone(Session& session, std::size_t second_buffer)
+      : session_(session), second_buffer_(second_buffer) {}
   std::byte* input() override { return session_.buffer(session_.rank()); }
   std::byte* output(const Case& what) override { return output_of(session_.rank(), what); }
   void barrier() override { session_.meet(); }

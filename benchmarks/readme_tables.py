@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""Writes README's tables of figures, each between <!-- figures: NAME --> and <!-- end of figures -->, from
+benchmarks/results/*.json, which `script/bench NAME --publish` writes. With --check it changes nothing, and fails where text
+and figures differ: a table without figures, figures without a table, or other figures. The tables have what is slower than
+a peer, too. What stands in <!-- figures: NAME, written by hand --> may stay until there are results that it is made from.
+
+usage: readme_tables.py [--check] [REPOSITORY]"""
+import json
+import pathlib
+import re
+import sys
+
+here = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(here / "collectives"), str(here)]
+
+from report import size_text, time_text  # noqa: E402
+
+MARKED = re.compile(r"<!-- figures: (?P<name>[\w-]+)(?P<by_hand>, written by hand)? -->\n.*?<!-- end of figures -->", re.DOTALL)
+OPERATIONS = ("reduce_scatter", "broadcast", "all_gather", "all_to_all", "reduce")
+LARGE = 1 << 20  # from here on memory decides, and not waiting
+WIDTH = 124
+
+
+class Differs(Exception):
+    """What README's tables and the figures disagree about."""
+
+
+def rounded(value):
+    """Two digits, as far as a figure is good for; 10.4 is 10."""
+    text = f"{float(f'{value:.2g}'):.10g}"
+    return text if "." in text or len(text.lstrip("-")) > 1 else text + ".0"
+
+
+def time(us):
+    return time_text(None if us is None else float(f"{us:.2g}")).replace("us", "µs")
+
+
+def table(head, lines):
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *lines]) + "\n"
+
+
+def wrapped(text):
+    lines = [""]
+    for word in text.split():
+        if len(lines[-1]) + len(word) > WIDTH:
+            lines.append("")
+        lines[-1] += (" " if lines[-1] else "") + word
+    return "\n".join(lines) + "\n"
+
+
+def measured_on(made):
+    machine = made["machine"]
+    return (f"{machine['processor']}, {machine['cores']} cores, {machine['system']}; {made['date']}, commit "
+            f"{made['commit'][:10]}")
+
+
+def best_rows(made, ranks, op):
+    """{(buffer, bytes): the row of the best peer} of f32; of the first peer where none finished."""
+    found = {}
+    for row in made["rows"]:
+        if (row["ranks"], row["op"], row["dtype"]) == (ranks, op, "f32"):
+            key = (row["buffer"], row["bytes"])
+            if row["best"] or key not in found:
+                found[key] = row
+    return found
+
+
+def ratio(row):
+    return "-" if row["ratio"] is None else rounded(row["ratio"])
+
+
+def all_reduce_lines(made, ranks):
+    found = best_rows(made, ranks, "all_reduce")
+    sizes = sorted({size for _, size in found})
+    yield ["", *map(size_text, sizes)]
+    for buffer, name in (("private", "buffers of the program's own"), ("arena", "buffers in the arena")):
+        rows = [found[buffer, size] for size in sizes]
+        yield [f"Lockstep, {name}", *(time(row["lockstep_us"]) for row in rows)]
+        yield ["times as fast as the best of the others", *map(ratio, rows)]
+        yield ["of a triad over as many bytes",
+               *(rounded(row["of_triad"]) if row["bytes"] >= LARGE else "" for row in rows)]
+
+
+def collectives_text(made, ranks):
+    cma = "may" if made["machine"]["process_vm_readv"] else "may not"
+    intro = (f"An all_reduce of f32 by {ranks} ranks of one host, beside the fastest of {', '.join(made['peers'].values())} "
+             f"in the same run ({measured_on(made)}; medians of {made['settings']['pairs']} pairs, each call after a barrier "
+             f"and into a freshly written buffer, processes {cma} read each other's memory; `script/bench collectives`):")
+    head, *lines = all_reduce_lines(made, ranks)
+    return "\n".join([wrapped(intro), table(head, lines), other_operations(made, ranks), messages(made, ranks)]).rstrip() + "\n"
+
+
+def other_operations(made, ranks):
+    found = {op: best_rows(made, ranks, op) for op in OPERATIONS}
+    sizes = [64 << 10, 1 << 20, 25 << 20]
+    lines = []
+    for op, rows in found.items():
+        of_size = {nearest(sizes, size): row for (buffer, size), row in rows.items() if buffer == "private"}
+        if of_size:
+            lines.append([op, *(f"{time(of_size[size]['lockstep_us'])}, {ratio(of_size[size])} times" if size in of_size
+                                else "" for size in sizes)])
+    if not lines:
+        return ""
+    return ("The other collectives, buffers of the program's own: time, and times as fast as the best of the others.\n\n" +
+            table(["", *map(size_text, sizes)], lines))
+
+
+def messages(made, ranks):
+    found = [row for (buffer, _), row in sorted(best_rows(made, ranks, "send_recv").items()) if buffer == "private"]
+    return wrapped("A message, one way: " + "; ".join(
+        f"{size_text(row['bytes'])} {time(row['lockstep_us'])}, {ratio(row)} times as fast as the best of the others"
+        for row in found) + ".") if found else ""
+
+
+def nearest(sizes, size):
+    """Sizes with parts for each rank are a little smaller."""
+    return min(sizes, key=lambda other: abs(other - size))
+
+
+def training_text(made):
+    settings = made["settings"]
+    intro = (f"Training, {settings['ranks']} ranks, images a second ({measured_on(made)}; medians of {settings['rounds']} "
+             f"rounds, one thread for each rank, peers at the best of the settings that were tried, all ranks' parameters "
+             f"compared in the end; `script/bench training`). Of its own: of what the same program makes unconnected, with the "
+             f"same allocator and optimizer.")
+    lines = []
+    for row in made["programs"]:
+        own = row["of_alone"]
+        lines.append([row["model"], row["optimizer"], f"`{row['program']}`", rounded(row["images_per_s"]["median"]),
+                      rounded(own["median"]) if own else "", row["allocator"], f"{row['faults_per_step']:.0f}"])
+    head = ["model", "optimizer", "program", "images/s", "of its own", "allocator", "page faults/step"]
+    return wrapped(intro) + "\n" + table(head, lines) + "\n" + training_ratios(made)
+
+
+def training_ratios(made):
+    """Lockstep's images a second over each other's."""
+    others = list(dict.fromkeys(row["peer"] for row in made["rows"]))
+    cells = {}
+    for row in made["rows"]:
+        cells.setdefault((row["model"], row["optimizer"], row["mode"]), {})[row["peer"]] = rounded(row["ratio"]["median"])
+    lines = [[model, optimizer, f"`{mode}`", *(found.get(other, "") for other in others)]
+             for (model, optimizer, mode), found in cells.items()]
+    return ("Times as many images a second as:\n\n" +
+            table(["model", "optimizer", "", *(f"`{other}`" for other in others)], lines))
+
+
+def engine_text(made):
+    intro = (f"A named all-reduce beside Horovod's, at each length of its cycle ({measured_on(made)}; "
+             f"{made['settings']['ranks']} ranks, medians of {made['settings']['pairs']} pairs; `script/bench engine`):")
+    cycles = sorted({row["cycle_ms"] for row in made["rows"] if row["peer"]}, reverse=True)
+    cells = {}
+    for row in made["rows"]:
+        line = cells.setdefault((row["case"], row["bytes"]), {None: row["lockstep"]})
+        if row["peer"]:
+            line[row["cycle_ms"]] = row["peer_value"]
+    lines = []
+    for (case, size), found in cells.items():
+        shown = time if size else rounded_share
+        lines.append([case, size_text(size) if size else "", *(shown(found[cycle]) if cycle in found else ""
+                                                             for cycle in (None, *cycles))])
+    head = ["", "", "Lockstep", *(f"Horovod, {cycle:g} ms" for cycle in cycles)]
+    return wrapped(intro) + "\n" + table(head, lines)
+
+
+def rounded_share(value):
+    return f"{value:.2g}"
+
+
+# {table: (which results, its text)}
+TABLES = {
+    "collectives-2": ("collectives", lambda made: collectives_text(made, 2)),
+    "collectives-4": ("collectives", lambda made: collectives_text(made, 4)),
+    "training": ("training", training_text),
+    "engine": ("engine", engine_text),
+}
+
+
+def load_results(repository):
+    return {file.stem: json.loads(file.read_text()) for file in sorted((repository / "benchmarks/results").glob("*.json"))}
+
+
+def written(readme, results):
+    """The README with its tables as the results have them. Raises Differs if one of them lacks the other."""
+    blocks = list(MARKED.finditer(readme))
+    names = [block["name"] for block in blocks]
+    if readme.count("<!-- figures: ") != len(blocks):
+        raise Differs("a mark <!-- figures: NAME --> is misspelt, or has no <!-- end of figures --> after it")
+    for block in blocks:
+        name = block["name"]
+        if name not in TABLES:
+            raise Differs(f"README has a table '{name}', which nobody writes; known are {', '.join(TABLES)}")
+        if names.count(name) > 1:
+            raise Differs(f"README has the table '{name}' twice")
+        if TABLES[name][0] not in results and not block["by_hand"]:
+            raise Differs(f"README has the table '{name}', but benchmarks/results has no {TABLES[name][0]}.json")
+    for name, (source, _) in TABLES.items():
+        if source in results and name not in names:
+            raise Differs(f"benchmarks/results has {source}.json, but README has no <!-- figures: {name} -->")
+    return MARKED.sub(lambda block: block_of(block, results), readme)
+
+
+def block_of(block, results):
+    source, text_of = TABLES[block["name"]]
+    if source not in results:
+        return block[0]
+    return f"<!-- figures: {block['name']} -->\n\n{text_of(results[source])}\n<!-- end of figures -->"
+
+
+def main(words):
+    check = "--check" in words
+    paths = [word for word in words if word != "--check"]
+    repository = pathlib.Path(paths[0] if paths else here.parent)
+    file = repository / "README.md"
+    readme = file.read_text()
+    try:
+        right = written(readme, load_results(repository))
+    except Differs as difference:
+        return f"readme_tables: {difference}"
+    if not check:
+        file.write_text(right)
+    elif readme != right:
+        return "readme_tables: README.md's figures are not those of benchmarks/results; benchmarks/readme_tables.py writes them"
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
