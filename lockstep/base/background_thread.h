@@ -2,16 +2,13 @@
 // its owner, but for the copy of its owner in a forked process, where it does not exist.
 #pragma once
 
-#include <pthread.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <memory>
-#include <system_error>
 #include <thread>
 #include <utility>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/start_thread.h"
 
 namespace lockstep {
 
@@ -19,23 +16,8 @@ class BackgroundThread {
  public:
   /// `name` has at most 15 characters. Throws Error{system}.
   template <class Function>
-  BackgroundThread(const char* name, Function run) : process_(::getpid()) {
-    sigset_t all;
-    sigset_t before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the new thread inherits it
-    int failure = 0;
-    try {
-      thread_ = std::make_unique<std::thread>([name, run = std::move(run)] {
-        (void)::pthread_setname_np(::pthread_self(), name);
-        run();
-      });
-    } catch (const std::system_error& error) {
-      failure = error.code().value();
-    }
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    if (!thread_) throw_system(std::string("starting thread ") + name, failure);
-  }
+  BackgroundThread(const char* name, Function run)
+      : process_(::getpid()), thread_(std::make_unique<std::thread>(start_thread(name, std::move(run)))) {}
   ~BackgroundThread() {
     if (runs_here()) {
       thread_->join();

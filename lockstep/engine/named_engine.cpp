@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/base/start_thread.h"
 #include "lockstep/group/impl.h"
 
 namespace lockstep {
@@ -49,13 +50,13 @@ bool NamedEngine::advance() noexcept {
 std::shared_ptr<NamedOperation> NamedEngine::begin(
     const std::function<std::shared_ptr<NamedOperation>()>& call) {
   const std::lock_guard lock(mutex_);
+  // Before the call, which the other ranks would wait for.
+  if (options_.background_thread && !thread_.joinable() && sets_.front()->group().size() > 1)
+    thread_ = start_thread("lockstep-named", [this] { serve(); });
   auto operation = call();
   is_under_way_ = true;
   if (++begun_ % most_begun == 0) (void)advance();
-  if (operation->is_over || !options_.background_thread) return operation;
-  if (!thread_.joinable()) {
-    thread_ = std::thread([this] { serve(); });
-  } else if (is_asleep_.exchange(false)) {
+  if (!operation->is_over && thread_.joinable() && is_asleep_.exchange(false)) {
     ++calls_;
     calls_.notify_one();
   }

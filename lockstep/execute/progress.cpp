@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/base/start_thread.h"
 
 namespace lockstep {
 namespace {
@@ -40,7 +41,7 @@ void Progress::detach(Engine& engine) {
 }
 
 void Progress::start_thread() {
-  if (!thread_.joinable()) thread_ = std::thread([this] { run_thread(); });
+  if (!thread_.joinable()) thread_ = lockstep::start_thread("lockstep-work", [this] { run_thread(); });
 }
 
 void Progress::wake_thread() {

@@ -4,7 +4,6 @@
 
 #include <cstdlib>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "lockstep/base/env.h"
@@ -12,7 +11,6 @@
 #include "lockstep/launch/child.h"
 #include "lockstep/launch/guard.h"
 #include "lockstep/launch/job.h"
-#include "lockstep/launch/limits.h"
 #include "lockstep/launch/placement.h"
 #include "lockstep/launch/program.h"
 #include "lockstep/topology/topology.h"
@@ -75,8 +73,6 @@ int run(const RunOptions& options) {
         return job.run();
       } catch (const CannotExecute& error) {
         return fail(cannot_execute, error.what());
-      } catch (const std::system_error& error) {
-        return fail(1, "cannot start: " + std::string(error.what()) + limit_hint(error.code().value()));
       } catch (const std::exception& error) {
         return fail(1, error.what());
       }

@@ -1,18 +1,17 @@
 #include "lockstep/rendezvous/store_server.h"
 
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <set>
 #include <unordered_map>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/start_thread.h"
 #include "lockstep/rendezvous/store_connection.h"
 #include "lockstep/rendezvous/store_service.h"
 
@@ -42,7 +41,6 @@ class StoreServer::Loop {
   }
 
   void run() noexcept {
-    (void)::pthread_setname_np(::pthread_self(), "lockstep-store");
     try {
       while (turn()) {
       }
@@ -237,17 +235,7 @@ void StoreServer::Loop::control(int operation, int fd, std::uint32_t events) {
 StoreServer::StoreServer(Listener listener, StoreServerOptions options) : endpoint_(listener.endpoint()) {
   require_usable(options.trust, endpoint_.kind);
   loop_ = std::make_unique<Loop>(std::move(listener), std::move(options));
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the new thread inherits it
-  try {
-    thread_ = std::thread([loop = loop_.get()] { loop->run(); });
-  } catch (...) {
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = start_thread("lockstep-store", [loop = loop_.get()] { loop->run(); });
 }
 
 StoreServer::~StoreServer() {

@@ -6,10 +6,10 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/start_thread.h"
 
 namespace lockstep {
 namespace {
@@ -57,13 +57,10 @@ class DataLoader::Pass {
         batches_(batches_in(order_.size(), options)),
         recipe_{make, options.transforms, sampler.seed(), sampler.epoch()},
         slots_(std::max<std::size_t>(options.prefetch, 1)) {
-    try {
-      for (std::size_t i = 0; i < std::min(options.workers, batches_); ++i) {
-        workers_.emplace_back(
-            [this, recipe = recipe_](const std::stop_token& stop) mutable { work(stop, recipe); });
-      }
-    } catch (const std::system_error& error) {
-      throw_system("cannot start a worker thread of a DataLoader", error.code().value());
+    for (std::size_t i = 0; i < std::min(options.workers, batches_); ++i) {
+      workers_.push_back(start_thread<std::jthread>(
+          "data-loader",
+          [this, recipe = recipe_](const std::stop_token& stop) mutable { work(stop, recipe); }));
     }
   }
 
