@@ -126,10 +126,17 @@ def training_text(made):
     lines = []
     for row in made["programs"]:
         own = row["of_alone"]
-        lines.append([row["model"], row["optimizer"], f"`{row['program']}`", rounded(row["images_per_s"]["median"]),
+        lines.append([row["model"], row["optimizer"], f"`{row['program']}`{settings_text(row)}", rounded(row["images_per_s"]["median"]),
                       rounded(own["median"]) if own else "", row["allocator"], f"{row['faults_per_step']:.0f}"])
     head = ["model", "optimizer", "program", "images/s", "of its own", "allocator", "page faults/step"]
     return wrapped(intro) + "\n" + table(head, lines) + "\n" + training_ratios(made)
+
+
+def settings_text(row):
+    """What a peer was given beyond its defaults, as far as another column does not say it."""
+    given = [name if value is True else f"{name} {value}" for name, value in row["settings"].items()
+             if value is not False and name != "malloc" and (not row["tried"] or value != row["tried"][0]["settings"][name])]
+    return f" ({', '.join(given)})" if given else ""
 
 
 def training_ratios(made):

@@ -26,7 +26,10 @@ COLLECTIVES = {**COMMON, "peers": {"openmpi": "Open MPI 5"}, "settings": {"pairs
 SPREAD = {"median": 1.23, "low": 1.0, "high": 2.0}
 TRAINING = {**COMMON, "settings": {"ranks": 2, "rounds": 7}, "programs": [
     {"model": "mlp", "optimizer": "sgd", "program": "ddp", "images_per_s": {"median": 1512.0}, "of_alone": SPREAD,
-     "allocator": "shared heap", "faults_per_step": 4.2}],
+     "allocator": "shared heap", "faults_per_step": 4.2, "settings": {}, "tried": []},
+    {"model": "mlp", "optimizer": "sgd", "program": "torch_ddp", "images_per_s": {"median": 900.0}, "of_alone": None,
+     "allocator": "malloc", "faults_per_step": 7000.0, "settings": {"malloc": "kept", "fused": True, "bucket-cap-mb": 25},
+     "tried": [{"settings": {"malloc": "malloc", "fused": False, "bucket-cap-mb": 25}, "images_per_s": 800.0}]}],
     "rows": [{"model": "mlp", "optimizer": "sgd", "mode": "ddp", "peer": "torch_ddp", "ratio": SPREAD}]}
 ENGINE = {**COMMON, "settings": {"ranks": 2, "pairs": 5}, "rows": [
     {"case": "one after the other", "bytes": 64, "lockstep": 2.9, "peer": "horovod", "cycle_ms": cycle, "peer_value": value}
@@ -77,6 +80,7 @@ class Tables(unittest.TestCase):
                      "| times as fast as the best of the others | 0.84 | 0.84 |", "| 3.1 | 3.1 |",
                      "| of a triad over as many bytes |  | 0.5 |", "| broadcast | 7.5 µs, 0.84 times | 1.2 ms, 0.84 times |",
                      "A message, one way: 4 B 0.25 µs, 1.0 times as fast as the best of the others; 4 MiB 360 µs, 1.0 times",
+                     "| mlp | sgd | `torch_ddp` (fused) | 900 |  | malloc | 7000 |",
                      "| mlp | sgd | `ddp` | 1500 | 1.2 | shared heap | 4 |", "| mlp | sgd | `ddp` | 1.2 |",
                      "| one after the other | 64 B | 2.9 µs | 1.1 ms | 210 µs |"):
             self.assertIn(part, text)
