@@ -26,7 +26,7 @@ void in_place(benchmark::State& state, Dtype dtype, ReduceOp op, double scale) {
     destinations.push_back(buffer.data());
   }
   while (state.KeepRunning()) {
-    lockstep::reduce(dtype, op, elements, sources, destinations, scale);
+    lockstep::kernel::reduce(dtype, op, elements, sources, destinations, scale);
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(2 * ranks * bytes));

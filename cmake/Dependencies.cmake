@@ -8,3 +8,6 @@ find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET GLOBAL hwloc)
+# Only their headers: they are loaded when first used (docs/decisions/0018).
+pkg_check_modules(curl REQUIRED libcurl)
+pkg_check_modules(archive REQUIRED libarchive)

@@ -28,7 +28,8 @@ class KernelAlone final : public Contestant {
     const auto dtype = what.dtype == "f32" ? lockstep::Dtype::f32 : lockstep::Dtype::bf16;
     return [passes = passes_of(what), dtype] {
       for (const Pass& pass : passes) {
-        lockstep::reduce(dtype, lockstep::ReduceOp::sum, pass.elements, pass.sources, pass.destinations);
+        lockstep::kernel::reduce(dtype, lockstep::ReduceOp::sum, pass.elements, pass.sources,
+                                 pass.destinations);
       }
     };
   }
@@ -62,7 +63,7 @@ class KernelAlone final : public Contestant {
       for (int rank = first; rank < what.ranks; ++rank) places.push_back(out(rank, element));
       return places;
     };
-    const lockstep::Range chunk = lockstep::chunk_of(what.elements, what.rank, what.ranks);
+    const lockstep::Range chunk = lockstep::schedule::chunk_of(what.elements, what.rank, what.ranks);
     const std::size_t part = what.part();
     const std::size_t own = static_cast<std::size_t>(what.rank) * part;
     std::vector<Pass> passes;
@@ -80,7 +81,7 @@ class KernelAlone final : public Contestant {
       case Operation::send_recv: break;
     }
     if (what.partner() == what.ranks) return {};
-    const lockstep::Range half = lockstep::chunk_of(what.elements, what.rank % 2, 2);
+    const lockstep::Range half = lockstep::schedule::chunk_of(what.elements, what.rank % 2, 2);
     return {{{in(what.rank, half.begin)}, {out(what.partner(), half.begin)}, half.count},
             {{in(what.partner(), half.begin)}, {out(what.rank, half.begin)}, half.count}};
   }

@@ -43,6 +43,7 @@ void keep(const T& value) {
   asm volatile("" : : "r,m"(value) : "memory");
 }
 
+const Call one_element{.elements = 1, .ranks = 2};
 const Signature four_bytes{
     .elements = 1, .operation = Operation::all_reduce, .dtype = Dtype::f32, .reduce_op = ReduceOp::sum};
 
@@ -89,9 +90,9 @@ void measure_call(std::vector<Part>& parts, Neighbours& neighbours) {
   parts.push_back(
       timed("is the buffer in the arena", [&] { keep(arena->offset_of(block.bytes()).has_value()); }));
 
-  PlanCache plans(0, 2, {.one_host = true, .slot_bytes = slot_bytes}, Tuning::standard(), staging_bytes);
-  parts.push_back(
-      timed("lookup: the plan, seen before", [&] { keep(plans.find_one_shot(four_bytes, 4, {}).get()); }));
+  PlanCache plans({.one_host = true, .slot_bytes = slot_bytes}, Tuning::standard(), staging_bytes);
+  parts.push_back(timed("lookup: the plan, seen before",
+                        [&] { keep(plans.find_one_shot(one_element, four_bytes, 4).get()); }));
 
   std::uint64_t work = 0;
   parts.push_back(timed("signature: announce and arrive, with the doorbell", [&] {
@@ -109,8 +110,8 @@ void measure_call(std::vector<Part>& parts, Neighbours& neighbours) {
 }
 
 void measure_execution(std::vector<Part>& parts, Neighbours& neighbours) {
-  PlanCache plans(0, 2, {.one_host = true, .slot_bytes = slot_bytes}, Tuning::standard(), staging_bytes);
-  const auto plan = plans.find_one_shot(four_bytes, 4, {});
+  PlanCache plans({.one_host = true, .slot_bytes = slot_bytes}, Tuning::standard(), staging_bytes);
+  const auto plan = plans.find_one_shot(one_element, four_bytes, 4);
   float value = 1;
   float other = 1;
   const std::array<const std::byte*, 2> sources{reinterpret_cast<std::byte*>(&value),
@@ -118,7 +119,7 @@ void measure_execution(std::vector<Part>& parts, Neighbours& neighbours) {
   const std::array<std::byte*, 1> destinations{reinterpret_cast<std::byte*>(&value)};
   parts.push_back(timed("the kernel: one float of two ranks", [&] {
     value = 1;
-    reduce(Dtype::f32, ReduceOp::sum, 1, sources, destinations);
+    kernel::reduce(Dtype::f32, ReduceOp::sum, 1, sources, destinations);
   }));
 
   const std::uint64_t work = 1000;

@@ -12,6 +12,7 @@ sys.dont_write_bytecode = True
 here = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(here), str(here.parent / "collectives"), str(here.parent)]
 
+import model_list  # noqa: E402
 import peers  # noqa: E402
 import programs  # noqa: E402
 import rows  # noqa: E402
@@ -125,6 +126,11 @@ class RealRun(unittest.TestCase):
                                      "--steps", "2", "--warm-up", "1", "--sweep-rounds", "0", *words],
                                     capture_output=True, text=True)
             return result, json.loads(file.read_text()) if file.exists() else None
+
+    def test_the_program_knows_the_models_of_the_list(self):
+        program = pathlib.Path(os.environ["LOCKSTEP_BINARY_DIR"]) / "bin" / "training_step"
+        result = subprocess.run([program, "--model", "none"], capture_output=True, text=True)
+        self.assertIn("{" + ",".join(sorted(model_list.MODELS)) + "}", result.stderr)
 
     def test_all_our_ways_train_as_one_process_does(self):
         result, made = self.bench("--others", "unconnected,unconnected_heap,unconnected_tuned,unconnected_kept")

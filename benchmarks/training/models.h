@@ -1,10 +1,12 @@
-// The models that training is measured on, and what each rank trains them with; models.py has the same ones
-// for the peers. A model is the same on all ranks, a batch is the rank's own.
+// The models of models.json, and what each rank trains them with; models.py has the same ones for the peers.
+// A model is the same on all ranks, a batch is the rank's own.
 #pragma once
 
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -24,41 +26,53 @@ struct Batch {
   torch::Tensor target;
 };
 
-/// 28 x 28, 2 convolutions; 1.2 million parameters. Much to compute, little to average.
-inline Model convnet() {
-  using namespace torch::nn;
-  return {Sequential(Conv2d(1, 32, 3), ReLU(), Conv2d(32, 64, 3), ReLU(), MaxPool2d(2), Flatten(),
-                     Linear(9216, 128), ReLU(), Linear(128, 10)),
-          {64, 1, 28, 28}};
+inline const nlohmann::json& all_models() {
+  static const nlohmann::json models = [] {
+    std::ifstream file(LOCKSTEP_BENCH_MODELS);
+    if (!file) throw std::runtime_error("cannot read " LOCKSTEP_BENCH_MODELS);
+    return nlohmann::json::parse(file);
+  }();
+  return models;
 }
 
-/// 10 million parameters. Much to average, little to compute.
-inline Model mlp() {
-  using namespace torch::nn;
-  return {Sequential(Linear(784, 2048), ReLU(), Linear(2048, 2048), ReLU(), Linear(2048, 2048), ReLU(),
-                     Linear(2048, 10)),
-          {64, 784}};
+inline std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, model] : all_models().items()) names.push_back(name);
+  return names;
 }
 
-/// 25 million parameters, 100 MB.
-inline Model wide_mlp() {
+/// `layer`: its kind, and the numbers that torch's constructor takes.
+inline void append_layer(torch::nn::Sequential& net, const nlohmann::json& layer) {
   using namespace torch::nn;
-  return {Sequential(Linear(1024, 4096), ReLU(), Linear(4096, 4096), ReLU(), Linear(4096, 1024)),
-          {64, 1024},
-          1024};
+  const auto kind = layer.at(0).get<std::string>();
+  const auto number = [&](std::size_t i) { return layer.at(i).get<std::int64_t>(); };
+  if (kind == "Conv2d") {
+    net->push_back(Conv2d(number(1), number(2), number(3)));
+  } else if (kind == "Flatten") {
+    net->push_back(Flatten());
+  } else if (kind == "Linear") {
+    net->push_back(Linear(number(1), number(2)));
+  } else if (kind == "MaxPool2d") {
+    net->push_back(MaxPool2d(number(1)));
+  } else if (kind == "ReLU") {
+    net->push_back(ReLU());
+  } else if (kind == "ResNet18") {
+    net->push_back(examples::ResNet18(number(1)));
+  } else {
+    throw std::invalid_argument("models.json has a layer '" + kind + "', which models.h does not know");
+  }
 }
-
-/// 18 layers on 32 x 32 images; 11 million parameters, and buffers.
-inline Model resnet18() { return {torch::nn::Sequential(examples::ResNet18(10)), {32, 3, 32, 32}}; }
 
 /// The same parameters each time.
 inline Model model_named(const std::string& name) {
+  const auto found = all_models().find(name);
+  if (found == all_models().end()) throw std::invalid_argument("there is no model '" + name + "'");
   torch::manual_seed(1);
-  if (name == "convnet") return convnet();
-  if (name == "mlp") return mlp();
-  if (name == "wide_mlp") return wide_mlp();
-  if (name == "resnet18") return resnet18();
-  throw std::invalid_argument("there is no model '" + name + "'");
+  Model model;
+  model.input = found->at("input").get<std::vector<std::int64_t>>();
+  model.classes = found->at("classes").get<std::int64_t>();
+  for (const auto& layer : found->at("layers")) append_layer(model.net, layer);
+  return model;
 }
 
 /// What `rank` trains with, the same each time.

@@ -1,24 +1,9 @@
-"""The models of models.h for peers in Python, and each rank's batch: a model is the same on all ranks, a batch is the
+"""The models of models.json for peers in Python, and each rank's batch: a model is the same on all ranks, a batch is the
 rank's own."""
 import torch
 from torch import nn
 
-
-def convnet():
-    net = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-                        nn.Linear(9216, 128), nn.ReLU(), nn.Linear(128, 10))
-    return net, (64, 1, 28, 28), 10
-
-
-def mlp():
-    net = nn.Sequential(nn.Linear(784, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 2048),
-                        nn.ReLU(), nn.Linear(2048, 10))
-    return net, (64, 784), 10
-
-
-def wide_mlp():
-    net = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 1024))
-    return net, (64, 1024), 1024
+from model_list import MODELS
 
 
 class BasicBlock(nn.Module):
@@ -34,27 +19,28 @@ class BasicBlock(nn.Module):
         return torch.relu(self.main(x) + (self.shortcut(x) if self.shortcut else x))
 
 
-def resnet18():
+def resnet18(classes):
     layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
     channels = 64
     for out, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
         layers += [BasicBlock(channels, out, stride), BasicBlock(out, out, 1)]
         channels = out
-    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10)]
-    return nn.Sequential(*layers), (32, 3, 32, 32), 10
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes)]
+    return nn.Sequential(*layers)
 
 
-MODELS = {"convnet": convnet, "mlp": mlp, "wide_mlp": wide_mlp, "resnet18": resnet18}
+LAYERS = {"Conv2d": nn.Conv2d, "Flatten": nn.Flatten, "Linear": nn.Linear, "MaxPool2d": nn.MaxPool2d, "ReLU": nn.ReLU,
+          "ResNet18": resnet18}
 
 
 def net_of(model):
     """The same parameters each time."""
     torch.manual_seed(1)
-    return MODELS[model]()[0]
+    return nn.Sequential(*(LAYERS[kind](*numbers) for kind, *numbers in MODELS[model]["layers"]))
 
 
 def batch_of(model, rank, device):
     """(inputs, targets) of `rank`, the same each time."""
-    _, shape, classes = MODELS[model]()
+    shape, classes = MODELS[model]["input"], MODELS[model]["classes"]
     torch.manual_seed(1000 + rank)
     return torch.randn(shape).to(device), torch.randint(classes, shape[:1]).to(device)

@@ -6,6 +6,7 @@ import resource
 import statistics
 import time
 
+import model_list
 import models
 import torch
 
@@ -14,7 +15,7 @@ OPTIMIZERS = {"sgd": (torch.optim.SGD, {"lr": 0.001, "momentum": 0.9}), "adamw":
 
 def parser(description):
     made = argparse.ArgumentParser(description=description)
-    made.add_argument("--model", choices=models.MODELS)
+    made.add_argument("--model", choices=model_list.MODELS)
     made.add_argument("--mode")
     made.add_argument("--optimizer", choices=OPTIMIZERS)
     made.add_argument("--device", type=torch.device, default=torch.device("cpu"))

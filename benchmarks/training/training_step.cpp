@@ -123,7 +123,7 @@ void run(const Options& options) {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app("Measures training steps.");
-  app.add_option("--model", options.model)->check(CLI::IsMember({"convnet", "mlp", "wide_mlp", "resnet18"}));
+  app.add_option("--model", options.model)->check(CLI::IsMember(bench::model_names()));
   app.add_option("--mode", options.mode)
       ->check(CLI::IsMember({"unconnected", "unconnected_heap", "unconnected_tuned", "ddp", "sharded",
                              "distributed_optimizer", "named"}));

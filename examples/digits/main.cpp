@@ -16,8 +16,10 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "communication.h"
+#include "curves.h"
 #include "examples/support/run.h"
 #include "network.h"
 
@@ -33,6 +35,7 @@ struct Options {
   std::string data = "build/digits";
   std::string checkpoint;
   bool resume = false;
+  std::string curves;
 };
 
 struct Epoch {
@@ -194,6 +197,9 @@ void add_flags(CLI::App& app, Options& options) {
   auto* const checkpoint =
       app.add_option("--checkpoint", options.checkpoint, "File to save to after each epoch (default: none)");
   app.add_flag("--resume", options.resume, "Go on from the checkpoint")->needs(checkpoint);
+  app.add_option("--curves", options.curves,
+                 "Folder for this run's learning curve and a picture of it beside those of other runs there, "
+                 "one for each number of processes (default: none)");
 }
 
 void run(const Options& options) {
@@ -203,11 +209,16 @@ void run(const Options& options) {
   if (!options.checkpoint.empty()) lockstep::remove_checkpoint_leftovers(options.checkpoint, world);
   const std::uint64_t first = options.resume ? training.resume() : 0;
   Epoch result;
+  std::vector<lockstep::EpochResult> history;
   if (first >= options.epochs) result.accuracy = training.evaluate();  // nothing is left to train
   for (std::uint64_t epoch = first; epoch < options.epochs; ++epoch) {
     result = training.run(epoch);
     if (!options.checkpoint.empty()) training.save(epoch + 1);
     if (world.rank() != 0) continue;
+    history.push_back({.epoch = epoch,
+                       .train_loss = result.loss,
+                       .eval_accuracy = result.accuracy,
+                       .images_per_second = result.images_per_second});
     std::printf("%sepoch %3llu/%llu  loss %.4f  accuracy %.4f  %.0f images/s\n",
                 ::isatty(STDOUT_FILENO) ? "\r" : "", static_cast<unsigned long long>(epoch + 1),
                 static_cast<unsigned long long>(options.epochs), result.loss, result.accuracy,
@@ -215,7 +226,9 @@ void run(const Options& options) {
     std::fflush(stdout);
   }
   const std::string summary = training.summary(result, options.epochs - std::min(first, options.epochs));
-  if (world.rank() == 0) std::puts(summary.c_str());
+  if (world.rank() != 0) return;
+  std::puts(summary.c_str());
+  if (!options.curves.empty()) add_to_curves(options.curves, world.size(), history);
 }
 
 }  // namespace

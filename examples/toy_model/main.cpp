@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <stdexcept>
+#include <string>
 
 #include "examples/support/run.h"
 
@@ -62,6 +63,21 @@ void train(int rank, const Options& options) {
               loss.item<double>());
 }
 
+/// What spawn() refuses is how this program was started, as are wrong flags.
+void start_ranks(const Options& options) try {
+  lockstep::spawn(options.ranks, train, options);
+} catch (const lockstep::Error& error) {
+  if (error.code() != lockstep::ErrorCode::invalid_argument) throw;
+  throw CLI::ParseError(error.what(), CLI::ExitCodes::BaseClass);
+}
+
+std::string say_how_to_start(const CLI::App* app, const CLI::Error& error) {
+  const std::string program = app->get_name();
+  return program + ": " + error.what() + "\n" + program +
+         " is started alone, without a launcher, and starts its ranks itself: `" + program +
+         " --ranks 4`; --help lists all flags.\n";
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -77,5 +93,6 @@ int main(int argc, char** argv) {
   app.add_option("--random_seed", options.random_seed, "For weights and samples")
       ->check(examples::count_from(0))
       ->capture_default_str();
-  return examples::run(app, argc, argv, [&] { lockstep::spawn(options.ranks, train, options); });
+  app.failure_message(say_how_to_start);
+  return examples::run(app, argc, argv, [&] { start_ranks(options); });
 }

@@ -9,23 +9,23 @@
 #include "lockstep/base/custom_reduction.h"
 #include "lockstep/base/signature.h"
 #include "lockstep/execute/message.h"
-#include "lockstep/execute/plan.h"
 #include "lockstep/execute/work.h"
 #include "lockstep/memory/arena_block.h"
 #include "lockstep/memory/control_page.h"
+#include "lockstep/schedule/call.h"
 
 namespace lockstep {
 
 class HostRegion;
 
-/// A call that was checked: the buffers have the sizes that the signature and the counts say.
+/// What is called, by whom, with which buffers. It was checked: the buffers have the sizes that the call says.
 struct Request {
-  Signature signature;  ///< without the buffers' places, which the backend finds out
+  Signature signature;  ///< what the others see; without the buffers' places, which the backend finds out
+  Call call = {};       ///< of a collective, as far as its rank knows it: PlanCache fills in the rest
   std::size_t element_bytes = 1;
   /// In place both are the same buffer, or one a part of the other (see in_place_offset in call.h).
   std::span<const std::byte> input = {};
   std::span<std::byte> output = {};
-  BlockCounts counts = {};
   std::shared_ptr<const CustomReduction> custom = nullptr;  ///< of ReduceOp::custom
   int peer = 0;                  ///< send: the destination; receive: the source or any_source
   int tag = 0;                   ///< of a message, or any_tag
@@ -38,8 +38,8 @@ class Backend {
   /// Begins the call. Throws the group's failure if it has failed before.
   virtual std::unique_ptr<PendingWork> submit(const Request& request) = 0;
   virtual void poll() = 0;
-  /// Looks for news of the others, which calls of its own do only while they wait. Why the group has failed,
-  /// as far as is known here.
+  /// Why the group has failed, as far as is known here. Looks for news of the others first, which a call does
+  /// only while it waits.
   virtual std::optional<FirstCause::Cause> failure() = 0;
   /// Fails the group, unless it has failed, and names this rank.
   virtual void abort(const std::string& reason) = 0;

@@ -1,5 +1,7 @@
 #include "lockstep/base/custom_reduction.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -18,7 +20,7 @@ CustomReduction::CustomReduction(std::string name, std::size_t element_bytes, Co
     : name_(std::move(name)), element_bytes_(element_bytes), combine_(std::move(combine)) {}
 
 std::uint32_t CustomReduction::fingerprint() const {
-  return fnv1a_32(name_ + "/" + std::to_string(element_bytes_));
+  return fnv1a_32(fmt::format("{}/{}", name_, element_bytes_));
 }
 
 void CustomReduction::reduce(std::size_t elements, std::span<const std::byte* const> sources,

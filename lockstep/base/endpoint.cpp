@@ -1,4 +1,5 @@
 // Endpoint: the text forms of socket.h.
+#include <fmt/core.h>
 #include <sys/un.h>
 
 #include "lockstep/base/env.h"
@@ -48,8 +49,7 @@ Endpoint Endpoint::tcp(std::string host, std::uint16_t port) {
 Endpoint Endpoint::unix_abstract(std::string name) {
   if (name.empty()) refuse("unix:@", "no name");
   if (name.size() > longest_name) {
-    refuse("unix:@" + name, "the name has " + std::to_string(name.size()) + " bytes, at most " +
-                                std::to_string(longest_name) + " fit");
+    refuse("unix:@" + name, fmt::format("the name has {} bytes, at most {} fit", name.size(), longest_name));
   }
   return Endpoint{.kind = Kind::unix_abstract, .host = std::move(name), .port = 0};
 }
@@ -57,7 +57,7 @@ Endpoint Endpoint::unix_abstract(std::string name) {
 std::string Endpoint::to_string() const {
   if (kind == Kind::unix_abstract) return "unix:@" + host;
   const bool is_v6 = host.find(':') != std::string::npos;
-  return "tcp:" + (is_v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+  return fmt::format("tcp:{}:{}", is_v6 ? "[" + host + "]" : host, port);
 }
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "lockstep/base/env.h"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -56,8 +57,8 @@ std::int64_t parse_integer(const std::string& what, const std::string& value, st
   const char* end = value.data() + value.size();
   const auto [stopped, problem] = std::from_chars(value.data(), end, number);
   if (problem != std::errc() || stopped != end || number < lowest || number > highest) {
-    throw_invalid_argument(quoted(what, value) + " is not a whole number from " + std::to_string(lowest) +
-                           " to " + std::to_string(highest));
+    throw_invalid_argument(
+        fmt::format("{} is not a whole number from {} to {}", quoted(what, value), lowest, highest));
   }
   return number;
 }

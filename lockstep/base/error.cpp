@@ -1,5 +1,6 @@
 #include "lockstep/base/error.h"
 
+#include <fmt/core.h>
 #include <sys/resource.h>
 
 #include <cerrno>
@@ -27,7 +28,7 @@ Error::Error(ErrorCode code, const std::string& message, std::optional<int> peer
 std::string open_files_hint() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};
-  return "; ulimit -n is " + std::to_string(limit.rlim_cur) + ": raise it";
+  return fmt::format("; ulimit -n is {}: raise it", limit.rlim_cur);
 }
 
 void throw_invalid_argument(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }

@@ -1,6 +1,7 @@
 #include "lockstep/base/file.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,14 +9,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
-#include <ctime>
 #include <random>
 #include <string>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/write.h"
 
 namespace lockstep {
 namespace {
@@ -25,7 +25,7 @@ constexpr const char* temporary_mark = ".tmp-";
 std::string unique_suffix() {
   std::array<char, 16> hex{};
   std::snprintf(hex.data(), hex.size(), "%08x", std::random_device()());
-  return temporary_mark + std::to_string(::getpid()) + "-" + hex.data();
+  return fmt::format("{}{}-{}", temporary_mark, ::getpid(), hex.data());
 }
 
 std::filesystem::path folder_of(const std::filesystem::path& path) {
@@ -60,29 +60,6 @@ const char* what_stands_there(const std::filesystem::path& path) {
     default: return "it is no regular file (a device, a FIFO or a socket); name another";
   }
 }
-
-/// A file beyond RLIMIT_FSIZE is an error of write(2), and not the end of the process by SIGXFSZ.
-class WithoutSizeSignal {
- public:
-  WithoutSizeSignal() {
-    ::sigemptyset(&signal_);
-    ::sigaddset(&signal_, SIGXFSZ);
-    ::pthread_sigmask(SIG_BLOCK, &signal_, &before_);
-  }
-  ~WithoutSizeSignal() {
-    const int error_number = errno;
-    const timespec now{};
-    if (::sigismember(&before_, SIGXFSZ) == 0) (void)::sigtimedwait(&signal_, nullptr, &now);
-    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-    errno = error_number;
-  }
-  WithoutSizeSignal(const WithoutSizeSignal&) = delete;
-  WithoutSizeSignal& operator=(const WithoutSizeSignal&) = delete;
-
- private:
-  sigset_t signal_{};
-  sigset_t before_{};
-};
 
 }  // namespace
 
@@ -126,14 +103,11 @@ void FileReplacement::fail(const char* what) const {
 }
 
 void FileReplacement::write(std::span<const std::byte> bytes) {
-  const WithoutSizeSignal guard;
-  while (!bytes.empty()) {
-    const auto written = ::write(fd_.get(), bytes.data(), std::min(bytes.size(), std::size_t{1} << 30));
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail("write");
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-    size_ += static_cast<std::uint64_t>(written);
+  if (const int error_number = write_all(fd_.get(), bytes); error_number != 0) {
+    errno = error_number;
+    fail("write");
   }
+  size_ += bytes.size();
 }
 
 void FileReplacement::sync() {
@@ -207,8 +181,7 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> bytes) const {
     if (count < 0 && errno == EINTR) continue;
     const int error_number = errno;
     if (count < 0) {
-      throw_system("cannot read the " + kind_ + " " + name_ + " at byte " + std::to_string(offset),
-                   error_number);
+      throw_system(fmt::format("cannot read the {} {} at byte {}", kind_, name_, offset), error_number);
     }
     if (count == 0) throw_shortened(offset, bytes.size());
     bytes = bytes.subspan(static_cast<std::size_t>(count));
@@ -230,10 +203,9 @@ void InputFile::require_whole() const {
 
 void InputFile::throw_shortened(std::uint64_t offset, std::uint64_t missing) const {
   throw Error(ErrorCode::corrupt_data,
-              kind_ + " " + name_ + " at byte " + std::to_string(offset) + ": expected " +
-                  std::to_string(missing) +
-                  " more bytes, found the end of the file; it became shorter while it was read: try again "
-                  "when its writer is done");
+              fmt::format("{} {} at byte {}: expected {} more bytes, found the end of the file; it became "
+                          "shorter while it was read: try again when its writer is done",
+                          kind_, name_, offset, missing));
 }
 
 }  // namespace lockstep

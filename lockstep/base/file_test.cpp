@@ -10,61 +10,35 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <functional>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/folder_test.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
+using test::refusal;
+using test::text_in;
 using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 
-class FileTest : public testing::Test {
+class FileTest : public test::FolderTest {
  protected:
-  FileTest() {
-    std::string folder = (fs::temp_directory_path() / "file_test.XXXXXX").string();
-    folder_ = ::mkdtemp(folder.data());
-  }
-  ~FileTest() override { fs::remove_all(folder_); }
-  FileTest(const FileTest&) = delete;
-  FileTest& operator=(const FileTest&) = delete;
-
   static void replace(const fs::path& path, const std::string& content) {
     FileReplacement file(path, "note");
     file.write(std::as_bytes(std::span(content)));
     file.commit();
   }
-  static std::string read(const fs::path& path) {
-    std::ifstream in(path);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
-  static std::string refusal(const std::function<void()>& action) {
-    try {
-      action();
-    } catch (const Error& error) {
-      return std::string(to_string(error.code())) + ": " + error.what();
-    }
-    return "accepted";
-  }
-  std::vector<std::string> files() const {
-    std::vector<std::string> names;
-    for (const auto& item : fs::directory_iterator(folder_)) names.push_back(item.path().filename());
-    return names;
-  }
-
-  fs::path folder_;
 };
 
 TEST_F(FileTest, ALinkStaysAndItsTargetIsReplaced) {
   fs::create_directory(folder_ / "there");
   fs::create_symlink("there/target", folder_ / "link");
   replace(folder_ / "link", "first");
-  EXPECT_EQ(read(folder_ / "there/target"), "first");
+  EXPECT_EQ(text_in(folder_ / "there/target"), "first");
   replace(folder_ / "link", "second");
   EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
-  EXPECT_EQ(read(folder_ / "there/target"), "second");
+  EXPECT_EQ(text_in(folder_ / "there/target"), "second");
   EXPECT_THAT(files(), UnorderedElementsAre("there", "link"));
 }
 
@@ -123,7 +97,7 @@ TEST_F(FileTest, BeyondTheLimitOfItsSizeIsAnErrorAndNoSignal) {
   int status = -1;
   EXPECT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  EXPECT_EQ(read(folder_ / "note"), "old");
+  EXPECT_EQ(text_in(folder_ / "note"), "old");
   EXPECT_THAT(files(), UnorderedElementsAre("note"));
 }
 

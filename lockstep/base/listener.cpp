@@ -1,3 +1,4 @@
+#include <fmt/core.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -11,17 +12,27 @@
 namespace lockstep {
 namespace {
 
+// Anybody on this host may have taken an abstract name; the kernel knows who listens there.
+std::string holder_of(const Endpoint& endpoint) try {
+  const PeerCredentials holder =
+      Socket::connect_once(endpoint, Deadline::after(std::chrono::seconds(1))).peer_credentials();
+  return fmt::format("process {} of user {}", holder.pid, holder.uid);
+} catch (const Error&) {
+  return "a process that does not listen";
+}
+
 [[noreturn]] void throw_unbound(const Endpoint& endpoint, int error_number) {
   const std::string text = endpoint.to_string();
   const bool is_tcp = endpoint.kind == Endpoint::Kind::tcp;
   std::string sentence = "listen on " + text + ": " + std::strerror(error_number);
   if (error_number == EADDRINUSE && is_tcp) {
-    sentence = "port " + std::to_string(endpoint.port) + " on " + endpoint.host +
-               " is already in use; pass another --master-port/MASTER_PORT";
+    sentence = fmt::format("port {} on {} is already in use; pass another --master-port/MASTER_PORT",
+                           endpoint.port, endpoint.host);
   } else if (error_number == EADDRINUSE) {
-    sentence = text +
-               " is already in use: a job of this name is running here; wait for its end or name this one "
-               "differently";
+    sentence = fmt::format(
+        "{} is already in use by {}: if that is a job of yours, wait for its end or give this one "
+        "another name (MASTER_PORT); if it is not, end that process",
+        text, holder_of(endpoint));
   } else if (error_number == EADDRNOTAVAIL) {
     sentence += "; " + endpoint.host + " is not an address of this host";
   }

@@ -1,5 +1,6 @@
 #include "lockstep/base/log.h"
 
+#include <fmt/core.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
@@ -38,7 +39,7 @@ spdlog::logger& logger() {
 
 void say(spdlog::level::level_enum level, const std::string& message) {
   if (!logger().should_log(level)) return;
-  const std::string who = this_rank < 0 ? "lockstep: " : "lockstep[" + std::to_string(this_rank) + "]: ";
+  const std::string who = this_rank < 0 ? "lockstep: " : fmt::format("lockstep[{}]: ", this_rank);
   logger().log(level, "{}{}", who, message);
 }
 

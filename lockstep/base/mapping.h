@@ -12,8 +12,13 @@
 
 namespace lockstep {
 
-/// A sparse anonymous file of `bytes`; pages appear when first touched. Throws Error{system}.
+/// A sparse anonymous file of `bytes`; pages appear when first touched. Nobody can make it smaller, which would end
+/// every process that has mapped it when that touches what is gone. Throws Error{system}.
 UniqueFd make_memfd(const std::string& name, std::size_t bytes);
+
+/// Error{corrupt_data} unless `fd`, which another process made, is a file that nobody can make smaller; `what` stands
+/// in it.
+void require_unshrinkable(int fd, const std::string& what);
 
 /// Gives pages [offset, offset + bytes) real memory now, so that touching them later cannot raise SIGBUS.
 /// Throws Error{system} saying how much was asked for.

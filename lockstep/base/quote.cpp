@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdio>
 
-namespace lockstep {
+namespace lockstep::base {
 
 std::string quote(std::string_view text) {
   constexpr std::size_t shown = 200;
@@ -21,4 +21,4 @@ std::string quote(std::string_view text) {
   return out + (text.size() > shown ? "…\"" : "\"");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::base {
 
 /// In quotation marks; shortened where long, bytes that are no printable text escaped.
 std::string quote(std::string_view text);
 
-}  // namespace lockstep
+}  // namespace lockstep::base

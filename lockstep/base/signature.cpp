@@ -1,5 +1,7 @@
 #include "lockstep/base/signature.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 namespace lockstep {
@@ -11,46 +13,49 @@ std::string version(const Signature& signature) {
 }
 
 std::string scaled(const Signature& signature) {
-  return signature.prescale == 1.0F ? "" : ", prescaled by " + std::to_string(signature.prescale);
+  return signature.prescale == 1.0F ? "" : fmt::format(", prescaled by {}", signature.prescale);
 }
 
 std::string tagged(std::int32_t tag) {
   if (tag == 0) return "";
-  return tag < 0 ? ", any tag" : ", tag " + std::to_string(tag);
+  return tag < 0 ? ", any tag" : fmt::format(", tag {}", tag);
 }
 
 }  // namespace
 
 std::string to_string(const Signature& signature) {
-  std::string name(to_string(signature.operation));
-  const std::string count = std::to_string(signature.elements);
-  const std::string root = std::to_string(signature.root);
+  const std::string_view name = to_string(signature.operation);
+  const auto elements = signature.elements;
+  const int root = signature.root;
   switch (signature.operation) {
-    case Operation::barrier: return name;
+    case Operation::barrier: return std::string(name);
     case Operation::all_reduce:
     case Operation::reduce:
     case Operation::reduce_scatter:
-      return name + version(signature) + " (" + std::string(to_string(signature.reduce_op)) + " of " +
-             std::string(to_string(signature.dtype)) + " x " + count + scaled(signature) +
-             (signature.operation == Operation::reduce ? " to rank " + root : "") + ")";
+      return fmt::format("{}{} ({} of {} x {}{}{})", name, version(signature), to_string(signature.reduce_op),
+                         to_string(signature.dtype), elements, scaled(signature),
+                         signature.operation == Operation::reduce ? fmt::format(" to rank {}", root) : "");
     case Operation::broadcast:
     case Operation::scatter:
-      return name + version(signature) + " (" + count + " bytes from rank " + root + ")";
-    case Operation::gather: return name + version(signature) + " (" + count + " bytes to rank " + root + ")";
+      return fmt::format("{}{} ({} bytes from rank {})", name, version(signature), elements, root);
+    case Operation::gather:
+      return fmt::format("{}{} ({} bytes to rank {})", name, version(signature), elements, root);
     case Operation::all_to_all:
-      if (signature.detail != 0) return name + version(signature);  // each rank has counts of its own
+      if (signature.detail != 0)
+        return fmt::format("{}{}", name, version(signature));  // counts differ by rank
       [[fallthrough]];
-    case Operation::all_gather: return name + version(signature) + " (" + count + " bytes)";
+    case Operation::all_gather: return fmt::format("{}{} ({} bytes)", name, version(signature), elements);
     case Operation::send:
     case Operation::receive:
-      return name + " (" + count + " bytes" + tagged(static_cast<std::int32_t>(signature.detail)) + ")";
+      return fmt::format("{} ({} bytes{})", name, elements,
+                         tagged(static_cast<std::int32_t>(signature.detail)));
   }
-  return name;
+  return std::string(name);
 }
 
 std::string to_string(const Signature& signature, std::uint64_t number) {
   std::string text = to_string(signature);
-  return text.insert(std::min(text.find(' '), text.size()), " #" + std::to_string(number));
+  return text.insert(std::min(text.find(' '), text.size()), fmt::format(" #{}", number));
 }
 
 }  // namespace lockstep

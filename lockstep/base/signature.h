@@ -17,7 +17,8 @@ namespace lockstep {
 struct Signature {
   static constexpr std::uint8_t input_in_arena = 1, output_in_arena = 2, is_in_place = 4;
 
-  /// Of the buffer or of one rank's block, as in Call; the v forms: of all blocks. A message: bytes.
+  /// Of the buffer or of one rank's block, as in Call; the v forms: of all blocks. all_to_all_v, where no rank
+  /// knows them all: 0, but of the block that it belongs to in the header of a message. send, recv: bytes.
   std::uint64_t elements = 0;
   std::int32_t root = 0;  ///< of operations that have one; a message's sender
   /// What else ranks have to agree in: the v forms a hash of their counts, all_reduce_grouped of its buffers'
@@ -29,6 +30,14 @@ struct Signature {
   ReduceOp reduce_op = ReduceOp::sum;
   std::uint8_t flags = 0;  ///< where the buffers lie
 
+  /// all_to_all_v: a rank knows the counts of its own blocks only.
+  bool has_counts_of_its_own() const { return operation == Operation::all_to_all && detail != 0; }
+  /// What was called, if this stands in the header of a message.
+  Signature whole_call() const {
+    Signature whole = *this;
+    if (has_counts_of_its_own()) whole.elements = 0;
+    return whole;
+  }
   /// Whether two ranks called the same thing; where their buffers lie may differ.
   bool matches(const Signature& other) const {
     Signature moved = other;

@@ -1,6 +1,7 @@
 #include "lockstep/base/socket.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -43,8 +44,8 @@ bool means_closed(int error_number) {
 
 [[noreturn]] void throw_late(const std::string& peer, const std::string& what, std::size_t done,
                              std::size_t of) {
-  throw Error(ErrorCode::timeout, peer + ": the deadline passed after " + std::to_string(done) + " of " +
-                                      std::to_string(of) + " bytes " + what);
+  throw Error(ErrorCode::timeout,
+              fmt::format("{}: the deadline passed after {} of {} bytes {}", peer, done, of, what));
 }
 
 std::string peer_text(int fd) {
@@ -57,7 +58,7 @@ std::string peer_text(int fd) {
   socklen_t bytes = sizeof(credentials);
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0) return text;
   if (text == "unix:") text += detail::to_text(detail::local_address(fd).value_or(SocketAddress{})).substr(5);
-  return text + " (pid " + std::to_string(credentials.pid) + ")";
+  return fmt::format("{} (pid {})", text, credentials.pid);
 }
 
 // A connection, or why there is none.
@@ -186,8 +187,8 @@ void Socket::receive_all(std::span<std::byte> bytes, Deadline deadline) {
   while (done < bytes.size()) {
     const auto received = try_receive(bytes.subspan(done));
     if (received == 0U) {
-      throw Error(ErrorCode::peer_lost, peer_ + ": connection closed after " + std::to_string(done) + " of " +
-                                            std::to_string(bytes.size()) + " bytes");
+      throw Error(ErrorCode::peer_lost,
+                  fmt::format("{}: connection closed after {} of {} bytes", peer_, done, bytes.size()));
     }
     if (received) {
       done += *received;

@@ -90,6 +90,9 @@ class Socket {
   /// Who connected (or listened) at the other end, as the kernel saw it then. Unix sockets only.
   PeerCredentials peer_credentials() const;
   bool is_unix() const;
+  /// Whom it comes from, to count connections by: the address without the port (of IPv6 the network, whose owner has as
+  /// many addresses as he likes); over a unix socket the user, and of our own the process.
+  std::string source() const;
 
   /// Wakes every thread that waits in this socket; they and all later calls find it closed.
   void shutdown() noexcept;

@@ -1,7 +1,11 @@
-// What only unix sockets can do: hand over descriptors, and say who is at the other end.
+// Handing over descriptors, which only unix sockets can, and who is at the other end.
+#include <fmt/core.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -91,7 +95,7 @@ ReceivedFd Socket::receive_fd(Deadline deadline) {
       auto descriptors = take_descriptors(message);
       if (descriptors.size() != 1 || (message.msg_flags & MSG_CTRUNC) != 0) {
         throw Error(ErrorCode::corrupt_data,
-                    peer_ + ": expected one descriptor, received " + std::to_string(descriptors.size()));
+                    fmt::format("{}: expected one descriptor, received {}", peer_, descriptors.size()));
       }
       result.fd = std::move(descriptors.front());
       return result;
@@ -102,6 +106,21 @@ ReceivedFd Socket::receive_fd(Deadline deadline) {
       throw_system(peer_ + ": receiving a descriptor");
     }
   }
+}
+
+std::string Socket::source() const {
+  if (is_unix()) {
+    const PeerCredentials peer = peer_credentials();
+    return peer.uid == ::geteuid() ? fmt::format("process {}", peer.pid) : fmt::format("user {}", peer.uid);
+  }
+  detail::SocketAddress address;
+  address.bytes = sizeof(address.storage);
+  if (::getpeername(fd(), address.get(), &address.bytes) != 0) return "nobody";
+  if (address.storage.ss_family != AF_INET6) return Endpoint::parse(detail::to_text(address)).host;
+  auto& v6 = reinterpret_cast<sockaddr_in6&>(address.storage);
+  if (!IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) std::fill_n(v6.sin6_addr.s6_addr + 8, 8, std::uint8_t{0});
+  v6.sin6_scope_id = 0;
+  return Endpoint::parse(detail::to_text(address)).host;
 }
 
 PeerCredentials Socket::peer_credentials() const {

@@ -1,10 +1,14 @@
 // Handing over descriptors, and who is at the other end.
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstring>
 #include <string>
 
@@ -86,6 +90,31 @@ TEST(UnixSocket, AcceptsExactlyOneDescriptorAndKeepsNoOther) {
   EXPECT_EQ(open_descriptors(), before);
   left = Socket();
   EXPECT_EQ(code_of([&] { (void)right.receive_fd(soon()); }), ErrorCode::peer_lost);
+}
+
+// Another user's process, where this one may start such.
+TEST(UnixSocket, ANameThatSomebodyElseHasTakenSaysWho) {
+  const uid_t stranger = ::geteuid() == 0 ? 65534 : ::geteuid();
+  const Endpoint name = Endpoint::unix_abstract("lockstep-squatted-" + std::to_string(::getpid()));
+  const pid_t squatter = ::fork();
+  if (squatter == 0) {
+    if (::setuid(stranger) != 0) ::_exit(1);
+    const Listener listener = Listener::bind(name);
+    for (;;) ::pause();
+  }
+  (void)Socket::connect(name, soon());  // it listens now
+  const std::string holder = "process " + std::to_string(squatter) + " of user " + std::to_string(stranger);
+  try {
+    (void)Listener::bind(name);
+    ADD_FAILURE() << "two have one name";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::system);
+    EXPECT_THAT(error.what(), testing::StartsWith(name.to_string() + " is already in use by " + holder));
+    EXPECT_THAT(error.what(), testing::HasSubstr("give this one another name (MASTER_PORT)"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("end that process"));
+  }
+  ::kill(squatter, SIGKILL);
+  ::waitpid(squatter, nullptr, 0);
 }
 
 TEST(UnixSocket, KnowsWhoIsThereOnUnixOnly) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::base {
 
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
@@ -14,4 +14,4 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

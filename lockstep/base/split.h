@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::base {
 
 /// What stands between the separators: one part more than there are of them, some maybe empty.
 std::vector<std::string> split(std::string_view text, char separator);
 
-}  // namespace lockstep
+}  // namespace lockstep::base

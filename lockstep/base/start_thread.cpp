@@ -1,5 +1,6 @@
 #include "lockstep/base/start_thread.h"
 
+#include <fmt/core.h>
 #include <pthread.h>
 #include <sys/resource.h>
 
@@ -28,12 +29,12 @@ AllSignalsBlocked::~AllSignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before
 
 void throw_no_thread(const char* name, int error_number) {
   constexpr rlim_t kibibyte = 1024;
-  throw Error(ErrorCode::system, std::string("starting the thread ") + name + ": " +
-                                     std::generic_category().message(error_number) + "; ulimit -u is " +
-                                     limit_of(RLIMIT_NPROC, 1) + ", ulimit -v " +
-                                     limit_of(RLIMIT_AS, kibibyte) +
-                                     ": raise what is too low (a container has a limit on processes and "
-                                     "threads of its own), or start fewer ranks");
+  throw Error(
+      ErrorCode::system,
+      fmt::format("starting the thread {}: {}; ulimit -u is {}, ulimit -v {}: raise what is too low (a "
+                  "container has a limit on processes and threads of its own), or start fewer ranks",
+                  name, std::generic_category().message(error_number), limit_of(RLIMIT_NPROC, 1),
+                  limit_of(RLIMIT_AS, kibibyte)));
 }
 
 void set_thread_name(const char* name) { (void)::pthread_setname_np(::pthread_self(), name); }

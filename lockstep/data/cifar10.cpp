@@ -1,5 +1,7 @@
 #include "lockstep/data/cifar10.h"
 
+#include <fmt/core.h>
+
 #include <span>
 #include <string>
 #include <system_error>
@@ -31,8 +33,7 @@ void require_there(const std::filesystem::path& file) {
 
 void require_record(std::size_t i, std::size_t size, const std::string& where) {
   if (i < size) return;
-  throw_invalid_argument(where + " has no record " + std::to_string(i) + "; it has " + std::to_string(size) +
-                         ", counted from 0");
+  throw_invalid_argument(fmt::format("{} has no record {}; it has {}, counted from 0", where, i, size));
 }
 
 }  // namespace
@@ -40,8 +41,8 @@ void require_record(std::size_t i, std::size_t size, const std::string& where) {
 Cifar10File::Cifar10File(const std::filesystem::path& path) : file_(path, "CIFAR-10 file") {
   const std::uint64_t rest = file_.size() % record_bytes;
   if (file_.size() != 0 && rest == 0) return;
-  throw_corrupt(file_.name(), file_.size() - rest, "a record of " + std::to_string(record_bytes) + " bytes",
-                rest == 0 ? "an empty file" : std::to_string(rest) + " bytes and the end of the file",
+  throw_corrupt(file_.name(), file_.size() - rest, fmt::format("a record of {} bytes", record_bytes),
+                rest == 0 ? "an empty file" : fmt::format("{} bytes and the end of the file", rest),
                 std::string("it is truncated, or no CIFAR-10 file: ") + get_it_again);
 }
 
@@ -51,8 +52,7 @@ Cifar10Record Cifar10File::read(std::size_t i) const {
   const std::uint64_t offset = std::uint64_t{i} * record_bytes;
   file_.read(offset, std::as_writable_bytes(std::span(&record, 1)));
   if (record.label < cifar10_classes) return record;
-  throw_corrupt(file_.name(), offset, "a label of 0 to 9",
-                std::to_string(record.label) + " (record " + std::to_string(i) + ")",
+  throw_corrupt(file_.name(), offset, "a label of 0 to 9", fmt::format("{} (record {})", record.label, i),
                 std::string("it is damaged, or no CIFAR-10 file: ") + get_it_again);
 }
 

@@ -2,31 +2,20 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
 #include <functional>
 #include <string>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/folder_test.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
+using test::refusal;
 
-class Cifar10 : public testing::Test {
+class Cifar10 : public test::FolderTest {
  protected:
-  void SetUp() override {
-    std::string name = testing::TempDir() + "cifar10_test.XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  fs::path write(const std::string& name, const std::string& content) const {
-    std::ofstream(folder_ / name, std::ios::binary) << content;
-    return folder_ / name;
-  }
+  fs::path write(const std::string& name, const std::string& content) const { return file(name, content); }
   /// The five files of the training part, with `records` each, whose labels go on from file to file.
   void write_train(int records) const {
     for (int file = 0; file < 5; ++file) {
@@ -41,16 +30,6 @@ class Cifar10 : public testing::Test {
     for (int i = 0; i < 1024; ++i) bytes += static_cast<char>(i % 256);
     return bytes + std::string(1024, label) + std::string(1024, static_cast<char>(200));
   }
-  static std::string refusal(const std::function<void()>& call) {
-    try {
-      call();
-    } catch (const Error& error) {
-      return std::string(to_string(error.code())) + ": " + error.what();
-    }
-    return "accepted";
-  }
-
-  fs::path folder_;
 };
 
 TEST_F(Cifar10, RecordsAreALabelAndThreePlanes) {

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "lockstep/data/little_endian.h"
+#include "lockstep/base/byte_codec.h"
 
 namespace lockstep {
 namespace {
@@ -33,7 +33,7 @@ constexpr Tables tables = make_tables();
 std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t before) {
   std::uint32_t sum = ~before;
   for (; bytes.size() >= 8; bytes = bytes.subspan(8)) {
-    const auto word = from_little_endian<std::uint64_t>(bytes.data()) ^ sum;
+    const auto word = base::number_at<std::uint64_t>(bytes) ^ sum;
     sum = 0;
     for (std::size_t at = 0; at < 8; ++at) sum ^= tables[7 - at][(word >> (8 * at)) & 0xffU];
   }

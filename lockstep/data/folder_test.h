@@ -1,4 +1,4 @@
-// A folder for each test, and what an Error says, for the tests of this floor.
+// Files that tests of this floor make, and those that Python has made for them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,13 +9,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/folder_test.h"
 #include "lockstep/base/unique_fd.h"
 
 namespace lockstep::test {
@@ -27,27 +26,12 @@ inline Bytes bytes_of(std::string_view text) {
   return {bytes.begin(), bytes.end()};
 }
 
-inline Bytes content_of(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  return bytes_of(text);
-}
+inline Bytes content_of(const std::filesystem::path& path) { return bytes_of(text_in(path)); }
 
 /// A file that Python's torch has written: see tests/pth/record.py.
 inline std::filesystem::path recorded(const std::string& name) {
   const char* const source = std::getenv("LOCKSTEP_SOURCE_DIR");
   return std::filesystem::path(source == nullptr ? "." : source) / "tests" / "pth" / (name + ".pth");
-}
-
-/// "corrupt_data: what it says", or "accepted".
-template <class Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return std::string(to_string(error.code())).append(": ").append(error.what());
-  }
-  return "accepted";
 }
 
 /// A file in memory, for a test that needs thousands of them, one after the other.
@@ -66,26 +50,6 @@ class MemoryFile {
  private:
   UniqueFd fd_;
   std::filesystem::path path_;
-};
-
-class FolderTest : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "folder_test.XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  /// A new file with this content.
-  std::filesystem::path file(const std::string& name, std::span<const std::byte> content) const {
-    std::filesystem::path path = folder_ / name;
-    std::ofstream out(path, std::ios::binary);
-    out.write(reinterpret_cast<const char*>(content.data()), static_cast<std::streamsize>(content.size()));
-    return path;
-  }
-
-  std::filesystem::path folder_;
 };
 
 }  // namespace lockstep::test

@@ -1,13 +1,15 @@
 #include "lockstep/data/idx.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <concepts>
 #include <limits>
 #include <optional>
 #include <system_error>
 
+#include "lockstep/base/byte_codec.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/corrupt.h"
 
@@ -34,15 +36,7 @@ std::string describe(const IdxHeader& header) {
   return text;
 }
 
-template <class T>
-T from_big_endian(const std::byte* bytes) {
-  std::array<std::byte, sizeof(T)> native;
-  std::copy_n(bytes, sizeof(T), native.begin());
-  if constexpr (std::endian::native == std::endian::little) std::ranges::reverse(native);
-  return std::bit_cast<T>(native);
-}
-
-/// Between this machine's byte order and the file's; its own inverse.
+/// From the file's byte order to this machine's, or back.
 void swap_elements(std::span<std::byte> data, std::size_t element_bytes) {
   if (std::endian::native == std::endian::big || element_bytes == 1) return;
   for (auto at = data.begin(); at != data.end(); at += static_cast<std::ptrdiff_t>(element_bytes)) {
@@ -53,7 +47,7 @@ void swap_elements(std::span<std::byte> data, std::size_t element_bytes) {
 /// The shape is still all zeros, but has its length.
 IdxHeader parse_type_and_dimensions(std::span<const std::byte> start, std::string_view name) {
   if (start.size() < 4) {
-    throw_corrupt(name, 0, "a header of at least 8 bytes", std::to_string(start.size()) + " bytes in all",
+    throw_corrupt(name, 0, "a header of at least 8 bytes", fmt::format("{} bytes in all", start.size()),
                   "the file is truncated: get it again");
   }
   if (start[0] == std::byte{0x1f} && start[1] == std::byte{0x8b}) {
@@ -71,8 +65,8 @@ IdxHeader parse_type_and_dimensions(std::span<const std::byte> start, std::strin
   }
   const auto dimensions = std::to_integer<std::size_t>(start[3]);
   if (dimensions < 1 || dimensions > idx_max_dimensions) {
-    throw_corrupt(name, 3, "1 to " + std::to_string(idx_max_dimensions) + " dimensions",
-                  std::to_string(dimensions), "this is no IDX file, or it is damaged: get it again");
+    throw_corrupt(name, 3, fmt::format("1 to {} dimensions", idx_max_dimensions), std::to_string(dimensions),
+                  "this is no IDX file, or it is damaged: get it again");
   }
   return {type, std::vector<std::size_t>(dimensions)};
 }
@@ -88,8 +82,8 @@ void check_for_writing(const IdxArray& array, const std::string& name) {
   const std::size_t element_bytes = size_of(array.type);
   if (element_bytes == 0) throw_invalid_argument("cannot write " + name + ": its type is none of IDX's");
   if (array.shape.empty() || array.shape.size() > idx_max_dimensions) {
-    throw_invalid_argument("cannot write " + name + ": expected 1 to " + std::to_string(idx_max_dimensions) +
-                           " dimensions, found " + std::to_string(array.shape.size()));
+    throw_invalid_argument(fmt::format("cannot write {}: expected 1 to {} dimensions, found {}", name,
+                                       idx_max_dimensions, array.shape.size()));
   }
   std::size_t bytes = element_bytes;
   bool fits = true;
@@ -98,9 +92,8 @@ void check_for_writing(const IdxArray& array, const std::string& name) {
            !__builtin_mul_overflow(bytes, size, &bytes);
   }
   if (!fits || bytes != array.data.size()) {
-    throw_invalid_argument("cannot write " + name + ": expected data that fills " +
-                           describe({array.type, array.shape}) + ", found " +
-                           std::to_string(array.data.size()) + " bytes");
+    throw_invalid_argument(fmt::format("cannot write {}: expected data that fills {}, found {} bytes", name,
+                                       describe({array.type, array.shape}), array.data.size()));
   }
 }
 
@@ -108,7 +101,7 @@ template <class From, class To>
 void convert(std::span<const std::byte> record, std::span<To> out) {
   for (std::size_t i = 0; i < out.size(); ++i) {
     // NOLINTNEXTLINE(bugprone-signed-char-misuse): i8 holds numbers, not characters.
-    out[i] = static_cast<To>(from_big_endian<From>(record.data() + i * sizeof(From)));
+    out[i] = static_cast<To>(base::big_endian_at<From>(record, i * sizeof(From)));
   }
 }
 
@@ -175,13 +168,13 @@ IdxHeader parse_idx_header(std::span<const std::byte> start, std::uint64_t file_
   IdxHeader header = parse_type_and_dimensions(start, name);
   const std::size_t header_bytes = header.data_offset();
   if (start.size() < header_bytes || file_bytes < header_bytes) {
-    throw_corrupt(name, 4, std::to_string(header.shape.size()) + " sizes of 4 bytes",
-                  std::to_string(start.size() - 4) + " bytes", "the file is truncated: get it again");
+    throw_corrupt(name, 4, fmt::format("{} sizes of 4 bytes", header.shape.size()),
+                  fmt::format("{} bytes", start.size() - 4), "the file is truncated: get it again");
   }
   std::uint64_t data_bytes = size_of(header.type);
   bool overflow = false;
   for (std::size_t i = 0; i < header.shape.size(); ++i) {
-    header.shape[i] = from_big_endian<std::uint32_t>(&start[4 + 4 * i]);
+    header.shape[i] = base::big_endian_at<std::uint32_t>(start, 4 + 4 * i);
     if (header.shape[i] == 0) {
       throw_corrupt(name, 4 + 4 * i, "a size of at least 1", "0",
                     "the file holds no data: make or get it again");
@@ -236,8 +229,8 @@ std::size_t IdxFile::record_bytes() const { return header_.record_elements() * s
 
 void IdxFile::read_record(std::size_t i, std::span<std::byte> out) const {
   if (i >= size()) {
-    throw_invalid_argument(file_.name() + ": expected a record number below " + std::to_string(size()) +
-                           ", found " + std::to_string(i));
+    throw_invalid_argument(
+        fmt::format("{}: expected a record number below {}, found {}", file_.name(), size(), i));
   }
   file_.read(header_.data_offset() + i * record_bytes(), out);
 }
@@ -254,8 +247,8 @@ void IdxFile::decode_record(std::size_t i, std::span<To> out) const {
   bytes.resize(record_bytes());
   read_record(i, bytes);
   if (out.size() != header_.record_elements()) {
-    throw_invalid_argument(file_.name() + ": a record has " + std::to_string(header_.record_elements()) +
-                           " elements, found room for " + std::to_string(out.size()));
+    throw_invalid_argument(fmt::format("{}: a record has {} elements, found room for {}", file_.name(),
+                                       header_.record_elements(), out.size()));
   }
   switch (header_.type) {
     case IdxType::u8: return convert<std::uint8_t>(bytes, out);
@@ -280,7 +273,7 @@ std::int64_t IdxFile::label(std::size_t i, std::size_t classes) const {
   if (classes != 0 && (label < 0 || static_cast<std::size_t>(label) >= classes)) {
     throw_corrupt(file_.name(), header_.data_offset() + i * record_bytes(),
                   std::string("a label of 0 to ").append(std::to_string(classes - 1)),
-                  std::to_string(label) + " (record " + std::to_string(i) + ")",
+                  fmt::format("{} (record {})", label, i),
                   "check the number of classes, or get the file again");
   }
   return label;
@@ -291,10 +284,10 @@ IdxPair find_idx_pair(const std::filesystem::path& prefix) {
   const IdxHeader images = read_idx_header(pair.images);
   const IdxHeader labels = read_idx_header(pair.labels);
   if (labels.shape.size() != 1 || labels.records() != images.records()) {
-    throw_corrupt(pair.labels.string(), labels.shape.size() != 1 ? 3 : 4,
-                  "one label for each of the " + std::to_string(images.records()) + " images in " +
-                      pair.images.string(),
-                  describe(labels), "the two files do not belong together: make or get both again");
+    throw_corrupt(
+        pair.labels.string(), labels.shape.size() != 1 ? 3 : 4,
+        fmt::format("one label for each of the {} images in {}", images.records(), pair.images.string()),
+        describe(labels), "the two files do not belong together: make or get both again");
   }
   return pair;
 }

@@ -9,7 +9,7 @@
 #include <functional>
 #include <limits>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/folder_test.h"
 
 namespace lockstep {
 namespace {
@@ -30,28 +30,7 @@ Bytes bytes_of(const std::vector<T>& values) {
   return result;
 }
 
-class Idx : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string name = testing::TempDir() + "idx_test.XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  fs::path file(const std::string& name, const Bytes& content) const {
-    fs::path path = folder_ / name;
-    std::ofstream out(path, std::ios::binary);
-    out.write(reinterpret_cast<const char*>(content.data()), static_cast<std::streamsize>(content.size()));
-    return path;
-  }
-
-  std::size_t files() const {
-    return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
-  }
-
-  fs::path folder_;
-};
+class Idx : public test::FolderTest {};
 
 // 2 × 3 of u8: the bytes of a whole file.
 const Bytes small_file = bytes({0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 10, 11, 12, 13, 14, 255});
@@ -112,7 +91,7 @@ TEST_F(Idx, WritesWhatItReads) {
     EXPECT_EQ(again.data, array.data);
     EXPECT_EQ(read_idx_header(path).elements(), array.size());
   }
-  EXPECT_EQ(files(), 1u);  // nothing left beside
+  EXPECT_EQ(files().size(), 1U);  // nothing left beside
 }
 
 TEST_F(Idx, WritesTheBytesOfTheFormat) {
@@ -137,7 +116,7 @@ TEST_F(Idx, WritesNothingThatItCouldNotRead) {
   for (const IdxArray& array : refused) {
     expect_error(ErrorCode::invalid_argument, {path.string()}, [&] { write_idx(path, array); });
   }
-  EXPECT_EQ(files(), 0u);
+  EXPECT_EQ(files().size(), 0U);
 }
 
 TEST_F(Idx, AWriteThatFailsLeavesNothingBehind) {
@@ -145,7 +124,7 @@ TEST_F(Idx, AWriteThatFailsLeavesNothingBehind) {
   expect_error(ErrorCode::system, {"there is no folder"}, [&] { write_idx(folder_ / "none" / "x", array); });
   fs::create_directory(folder_ / "taken");
   expect_error(ErrorCode::system, {"taken"}, [&] { write_idx(folder_ / "taken", array); });
-  EXPECT_EQ(files(), 1u);
+  EXPECT_EQ(files().size(), 1U);
 }
 
 TEST_F(Idx, GivesOneRecordAtATime) {

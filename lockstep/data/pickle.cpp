@@ -1,38 +1,37 @@
 #include "lockstep/data/pickle.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <utility>
 
+#include "lockstep/base/byte_codec.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/quote.h"
-#include "lockstep/data/little_endian.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::string_view ordered_dict = "collections.OrderedDict";
 constexpr std::uint32_t most_memos = 2 * pickle_most_values;
 
 class Parser {
  public:
   Parser(std::span<const std::byte> bytes, std::string_view name, std::span<const PickleGlobal> known)
-      : bytes_(bytes), name_(name), known_(known) {}
+      : in_(bytes), name_(name), known_(known) {}
 
   Pickle run() {
     if (byte() != 0x80) refuse("a pickle (80)", "other bytes");
     if (const auto protocol = byte(); protocol != 2)
       fail(ErrorCode::unsupported, fmt::format("it is of pickle protocol {}; torch.save's is 2", protocol));
     for (;;) {
-      at_ = next_;
+      at_ = in_.at();
       const unsigned char opcode = byte();
       if (opcode == '.') break;
       if (!(scalar(opcode) || container(opcode) || memo(opcode) || object(opcode)))
         fail(ErrorCode::unsupported, fmt::format("opcode {:02x} is not one that torch.save writes", opcode));
     }
-    if (next_ != bytes_.size()) refuse("the end", fmt::format("{} more bytes", bytes_.size() - next_));
+    if (!in_.at_end()) refuse("the end", fmt::format("{} more bytes", in_.left().size()));
     if (stack_.size() != 1 || !marks_.empty())
       refuse("one value to be left", fmt::format("{} and {} marks", stack_.size(), marks_.size()));
     pickle_.root = stack_.front();
@@ -50,23 +49,18 @@ class Parser {
   }
 
   std::span<const std::byte> take(std::size_t count) {
-    if (count > bytes_.size() - next_)
-      refuse(fmt::format("{} more bytes", count), fmt::format("{}", bytes_.size() - next_));
-    const auto taken = bytes_.subspan(next_, count);
-    next_ += count;
-    return taken;
+    const auto taken = in_.take(count);
+    if (!taken) refuse(fmt::format("{} more bytes", count), fmt::format("{}", in_.left().size()));
+    return *taken;
   }
   template <class T>
   T number() {
-    return from_little_endian<T>(take(sizeof(T)).data());
+    return base::number_at<T>(take(sizeof(T)));
   }
   unsigned char byte() { return number<unsigned char>(); }
-  std::string text(std::size_t count) {
-    const auto taken = take(count);
-    return {reinterpret_cast<const char*>(taken.data()), taken.size()};
-  }
+  std::string text(std::size_t count) { return std::string(base::text_of(take(count))); }
   std::string line() {
-    const auto left = bytes_.subspan(next_);
+    const auto left = in_.left();
     const auto end = std::ranges::find(left, std::byte{'\n'});
     if (end == left.end()) refuse("a line", "no end of it");
     std::string found = text(static_cast<std::size_t>(end - left.begin()));
@@ -115,7 +109,9 @@ class Parser {
       case 'M': push_integer(number<std::uint16_t>()); return true;
       case 'J': push_integer(number<std::int32_t>()); return true;
       case 0x8a: push_integer(long_integer()); return true;
-      case 'G': push(PickleValue{.kind = PickleKind::real, .real = big_endian_real()}); return true;
+      case 'G':
+        push(PickleValue{.kind = PickleKind::real, .real = base::big_endian_at<double>(take(8))});
+        return true;
       case 'X':
         push(PickleValue{.kind = PickleKind::text, .text = text(number<std::uint32_t>())});
         return true;
@@ -125,21 +121,16 @@ class Parser {
   void push_integer(std::int64_t integer) {
     push(PickleValue{.kind = PickleKind::integer, .integer = integer});
   }
-  /// As many bytes as they begin with say; in two's complement.
+  /// A byte that says how many follow, and these: two's complement, the least significant first.
   std::int64_t long_integer() {
     const std::size_t count = byte();
     if (count > 8) fail(ErrorCode::unsupported, fmt::format("an int has {} bytes; up to 8 are read", count));
     const auto digits = take(count);
-    std::uint64_t integer = 0;
-    for (std::size_t i = 0; i < count; ++i) integer |= std::to_integer<std::uint64_t>(digits[i]) << (8 * i);
-    if (count > 0 && count < 8 && (integer >> (8 * count - 1)) != 0)
-      integer |= ~std::uint64_t{0} << (8 * count);
-    return static_cast<std::int64_t>(integer);
-  }
-  double big_endian_real() {
-    std::uint64_t bits = 0;
-    for (const std::byte digit : take(8)) bits = (bits << 8U) | std::to_integer<std::uint64_t>(digit);
-    return std::bit_cast<double>(bits);
+    std::array<std::byte, 8> whole{};
+    const bool is_negative = count > 0 && (digits.back() & std::byte{0x80}) != std::byte{0};
+    if (is_negative) whole.fill(std::byte{0xff});
+    std::ranges::copy(digits, whole.begin());
+    return base::number_at<std::int64_t>(whole);
   }
 
   bool container(unsigned char opcode) {
@@ -212,12 +203,12 @@ class Parser {
   std::string global() {
     std::string name = line() + ".";
     name += line();
-    if (name != ordered_dict && find(name) == nullptr) {
+    if (name != pickle_ordered_dict && find(name) == nullptr) {
       fail(ErrorCode::unsupported,
            fmt::format("it asks for {}, which is not among what is read: tensors in dicts; "
                        "nothing of the file was run. Save the tensors alone: "
                        "torch.save(model.state_dict(), path)",
-                       quote(name)));
+                       base::quote(name)));
     }
     return name;
   }
@@ -228,13 +219,13 @@ class Parser {
       refuse("a function and a tuple of arguments",
              describe(value(callee)) + " and " + describe(value(arguments)));
     const std::string& name = value(callee).text;
-    if (name == ordered_dict) {
+    if (name == pickle_ordered_dict) {
       if (!value(arguments).items.empty()) refuse("an empty OrderedDict", "one that is made of something");
       push(PickleValue{.kind = PickleKind::dict, .is_ordered = true});
       return;
     }
     if (!find(name)->is_function)
-      fail(ErrorCode::unsupported, fmt::format("it calls {}, which torch.save does not", quote(name)));
+      fail(ErrorCode::unsupported, fmt::format("it calls {}, which torch.save does not", base::quote(name)));
     push(PickleValue{.kind = PickleKind::call, .items = {callee, arguments}});
   }
   /// Attributes of an object, which torch gives to a state dict alone.
@@ -254,10 +245,9 @@ class Parser {
 
   static constexpr Number nothing = ~Number{0};
 
-  std::span<const std::byte> bytes_;
+  base::ByteReader in_;
   std::string_view name_;
   std::span<const PickleGlobal> known_;
-  std::size_t next_ = 0;
   std::size_t at_ = 0;  ///< the opcode that is being read
   Pickle pickle_;
   std::vector<Number> stack_;

@@ -16,6 +16,9 @@
 
 namespace lockstep {
 
+/// The one class whose objects are dicts for us, too: torch.save writes state dicts as such.
+inline constexpr std::string_view pickle_ordered_dict = "collections.OrderedDict";
+
 enum class PickleKind : std::uint8_t {
   none,
   boolean,

@@ -1,6 +1,6 @@
 #include "lockstep/data/pth_file.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "lockstep/base/byte_codec.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/quote.h"
 #include "lockstep/data/pth_pickle.h"
@@ -43,7 +44,7 @@ ZipFile open_archive(const std::filesystem::path& path) {
         ErrorCode::corrupt_data,
         fmt::format("{}: at byte 0 expected a zip archive as torch.save writes it, found {}; this is another "
                     "kind of file: check its name",
-                    file.name(), quote(start.substr(0, 4))));
+                    file.name(), base::quote(start.substr(0, 4))));
   }
   return ZipFile(std::move(file));
 }
@@ -57,7 +58,7 @@ std::string folder_of(const ZipFile& zip) {
     if (!found.empty()) {
       throw Error(ErrorCode::corrupt_data,
                   fmt::format("{}: expected one data.pkl, found one in {} and another, {}", zip.name(),
-                              quote(found), quote(name)));
+                              base::quote(found), base::quote(name)));
     }
     found = name.substr(0, slash + 1);
   }
@@ -83,7 +84,7 @@ std::string PthFile::short_text(const std::string& name) const {
   if (entry == nullptr) return "";
   if (entry->bytes > 20) return "a long text";
   const auto bytes = zip_.read(*entry);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return std::string(base::text_of(bytes));
 }
 
 void PthFile::check_archive() const {
@@ -102,15 +103,15 @@ void PthFile::check_archive() const {
                             name()));
   }
   if (!order.empty() && order != "little") {
-    throw Error(ErrorCode::corrupt_data,
-                fmt::format("{}: expected a byteorder of little or big, found {}", name(), quote(order)));
+    throw Error(ErrorCode::corrupt_data, fmt::format("{}: expected a byteorder of little or big, found {}",
+                                                     name(), base::quote(order)));
   }
   const std::string version = short_text("version");
   int number = 0;
   const auto [end, error] = std::from_chars(version.data(), version.data() + version.size(), number);
   if (error != std::errc() || (end != version.data() + version.size() && *end != '\n') || number < 1) {
     throw Error(ErrorCode::corrupt_data,
-                fmt::format("{}: expected the number of a version, found {}", name(), quote(version)));
+                fmt::format("{}: expected the number of a version, found {}", name(), base::quote(version)));
   }
   if (number > newest_version) {
     throw Error(ErrorCode::unsupported,
@@ -132,7 +133,7 @@ PthFile::PthFile(const std::filesystem::path& path, const std::string& key)
     if (entry == nullptr || entry->bytes != storage.bytes) {
       throw Error(ErrorCode::corrupt_data,
                   fmt::format("{}: expected a file {} of {} bytes in the archive, found {}", name(),
-                              quote(folder_ + "data/" + storage.key), storage.bytes,
+                              base::quote(folder_ + "data/" + storage.key), storage.bytes,
                               entry == nullptr ? "none" : fmt::format("one of {}", entry->bytes)));
     }
     contents_.push_back(entry);
@@ -147,7 +148,7 @@ void PthFile::read(std::size_t number, std::span<std::byte> bytes) const {
   if (wrong == bytes.end()) return;
   throw Error(ErrorCode::corrupt_data,
               fmt::format("{}: expected 0 or 1 for each bool in storage {}, found {} at its byte {}", name(),
-                          quote(storage.key), std::to_integer<int>(*wrong), wrong - bytes.begin()));
+                          base::quote(storage.key), std::to_integer<int>(*wrong), wrong - bytes.begin()));
 }
 
 void write_pth_file(const std::filesystem::path& path, const PthIndex& index, const PthContent& content) {

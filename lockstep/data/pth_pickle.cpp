@@ -1,6 +1,6 @@
 #include "lockstep/data/pth_pickle.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <limits>
@@ -8,9 +8,9 @@
 #include <set>
 #include <utility>
 
+#include "lockstep/base/byte_codec.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/quote.h"
-#include "lockstep/data/little_endian.h"
 #include "lockstep/data/pickle.h"
 
 namespace lockstep {
@@ -19,7 +19,6 @@ namespace {
 constexpr std::string_view rebuild_tensor = "torch._utils._rebuild_tensor_v2";
 constexpr std::string_view rebuild_typed_tensor = "torch._utils._rebuild_tensor_v3";
 constexpr std::string_view rebuild_parameter = "torch._utils._rebuild_parameter";
-constexpr std::string_view ordered_dict = "collections.OrderedDict";
 constexpr std::string_view storage_of_bytes = "torch.storage.UntypedStorage";
 
 /// A type of elements is told by the class of the storage, or, where there is none for it, beside a storage
@@ -80,7 +79,7 @@ class Decoder {
     throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", file_, what));
   }
   [[noreturn]] void fail(ErrorCode code, const std::string& what) const {
-    throw Error(code, fmt::format("{}: tensor {}: {}", file_, quote(tensor_), what));
+    throw Error(code, fmt::format("{}: tensor {}: {}", file_, base::quote(tensor_), what));
   }
   [[noreturn]] void refuse(const std::string& expected, const std::string& found) const {
     fail(ErrorCode::corrupt_data, fmt::format("expected {}, found {}", expected, found));
@@ -91,10 +90,10 @@ class Decoder {
   std::string describe_entry(const PickleValue& dict, std::size_t at) const {
     const PickleValue& key = pickle_.at(dict.items[at]);
     const PickleValue& value = pickle_.at(dict.items[at + 1]);
-    return fmt::format("{} ({})", key.kind == PickleKind::text ? quote(key.text) : describe(key),
+    return fmt::format("{} ({})", key.kind == PickleKind::text ? base::quote(key.text) : describe(key),
                        value.kind == PickleKind::call ? "a tensor" : describe(value));
   }
-  /// What is no tensor comes first: that is what is in the way.
+  /// Entries that are no tensors come first: they are why the file cannot be read.
   std::string top_level() const {
     constexpr std::size_t shown = 8;
     const PickleValue& root = pickle_.at(pickle_.root);
@@ -123,9 +122,9 @@ class Decoder {
       if (found.kind != PickleKind::text || found.text != key) continue;
       const PickleValue& value = pickle_.at(root.items[i + 1]);
       if (value.kind == PickleKind::dict) return value;
-      invalid(fmt::format("under the key {} is no dict of tensors; {}", quote(key), top_level()));
+      invalid(fmt::format("under the key {} is no dict of tensors; {}", base::quote(key), top_level()));
     }
-    invalid(fmt::format("it has nothing under the key {}; {}", quote(key), top_level()));
+    invalid(fmt::format("it has nothing under the key {}; {}", base::quote(key), top_level()));
   }
   bool is_tensor(const PickleValue& dict, std::size_t at) const {
     return pickle_.at(dict.items[at]).kind == PickleKind::text &&
@@ -135,8 +134,8 @@ class Decoder {
     for (std::size_t i = 0; i < dict.items.size(); i += 2) {
       if (is_tensor(dict, i)) continue;
       if (!key.empty()) {
-        invalid(fmt::format("what is under the key {} has {}, which is no tensor under a name", quote(key),
-                            describe_entry(dict, i)));
+        invalid(fmt::format("what is under the key {} has {}, which is no tensor under a name",
+                            base::quote(key), describe_entry(dict, i)));
       }
       invalid(fmt::format("it is no plain state dict: {}; {}", top_level(), remedy(dict)));
     }
@@ -145,7 +144,7 @@ class Decoder {
     for (std::size_t i = 0; i < dict.items.size(); i += 2) {
       const PickleValue& key = pickle_.at(dict.items[i]);
       if (key.kind == PickleKind::text && pickle_.at(dict.items[i + 1]).kind == PickleKind::dict)
-        return fmt::format("to read a dict in it pass its key, such as {}", quote(key.text));
+        return fmt::format("to read a dict in it pass its key, such as {}", base::quote(key.text));
     }
     return "save model.state_dict() alone";
   }
@@ -234,7 +233,8 @@ class Decoder {
     const auto [found, is_new] = numbers_.try_emplace(key, index_.storages.size());
     if (is_new) index_.storages.push_back({.key = key, .bytes = bytes});
     if (const auto before = index_.storages[found->second].bytes; before != bytes)
-      refuse(fmt::format("storage {} of {} bytes as before", quote(key), before), fmt::format("{}", bytes));
+      refuse(fmt::format("storage {} of {} bytes as before", base::quote(key), before),
+             fmt::format("{}", bytes));
     return found->second;
   }
   void require_inside(const PthTensor& tensor, const PthStorage& storage) const {
@@ -253,8 +253,9 @@ class Decoder {
     overflow = __builtin_add_overflow(end, is_empty ? 0 : 1, &end) || overflow;
     overflow = __builtin_mul_overflow(end, element, &end) || overflow;
     if (overflow || static_cast<std::uint64_t>(end) > storage.bytes) {
-      refuse(fmt::format("its elements in the {} bytes of storage {}", storage.bytes, quote(storage.key)),
-             overflow ? "one beyond 2^63" : fmt::format("one that ends at byte {}", end));
+      refuse(
+          fmt::format("its elements in the {} bytes of storage {}", storage.bytes, base::quote(storage.key)),
+          overflow ? "one beyond 2^63" : fmt::format("one that ends at byte {}", end));
     }
     if (static_cast<std::uint64_t>(bytes) > std::max(storage.bytes, pth_most_expanded_bytes)) {
       fail(ErrorCode::unsupported,
@@ -288,39 +289,34 @@ class Encoder {
 
  private:
   void op(char opcode) { bytes_.push_back(static_cast<std::byte>(opcode)); }
-  void raw(std::string_view content) {
-    const auto bytes = std::as_bytes(std::span(content));
-    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
-  }
   void text(std::string_view content) {
     op('X');
-    append_little_endian(bytes_, static_cast<std::uint32_t>(content.size()));
-    raw(content);
+    base::append_with_length(bytes_, content);
   }
   void global(std::string_view name) {
     const auto dot = name.rfind('.');
     op('c');
-    raw(name.substr(0, dot));
+    base::append_text(bytes_, name.substr(0, dot));
     op('\n');
-    raw(name.substr(dot + 1));
+    base::append_text(bytes_, name.substr(dot + 1));
     op('\n');
   }
   void empty_ordered_dict() {
-    global(ordered_dict);
+    global(pickle_ordered_dict);
     op(')');
     op('R');
   }
   void integer(std::int64_t value) {
     if (value <= std::numeric_limits<std::uint8_t>::max()) {
       op('K');
-      append_little_endian(bytes_, static_cast<std::uint8_t>(value));
+      base::append_number(bytes_, static_cast<std::uint8_t>(value));
     } else if (value <= std::numeric_limits<std::int32_t>::max()) {
       op('J');
-      append_little_endian(bytes_, static_cast<std::int32_t>(value));
+      base::append_number(bytes_, static_cast<std::int32_t>(value));
     } else {
       op('\x8a');
-      append_little_endian(bytes_, std::uint8_t{8});
-      append_little_endian(bytes_, value);
+      base::append_number(bytes_, std::uint8_t{8});
+      base::append_number(bytes_, value);
     }
   }
   void tuple(std::span<const std::int64_t> values) {

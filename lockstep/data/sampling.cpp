@@ -1,5 +1,7 @@
 #include "lockstep/data/sampling.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -30,17 +32,15 @@ std::size_t shard_size(const Sharding& sharding) {
   const std::size_t samples = sharding.samples;
   if (samples == 0)
     throw_invalid_argument("cannot shard a data set without samples; check the path to the data");
-  if (ranks < 1)
-    throw_invalid_argument("cannot shard for " + std::to_string(ranks) + " ranks; expected at least 1");
+  if (ranks < 1) throw_invalid_argument(fmt::format("cannot shard for {} ranks; expected at least 1", ranks));
   if (rank < 0 || rank >= ranks) {
-    throw_invalid_argument("there is no shard for rank " + std::to_string(rank) + "; expected 0 to " +
-                           std::to_string(ranks - 1));
+    throw_invalid_argument(fmt::format("there is no shard for rank {}; expected 0 to {}", rank, ranks - 1));
   }
   const auto shards = static_cast<std::size_t>(ranks);
   if (samples < shards) {
-    throw_invalid_argument("a data set of " + std::to_string(samples) + " samples is too small for " +
-                           std::to_string(ranks) + " ranks; use at most " + std::to_string(samples) +
-                           " ranks, or more data");
+    throw_invalid_argument(
+        fmt::format("a data set of {} samples is too small for {} ranks; use at most {} ranks, or more data",
+                    samples, ranks, samples));
   }
   if (sharding.sharing == Sharing::random && !sharding.shuffle) {
     throw_invalid_argument(

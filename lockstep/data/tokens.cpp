@@ -1,16 +1,19 @@
 #include "lockstep/data/tokens.h"
 
+#include <fmt/core.h>
+
 #include <string>
 
+#include "lockstep/base/byte_codec.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/corrupt.h"
 
 namespace lockstep {
 namespace {
 
-std::int64_t token_at(const std::byte* bytes, TokenType type) {
-  const auto low = std::to_integer<std::int64_t>(bytes[0]);
-  return type == TokenType::u8 ? low : low | (std::to_integer<std::int64_t>(bytes[1]) << 8);
+std::int64_t token_at(std::span<const std::byte> bytes, TokenType type) {
+  if (type == TokenType::u8) return base::number_at<std::uint8_t>(bytes);
+  return base::number_at<std::uint16_t>(bytes);
 }
 
 }  // namespace
@@ -26,9 +29,10 @@ TokenFile::TokenFile(const std::filesystem::path& path, const TokenFileOptions& 
                   "it is truncated, or no file of u16 tokens: make or get it again");
   }
   if (tokens() <= options_.context) {
-    throw_invalid_argument(file_.name() + ": expected at least one window of context " +
-                           std::to_string(options_.context) + " + 1 tokens, found " +
-                           std::to_string(tokens()) + " tokens; use a shorter context, or a longer file");
+    throw_invalid_argument(
+        fmt::format("{}: expected at least one window of context {} + 1 tokens, found {} tokens; use a "
+                    "shorter context, or a longer file",
+                    file_.name(), options_.context, tokens()));
   }
   mapping_ = file_.map();
 }
@@ -37,17 +41,17 @@ std::size_t TokenFile::tokens() const { return static_cast<std::size_t>(file_.si
 
 void TokenFile::read(std::size_t i, std::span<std::int64_t> window) const {
   if (i >= size()) {
-    throw_invalid_argument(file_.name() + " has no window " + std::to_string(i) + "; it has " +
-                           std::to_string(size()) + ", counted from 0");
+    throw_invalid_argument(
+        fmt::format("{} has no window {}; it has {}, counted from 0", file_.name(), i, size()));
   }
   if (window.size() != options_.context + 1) {
-    throw_invalid_argument(file_.name() + ": a window has " + std::to_string(options_.context + 1) +
-                           " tokens, found room for " + std::to_string(window.size()));
+    throw_invalid_argument(fmt::format("{}: a window has {} tokens, found room for {}", file_.name(),
+                                       options_.context + 1, window.size()));
   }
   file_.require_whole();
   std::size_t offset = i * options_.context * token_bytes();
   for (std::int64_t& token : window) {
-    token = token_at(mapping_.data() + offset, options_.type);
+    token = token_at(mapping_.bytes().subspan(offset), options_.type);
     if (options_.vocabulary != 0 && token >= std::int64_t{options_.vocabulary}) {
       throw_corrupt(
           file_.name(), offset, std::string("a token below ").append(std::to_string(options_.vocabulary)),

@@ -2,33 +2,21 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/folder_test.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
+using test::refusal;
 using Window = std::vector<std::int64_t>;
 
-class Tokens : public testing::Test {
+class Tokens : public test::FolderTest {
  protected:
-  void SetUp() override {
-    std::string name = testing::TempDir() + "tokens_test.XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  fs::path write(const std::string& content) const {
-    std::ofstream(folder_ / "train.bin", std::ios::binary) << content;
-    return folder_ / "train.bin";
-  }
+  fs::path write(const std::string& content) const { return file("train.bin", content); }
   fs::path write_u16(const std::vector<unsigned>& tokens) const {
     std::string content;
     for (const unsigned token : tokens) {
@@ -42,16 +30,6 @@ class Tokens : public testing::Test {
     file.read(i, tokens);
     return tokens;
   }
-  static std::string refusal(const std::function<void()>& call) {
-    try {
-      call();
-    } catch (const Error& error) {
-      return std::string(to_string(error.code())) + ": " + error.what();
-    }
-    return "accepted";
-  }
-
-  fs::path folder_;
 };
 
 TEST_F(Tokens, WindowsShareOneTokenSoThatEachIsPredictedOnce) {

@@ -1,5 +1,5 @@
-// A mutex that is given on in the order in which it was asked for. With std::mutex a thread that unlocks and
-// locks again at once, as one that drives operations does, keeps all others out for as long as it likes.
+// A mutex that threads get in the order in which they asked for it. A std::mutex may go to the thread that
+// has just unlocked it, again and again: one that drives operations would keep all others out.
 #pragma once
 
 #include <condition_variable>

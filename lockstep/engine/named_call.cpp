@@ -15,7 +15,7 @@ Reduction reduction_of(const NamedRequest& request) {
   return {.dtype = request.dtype, .op = request.reduce_op, .prescale = request.prescale};
 }
 
-/// How `rows` are shared out: evenly, the first ranks get one more each where they cannot be.
+/// How many of `rows` each rank gets: equally many, and the first ranks one more where some are left over.
 std::vector<std::size_t> shares_of(std::size_t rows, std::size_t ranks) {
   std::vector<std::size_t> shares(ranks, rows / ranks);
   for (std::size_t i = 0; i < rows % ranks; ++i) ++shares[i];

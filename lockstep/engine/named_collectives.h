@@ -82,7 +82,7 @@ class NamedCollectives {
         {.name = name, .operation = Operation::broadcast, .root = root, .shapes = {rows_of(bytes, 1)}},
         {.in_place = {bytes}});
   }
-  /// Everybody's `output` becomes everybody's `input`, in rank order; inputs may be of different sizes.
+  /// On every rank `output` becomes the inputs of all ranks, in rank order; inputs may be of different sizes.
   template <InputRange In, Movable T>
   requires std::same_as<ValueOf<In>, T> Work all_gather(const std::string& name, In&& input,
                                                         std::vector<T>& output)
@@ -107,8 +107,8 @@ class NamedCollectives {
                    .rows = {sent.begin(), sent.end()}},
                   {.input = detail::input_bytes(input), .make_output = resize(output)});
   }
-  /// `output` becomes this rank's share of the sum of all inputs: evenly, the first ranks have one element
-  /// more each where they do not divide it.
+  /// `output` becomes this rank's share of the sum of all inputs. Shares are equally long; where elements are
+  /// left over, the first ranks have one more each.
   template <InputRange In, Movable T>
   requires std::same_as<ValueOf<In>, T> Work reduce_scatter(const std::string& name, In&& input,
                                                             std::vector<T>& output,

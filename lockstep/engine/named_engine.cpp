@@ -12,17 +12,17 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A wait begins with short naps, to see what other groups do meanwhile, and ends with long ones, which cost
-// nothing; what it waits for ends a nap at once. Between naps it looks who is late: some times before the
-// group's time-out.
+// A wait sleeps in naps. What it waits for ends a nap at once; naps end by themselves so that it sees what
+// other groups do, and, several times within the group's time-out, who is late. The first ones are short,
+// later ones long, which cost nothing.
 constexpr std::chrono::nanoseconds shortest_nap = 100us, longest_nap = 250ms, shared_nap = 1ms;
 
-// Submissions one after the other are told together, and become one call; a wait(), the thread or this many
-// end that.
+// Submissions that follow each other are sent in one message and become one call. It goes out when there are
+// this many, or earlier by a wait() or the thread.
 constexpr int most_begun = 32;
 
-// So often the thread finds nothing to do before it sleeps until it is called. A call costs whoever submits
-// some microseconds; a program that submits all the time does not pay for them each time.
+// How often the thread finds nothing to do before it sleeps until it is called. Calling it costs whoever
+// submits some microseconds, which a program that submits all the time should not pay each time.
 constexpr int most_idle_naps = 16;
 
 }  // namespace
@@ -102,7 +102,7 @@ NamedStatistics NamedEngine::statistics(const NamedSet& set) {
   return set.statistics();
 }
 
-/// What the thread does for others that have no time: everything once, unless somebody else does it.
+/// What the thread does while the program is busy: drives everything once, unless somebody else is at it.
 bool NamedEngine::drive() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return false;
@@ -129,7 +129,7 @@ void NamedEngine::serve() {
       std::this_thread::sleep_for(shared_nap);
     } else {
       is_asleep_ = true;
-      // Whoever submits now has seen is_asleep_, or is_under_way_ is seen here.
+      // If somebody submits now, either they see is_asleep_ and call, or is_under_way_ is seen here.
       if (!is_under_way_ && !stops_) calls_.wait(call);
       is_asleep_ = false;
       idle_naps = 0;

@@ -26,11 +26,12 @@ class NamedEngine {
   /// The set stays the engine's until the engine goes.
   NamedSet& add(const Group& group);
 
-  /// Runs `call` under the lock. What it has begun goes on in wait(), poll(), the thread, or after some more.
+  /// Runs `call` under the lock. What it begins goes on in wait(), poll(), the thread, or after more such
+  /// calls.
   std::shared_ptr<NamedOperation> begin(const std::function<std::shared_ptr<NamedOperation>()>& call);
-  /// Drives everything once; whether the operation is over.
+  /// Drives everything once. Returns whether the operation is over.
   bool poll(const NamedOperation& operation);
-  /// Drives everything until it is, or for `at_most`; false then.
+  /// Drives everything until the operation is over, or for `at_most`, and then returns false.
   bool wait(NamedSet& set, const NamedOperation& operation, std::chrono::nanoseconds at_most);
   /// Closes the set's group in this rank's name.
   void abandon(NamedSet& set, const NamedOperation& operation) noexcept;

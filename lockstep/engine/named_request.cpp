@@ -10,7 +10,10 @@
 namespace lockstep {
 namespace {
 
-// Elements are multiplied by 16 bytes at most, and summed over ranks.
+using base::quote;
+
+// Few enough to be multiplied by an element's bytes (16 at most) and added up over all ranks without an
+// overflow.
 constexpr std::int64_t most_elements = std::int64_t{1} << 48;
 
 std::string to_string(const Shape& shape) {
@@ -19,7 +22,7 @@ std::string to_string(const Shape& shape) {
   return text + "]";
 }
 
-/// Whether the product of the dimensions, and of no part of them, is beyond what is allowed.
+/// Whether no dimension is negative, and their product, with 1 in place of each 0, is within what is allowed.
 bool is_sound(const Shape& shape) {
   if (shape.size() > named_limits.dimensions) return false;
   std::int64_t elements = 1;

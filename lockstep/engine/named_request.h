@@ -61,8 +61,8 @@ std::size_t elements_of(const Shape& shape);
 /// Of all shapes together, for a buffer without rows.
 std::size_t bytes_of(const NamedRequest& request);
 
-/// What makes it one that can never be carried out: no name, something beyond named_limits, negative, or more
-/// elements than memory can hold. Empty if nothing does.
+/// Why it can never be carried out: it has no name, something beyond named_limits or negative, or more
+/// elements than memory can hold. Empty if it can.
 std::string fault_of(const NamedRequest& request);
 /// Throws Error{invalid_argument} where there is such a fault.
 void require_sound(const NamedRequest& request);

@@ -31,14 +31,14 @@ NamedSet::NamedSet(Group group, const NamedOptions& options) : group_(std::move(
 
 NamedSet::~NamedSet() { deliver(); }
 
-/// Throws now what would otherwise fail on all ranks in the middle.
+/// Throws before anything is sent what would otherwise fail later, and on all ranks.
 void NamedSet::require_possible(const NamedRequest& request) const {
   require_sound(request);
   if (has_root(request.operation) && (request.root < 0 || request.root >= group_.size())) {
     throw_invalid_argument(to_string(request) + ": the group has ranks 0 to " +
                            std::to_string(group_.size() - 1));
   }
-  if (reduces(request.operation) && !supports(request.dtype, request.reduce_op)) {
+  if (reduces(request.operation) && !kernel::supports(request.dtype, request.reduce_op)) {
     throw_invalid_argument(to_string(request) + ": " + std::string(to_string(request.dtype)) + " has no " +
                            std::string(to_string(request.reduce_op)));
   }

@@ -43,11 +43,11 @@ class NamedSet {
   std::shared_ptr<NamedOperation> submit(NamedRequest request, NamedBuffers buffers);
   /// Takes part in the others' operations with nothing, until all have joined; the operation is over then.
   std::shared_ptr<NamedOperation> join();
-  /// The rank that joined last, in the last join of all.
+  /// The rank that joined last, when all ranks had joined for the last time.
   int last_joined() const { return last_joined_; }
 
-  /// Takes all steps that can be taken; true if there were any. Others learn now what was submitted. What
-  /// fails ends every operation of the set.
+  /// Takes all steps that can be taken, and returns whether there were any. Others learn now what was
+  /// submitted. A failure ends every operation of the set.
   bool advance() noexcept;
   /// Whether nothing is under way.
   bool is_idle() const;

@@ -16,7 +16,7 @@ namespace lockstep {
 /// Goes as it is (little-endian machines only).
 struct NamedNote {
   static constexpr std::size_t most_words = 30;
-  static constexpr std::uint32_t with_previous = std::uint32_t{1} << 31;  ///< of a word, in decisions
+  static constexpr std::uint32_t with_previous = std::uint32_t{1} << 31;  ///< in a decision's word
 
   std::uint32_t words_used = 0;
   std::uint32_t body_bytes = 0;
@@ -37,7 +37,8 @@ struct NamedSubmission {
 std::string encode(const NamedSubmission& submission);
 NamedSubmission decode_submission(std::string_view body);
 
-/// The body of decisions. `ranks`: of the group. Decoded ones that are known have a number alone.
+/// The body of decisions. `ranks`: how many the group has. One that is known has only its number when
+/// decoded.
 std::string encode(const std::vector<Decision>& decisions);
 std::vector<Decision> decode_decisions(std::string_view body, std::size_t ranks);
 

@@ -9,6 +9,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
+using namespace std::string_literals;
 
 NamedRequest request_with_everything() {
   return {.name = "layer.weight",
@@ -23,6 +24,42 @@ NamedRequest request_with_everything() {
 
 std::string corruption_of(const std::function<void()>& call) {
   return test::failure_of(call, ErrorCode::corrupt_data);
+}
+
+/// Those of docs/wire_formats.md, section "Named operations".
+TEST(NamedWire, HasTheBytesOfTheDocument) {
+  const NamedRequest request{.name = "ab",
+                             .operation = Operation::broadcast,
+                             .dtype = Dtype::bf16,
+                             .reduce_op = ReduceOp::max,
+                             .prescale = 0.5F,
+                             .root = 3,
+                             .shapes = {{7}}};
+  const std::string request_bytes =
+      "\x02\x00\x00\x00"s + "ab"s + static_cast<char>(Operation::broadcast) + static_cast<char>(Dtype::bf16) +
+      static_cast<char>(ReduceOp::max) + "\x00\x00\x00\x3f"s + "\x03\x00\x00\x00"s + "\x01\x00\x00\x00"s +
+      "\x01\x00\x00\x00"s + "\x07\x00\x00\x00\x00\x00\x00\x00"s + "\x00\x00\x00\x00"s;
+  EXPECT_EQ(encode(NamedSubmission{.requests = {request}, .joins = true}), "\x00"s + request_bytes + "\x01"s);
+  std::vector<Decision> decisions(3);
+  decisions[0].number = 5;
+  decisions[0].with_previous = true;
+  decisions[0].request = request;
+  decisions[0].rows = {{-1}, {2}};
+  decisions[1].kind = Decision::Kind::refuse;
+  decisions[1].number = 6;
+  decisions[1].request.name = "c";
+  decisions[1].code = ErrorCode::invalid_argument;
+  decisions[1].why = "why";
+  decisions[2].kind = Decision::Kind::all_joined;
+  decisions[2].number = Decision::no_number;
+  decisions[2].last_joined = 1;
+  EXPECT_EQ(encode(decisions), "\x00\x02\x05\x00\x00\x00"s + request_bytes + "\x02\x00\x00\x00"s +
+                                   "\x01\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff"s +
+                                   "\x01\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00"s +
+                                   "\x01\x00\x06\x00\x00\x00"s + "\x01\x00\x00\x00"s + "c"s +
+                                   static_cast<char>(ErrorCode::invalid_argument) + "\xff\xff\xff\xff"s +
+                                   "\x03\x00\x00\x00"s + "why"s + "\x02\x00\xff\xff\xff\x7f"s +
+                                   "\x01\x00\x00\x00"s);
 }
 
 TEST(NamedWire, BringsSubmissionsAcross) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/base/words.h"
+
 namespace lockstep {
 namespace {
 
@@ -20,7 +22,7 @@ bool are_alike(const NamedRequest& a, const NamedRequest& b) {
          a.reduce_op == b.reduce_op && !(a.prescale < b.prescale) && !(b.prescale < a.prescale);
 }
 
-/// Why ranks without anything cannot take part; empty if they can.
+/// Why ranks that have joined, and so have no data, cannot take part; empty if they can.
 std::string why_not_with_nothing(const NamedRequest& request) {
   switch (request.operation) {
     case Operation::barrier:
@@ -30,14 +32,6 @@ std::string why_not_with_nothing(const NamedRequest& request) {
       return std::string("a ").append(to_string(request.reduce_op)).append(" with nothing is not defined");
     default: return "only all_reduce (sum or average), all_gather and barrier go on without them";
   }
-}
-
-/// "rank 3", "ranks 0, 1, 2".
-std::string list_of(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i)
-    text.append(i == 0 ? "" : ", ").append(std::to_string(ranks[i]));
-  return text;
 }
 
 }  // namespace
@@ -94,7 +88,7 @@ void Negotiation::submit(int rank, const NamedRequest& request, Clock::time_poin
     entry.conflict.append(" on rank ").append(world(entry.first)).append(", ").append(to_string(request));
     entry.conflict.append(" on rank ").append(world(rank)).append("; submit the same on all ranks");
   }
-  if (entry.is_as_known) {  // it is not, as this rank's rows show
+  if (entry.is_as_known) {  // no longer: this rank's rows are others
     entry.request = *entry.known;
     entry.is_as_known = false;
     entry.rows = entry.known_rows;
@@ -207,7 +201,7 @@ std::vector<Decision> Negotiation::take_decisions() {
   for (const auto index : std::exchange(ready_, {})) {
     decisions.push_back(decide(index));
     entries_[index].count = 0;  // ranks may submit the name again
-    // Ranks must not be told a number that this place will give to another name.
+    // This place will be another name's: ranks must not keep its number for this one.
     if (index < most_numbers) continue;
     Entry& entry = entries_[index];
     numbers_.erase(entry.is_as_known || entry.known ? entry.known->name : entry.request.name);
@@ -227,7 +221,8 @@ std::vector<Decision> Negotiation::take_decisions() {
   return decisions;
 }
 
-/// Brings those that are alike together, in their order, each call as large as is allowed.
+/// Puts decisions that can be one call next to each other, else in their order; a call becomes as large as is
+/// allowed.
 void Negotiation::fuse(std::vector<Decision>& decisions) const {
   std::vector<Decision> fused;
   std::vector<char> is_taken(decisions.size());
@@ -268,8 +263,8 @@ std::string Negotiation::line_about(const Entry& entry) const {
   for (std::size_t rank = 0; rank < world_ranks_.size(); ++rank) {
     if (entry.submitted[rank] != 0) present.push_back(world_ranks_[rank]);
   }
-  return to_string(request_of(entry)) + " was submitted by " + list_of(present) + ", but not by " +
-         list_of(missing_in(entry));
+  return to_string(request_of(entry)) + " was submitted by " + base::name_ranks(present) + ", but not by " +
+         base::name_ranks(missing_in(entry));
 }
 
 std::vector<std::string> Negotiation::stalled_since(Clock::time_point when) {

@@ -30,7 +30,7 @@ struct Decision {
   /// Of the name, the same on all ranks from the first decision about it on; no_number where there are too
   /// many names.
   std::uint32_t number = no_number;
-  /// The request and its rows are what the last decision about this number had: ranks need not be told.
+  /// Request and rows are those of the last decision about this number: ranks need not be told.
   bool is_known = false;
   bool with_previous = false;                     ///< one call with the decision before
   NamedRequest request{};                         ///< its rows are below; for refuse only the name
@@ -56,7 +56,7 @@ class Negotiation {
   void submit(int rank, const NamedRequest& request, Clock::time_point now);
   /// The same as last time under this number. Cost: no allocation.
   void submit_known(int rank, std::uint32_t number, Clock::time_point now);
-  /// From now on the rank takes part in everything with nothing, until all have joined.
+  /// From now on, until all have joined, the rank takes part in everything without data of its own.
   void join(int rank);
 
   /// What has become ready since the last call, in the order in which all ranks start it.

@@ -24,15 +24,15 @@ class Arrivals {
   /// The same for calls whose payload does not travel in slots.
   void announce(std::uint64_t work, const Signature& signature, const BufferOffsets& offsets);
   void arrive(std::uint64_t work, std::uint32_t stage);
-  /// Has this rank's cell for that work brought here meanwhile: others have read it when its lane was used
-  /// before.
+  /// Prefetches this rank's cell of that work, which others have read when its lane was used before.
   void take_cell(std::uint64_t work) const;
   bool have_all_arrived(std::uint64_t work, std::uint32_t stage) const;
-  /// Has the others' cells brought here, who have arrived most likely: to be called right before arrive(), so
-  /// that their way overlaps with that of ours.
+  /// Prefetches the other ranks' cells, who have arrived most likely. Call it right before arrive(), so that
+  /// these cells and our own travel at the same time.
   void fetch_cells(std::uint64_t work) const;
-  /// Looks that often, as fast as can be; whether they have. For works so small that all arrive at once.
-  /// `last_look_ns`: set to the time of each look (record_now_ns()) that found some missing.
+  /// Looks so many times, as fast as it can, and returns whether all have arrived. For works so small that
+  /// all arrive at once. `last_look_ns`: set to the time of each look (record_now_ns()) that found some
+  /// missing.
   bool spin_until_all_arrived(std::uint64_t work, std::uint32_t stage, int looks,
                               std::uint64_t& last_look_ns) const;
   bool has_arrived(std::uint64_t work, std::uint32_t stage, int rank) const;

@@ -10,20 +10,14 @@ namespace lockstep {
 namespace {
 
 // Shorter steps are not timed: reading the clock twice would cost more than they do.
-constexpr std::size_t timed_bytes = CrossingCopies::least_told_bytes;
+constexpr std::size_t timed_bytes = kernel::CrossingCopies::least_told_bytes;
 
 // Shorter copies are over before it matters in which order.
 constexpr std::size_t paired_bytes = 2 * 1024;
 
-const Execution::Observer* observer = nullptr;
-
 }  // namespace
 
-void Execution::observe(Observer new_observer) {
-  static Observer kept;
-  kept = std::move(new_observer);
-  observer = kept ? &kept : nullptr;
-}
+const std::function<void(const Schedule&, const Step&)>* Execution::watch_ = nullptr;
 
 void Execution::begin(const Schedule& schedule, Surroundings& surroundings, int rank, std::uint64_t sequence,
                       const Signature& signature, std::size_t first_step) {
@@ -44,8 +38,8 @@ bool Execution::advance(std::uint64_t& own_work_ns) {
   while (next_ < steps.size()) {
     const std::size_t taken = take(steps[next_], own_work_ns);
     if (taken == 0) return false;
-    if (observer != nullptr) {
-      for (const Step& step : steps.subspan(next_, taken)) (*observer)(*schedule_, step);
+    if (watch_ != nullptr) {
+      for (const Step& step : steps.subspan(next_, taken)) (*watch_)(*schedule_, step);
     }
     moved_ = true;
     next_ += taken;
@@ -56,13 +50,13 @@ bool Execution::advance(std::uint64_t& own_work_ns) {
 std::size_t Execution::take(const Step& step, std::uint64_t& own_work_ns) {
   switch (step.kind) {
     case StepKind::send:
-      tickets_[next_] =
-          surroundings_->link(static_cast<int>(step.target))
-              .post_send(sequence_, signature_, {address(schedule_->sources(step)[0]), bytes_of(step)});
+      tickets_[next_] = surroundings_->link(static_cast<int>(step.target))
+                            .post_send(sequence_, signature_of(step, bindings_.sent_blocks),
+                                       {address(schedule_->sources(step)[0]), bytes_of(step)});
       return 1;
     case StepKind::receive:
       tickets_[next_] = surroundings_->link(static_cast<int>(step.target))
-                            .post_receive(sequence_, signature_,
+                            .post_receive(sequence_, signature_of(step, bindings_.received_blocks),
                                           {address(schedule_->destinations(step)[0]), bytes_of(step)});
       return 1;
     case StepKind::wait: {
@@ -98,15 +92,21 @@ std::size_t Execution::take(const Step& step, std::uint64_t& own_work_ns) {
   return 0;
 }
 
+Signature Execution::signature_of(const Step& step, std::span<const std::size_t> blocks) const {
+  Signature signature = signature_;
+  if (!blocks.empty()) signature.elements = blocks[step.target];
+  return signature;
+}
+
 Execution::Copied Execution::copy(const Step& step) {
-  const CopyTask task = copy_of(step);
+  const kernel::CopyTask task = copy_of(step);
   const bool crosses = is_crossing(step);
   if (crosses && bindings_.crossing->next_goes_past_caches(task.bytes)) {
-    copy_past_caches(task.destination, task.source, task.bytes);
+    kernel::copy_past_caches(task.destination, task.source, task.bytes);
     return {};
   }
   if (const auto next = next_copy_beside(task)) {
-    copy_both(task, *next);
+    kernel::copy_both(task, *next);
     const bool either_crosses = crosses || is_crossing(schedule_->steps()[next_ + 1]);
     return {.steps = 2, .told_bytes = either_crosses ? task.bytes + next->bytes : 0};
   }
@@ -115,15 +115,15 @@ Execution::Copied Execution::copy(const Step& step) {
 }
 
 /// The next step, if that is a copy that can be done at the same time.
-std::optional<CopyTask> Execution::next_copy_beside(const CopyTask& task) const {
+std::optional<kernel::CopyTask> Execution::next_copy_beside(const kernel::CopyTask& task) const {
   const auto& steps = schedule_->steps();
   if (task.bytes < paired_bytes || next_ + 1 == steps.size()) return std::nullopt;
   const Step& next = steps[next_ + 1];
   if (next.kind != StepKind::copy || bytes_of(next) < paired_bytes) return std::nullopt;
   if (is_crossing(next) && bindings_.crossing->go_past_caches()) return std::nullopt;
-  const CopyTask other = copy_of(next);
+  const kernel::CopyTask other = copy_of(next);
   const bool moves_nothing = task.destination == task.source || other.destination == other.source;
-  if (moves_nothing || !are_independent(task, other)) return std::nullopt;
+  if (moves_nothing || !kernel::are_independent(task, other)) return std::nullopt;
   return other;
 }
 
@@ -132,7 +132,7 @@ void Execution::reduce(const Step& step) {
   const auto destinations = schedule_->destinations(step);
   // Past the caches, what is for others goes by a copy of its own.
   const bool is_copied = destinations.back().space == Space::staging &&
-                         bytes_of(step) >= CrossingCopies::least_bytes &&
+                         bytes_of(step) >= kernel::CrossingCopies::least_bytes &&
                          bindings_.crossing->go_past_caches();
   sources_.resize(sources.size());
   destinations_.resize(destinations.size());
@@ -149,10 +149,10 @@ void Execution::reduce(const Step& step) {
   if (bindings_.custom != nullptr) {
     bindings_.custom->reduce(step.elements, sources_, destinations_);
   } else {
-    lockstep::reduce(bindings_.dtype, bindings_.reduce_op, step.elements, sources_, destinations_,
-                     step.last_reduction ? bindings_.scale : 1.0);
+    kernel::reduce(bindings_.dtype, bindings_.reduce_op, step.elements, sources_, destinations_,
+                   step.last_reduction ? bindings_.scale : 1.0);
   }
-  if (is_copied) copy_past_caches(for_others, destinations_[0], bytes_of(step));
+  if (is_copied) kernel::copy_past_caches(for_others, destinations_[0], bytes_of(step));
 }
 
 std::byte* Execution::address(const Place& place) const {

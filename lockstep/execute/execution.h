@@ -24,9 +24,12 @@ struct Bindings {
   std::vector<std::byte*> outputs = {};       ///< by rank; likewise
   std::vector<std::byte*> slots = {};         ///< by rank; empty where there are none
   std::vector<std::byte*> staging = {};       ///< by rank; likewise
-  std::size_t window_elements = 1;            ///< as the schedule's Call has it
+  /// all_to_all_v: by rank, the bytes that go there and that come from there, which each message says; else empty.
+  std::span<const std::size_t> sent_blocks = {}, received_blocks = {};
+  std::size_t window_elements = 1;  ///< as the schedule's Call has it
   StagingWindows windows = {};
-  CrossingCopies* crossing = nullptr;  ///< how copies into staging memory are made; outlives the execution
+  kernel::CrossingCopies* crossing =
+      nullptr;  ///< how copies into staging memory are made; outlives the execution
   std::size_t element_bytes = 1;
   Dtype dtype = Dtype::u8;
   ReduceOp reduce_op = ReduceOp::sum;
@@ -46,10 +49,6 @@ class Surroundings {
 
 class Execution {
  public:
-  /// For tests: called with each step as it is taken.
-  using Observer = std::function<void(const Schedule&, const Step&)>;
-  static void observe(Observer observer);
-
   /// Begins anew. Borrows `schedule` and `surroundings`; keeps its scratch memory for the next time.
   /// `first_step`: 2 leaves the first wait out (Schedule::needs_no_first_wait).
   void begin(const Schedule& schedule, Surroundings& surroundings, int rank, std::uint64_t sequence,
@@ -59,7 +58,7 @@ class Execution {
   /// Takes steps until one has to wait; true when the last was taken. Adds the time of copies and reductions
   /// to `own_work_ns`.
   bool advance(std::uint64_t& own_work_ns);
-  /// Which one that is.
+  /// The index of the step that has to wait.
   std::size_t next_step() const { return next_; }
   /// Whether anything happened in the last advance().
   bool has_moved() const { return moved_; }
@@ -69,23 +68,27 @@ class Execution {
   const Step& awaited() const { return schedule_->steps()[current().target]; }
 
  private:
-  // How many steps these took: none, where this one has to wait; two, where the next came along.
+  friend struct ExecutionWatch;  // of tests that compare what runs with what was proven
+  static const std::function<void(const Schedule&, const Step&)>* watch_;
+  // These return how many steps were taken: 0 if this one has to wait, 2 if the next was done along with it.
   std::size_t take(const Step& step, std::uint64_t& own_work_ns);
   struct Copied {
     std::size_t steps = 1;
     std::size_t told_bytes = 0;  ///< CrossingCopies wants to know how long they took
   };
   Copied copy(const Step& step);
-  std::optional<CopyTask> next_copy_beside(const CopyTask& task) const;
+  std::optional<kernel::CopyTask> next_copy_beside(const kernel::CopyTask& task) const;
   void reduce(const Step& step);
   /// Whether it copies to where other ranks read.
   bool is_crossing(const Step& step) const {
     return step.kind == StepKind::copy && schedule_->destinations(step)[0].space == Space::staging;
   }
-  CopyTask copy_of(const Step& step) const {
+  kernel::CopyTask copy_of(const Step& step) const {
     return {address(schedule_->destinations(step)[0]), address(schedule_->sources(step)[0]), bytes_of(step)};
   }
   std::byte* address(const Place& place) const;
+  /// What a message to or from the step's peer says of itself.
+  Signature signature_of(const Step& step, std::span<const std::size_t> blocks) const;
   std::size_t bytes_of(const Step& step) const { return step.elements * bindings_.element_bytes; }
 
   const Schedule* schedule_ = nullptr;

@@ -94,7 +94,7 @@ bool Link::read_header() {
     if (receive_position_ < header.size()) continue;
     if (!is_message(arriving_)) throw_no_message();
     if (arriving_.kind == MessageHeader::Kind::data) return true;
-    told_call_ = arriving_;
+    (arriving_.kind == MessageHeader::Kind::call ? told_call_ : told_wait_) = arriving_;
     receive_position_ = 0;
   }
   return true;
@@ -111,7 +111,11 @@ bool Link::is_expected() {
 }
 
 void Link::post_call(std::uint64_t sequence, const Signature& signature) {
-  sends_.push_back({{.kind = MessageHeader::Kind::call, .sequence = sequence, .signature = signature}, {}});
+  post_word({.kind = MessageHeader::Kind::call, .sequence = sequence, .signature = signature});
+}
+
+void Link::post_word(const MessageHeader& word) {
+  sends_.push_back({word, {}});
   ++posted_sends_;
 }
 

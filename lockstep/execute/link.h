@@ -20,25 +20,32 @@ struct MessageHeader {
     data = 0,  ///< a payload follows
     call = 1,  ///< nothing follows: the sender only says in which call it is
     lent = 2,  ///< where the payload lies follows, 8 bytes: between ranks that share memory (mailbox.h)
+    // Nothing follows: the sender waits in the message that `signature` describes for the receiver of this. It
+    // has called `sequence` collectives. `bytes`: in recv, how many messages of the receiver's it has had; in
+    // send, how many it had sent to it before.
+    wait = 3,
+    standstill = 4,  ///< the same, and the sender does nothing else before that message is over
   };
   std::uint32_t magic = expected_magic;
   Kind kind = Kind::data;
   std::uint64_t sequence = 0;  ///< number of the work in its group (collectives) or on its link (messages)
   std::uint64_t bytes = 0;     ///< of payload
   Signature signature = {};
+
+  friend bool operator==(const MessageHeader&, const MessageHeader&) = default;
 };
 static_assert(sizeof(MessageHeader) == 48);
 
-/// What tells a header of the first two kinds from other bytes.
+/// What tells a header of other kinds than `lent` from other bytes.
 constexpr bool is_message(const MessageHeader& header) {
-  return header.magic == MessageHeader::expected_magic &&
-         (header.kind == MessageHeader::Kind::data || header.kind == MessageHeader::Kind::call);
+  return header.magic == MessageHeader::expected_magic && header.kind <= MessageHeader::Kind::standstill &&
+         header.kind != MessageHeader::Kind::lent;
 }
 /// Error{corrupt_data}.
 [[noreturn]] void throw_no_message();
 
-/// Writes what can be written of a message from byte `position` on, its header's or its payload's, and moves
-/// `position`; whether it did.
+/// Writes as much of a message as goes out now, from byte `position` of header and payload together on. Moves
+/// `position`, and returns whether it moved.
 bool write_rest(Channel& channel, const MessageHeader& header, std::span<const std::byte> payload,
                 std::size_t& position);
 
@@ -54,8 +61,12 @@ class Link {
 
   /// Tells the other side which call this rank is in.
   void post_call(std::uint64_t sequence, const Signature& signature);
-  /// The call that the other side is in or was in last, as far as it told or began to send data that nobody
-  /// receives yet. Throws as advance() does.
+  /// Tells the other side what this rank is in: a header of another kind than data and lent.
+  void post_word(const MessageHeader& word);
+  /// The last wait that the other side told of, as far as it was heard: listen() and advance() hear.
+  const std::optional<MessageHeader>& told_wait() const { return told_wait_; }
+  /// The call that the other side is in, or was in last: as it said itself, or as the header of data says
+  /// that nobody receives yet. Throws as advance() does.
   std::optional<MessageHeader> listen();
 
   /// Messages that are complete, counted from the first.
@@ -95,7 +106,7 @@ class Link {
   std::size_t send_position_ = 0;  // in header and payload together
   std::size_t receive_position_ = 0;
   MessageHeader arriving_;
-  std::optional<MessageHeader> told_call_;
+  std::optional<MessageHeader> told_call_, told_wait_;
   std::uint64_t posted_sends_ = 0, posted_receives_ = 0, sent_ = 0, received_ = 0;
   std::optional<Unexpected> unexpected_;
 };

@@ -27,6 +27,19 @@ TEST(Link, TakesNoMessageOfAnUnknownKind) {
   }
 }
 
+TEST(Link, HearsInWhichMessageTheOtherSideWaits) {
+  ChannelByHand channel;
+  Link link(channel);
+  EXPECT_FALSE(link.told_wait());
+  channel.arrive({.kind = MessageHeader::Kind::wait, .sequence = 3, .bytes = 7, .signature = called});
+  channel.arrive({.kind = MessageHeader::Kind::standstill, .sequence = 4, .bytes = 8, .signature = called});
+  EXPECT_FALSE(link.listen());
+  ASSERT_TRUE(link.told_wait());
+  EXPECT_EQ(link.told_wait()->kind, MessageHeader::Kind::standstill);
+  EXPECT_EQ(link.told_wait()->sequence, 4U);
+  EXPECT_EQ(link.told_wait()->bytes, 8U);
+}
+
 TEST(Link, TakesACallForNoData) {
   ChannelByHand channel;
   Link link(channel);

@@ -12,11 +12,11 @@ namespace {
 
 int tag_of(const MessageHeader& header) { return static_cast<int>(header.signature.detail); }
 
-/// What a message takes that is put aside: without payload, too, or many of them would take any amount.
+/// The memory of a message that is put aside. The header counts too, or there could be any number of empty
+/// messages.
 std::size_t bytes_aside(const MessageHeader& header) { return sizeof(MessageHeader) + header.bytes; }
 
-/// Of what is lent, so much is copied at once: others may want to move on, too, and the sender sees that it
-/// is moving.
+/// So much of a lent message is copied before other works have their turn. The sender sees each piece go.
 constexpr std::size_t lent_piece_bytes = std::size_t{1} << 20;
 
 std::uint64_t pieces_of(std::size_t bytes) { return (bytes + lent_piece_bytes - 1) / lent_piece_bytes; }
@@ -117,6 +117,7 @@ bool Mailbox::receive_now(Incoming& receive, int looks, std::uint64_t& last_look
     return false;
   }
   from.received_bytes = 0;
+  ++from.arrived;
   deliver(receive.source, from.arriving, receive);
   return true;
 }
@@ -194,6 +195,7 @@ bool Mailbox::receive(int source, Peer& peer) {
     if (count < rest.size()) return moved;
     moved = true;
     peer.received_bytes = 0;
+    ++peer.arrived;
     if (peer.goes_aside) {
       peer.goes_aside = false;
       Aside& aside = peer.aside.back();
@@ -214,7 +216,7 @@ bool Mailbox::receive(int source, Peer& peer) {
 bool Mailbox::read_header(int source, Peer& peer) {
   const auto header = std::as_writable_bytes(std::span(&peer.arriving, 1));
   while (peer.received_bytes < header.size()) {
-    // Between messages nothing is read that nobody wants, so that the sender feels it.
+    // A message that nobody wants stays in the channel, which holds up its sender.
     if (peer.received_bytes == 0 && !is_wanted(source)) return false;
     const std::size_t count = peer.channel->try_read(header.subspan(peer.received_bytes));
     if (count == 0) return false;
@@ -236,7 +238,7 @@ void Mailbox::require_data(const MessageHeader& header) const {
   if (!may_be_lent && (!is_message(header) || header.kind != MessageHeader::Kind::data)) throw_no_message();
 }
 
-/// As much of what is left of the payload as is there; how much that was.
+/// Reads as much of the rest of a payload as is there; returns how much that was.
 std::size_t Mailbox::read_payload(const Peer& peer, std::span<std::byte> rest) {
   std::size_t done = 0;
   while (done < rest.size()) {
@@ -263,7 +265,7 @@ std::size_t Mailbox::copy_lent(int source, const Peer& peer, std::span<std::byte
   return count;
 }
 
-/// Finds out where the payload goes; false if nowhere yet.
+/// Finds out where the payload goes; returns false as long as nobody wants it.
 bool Mailbox::begin_payload(int source, Peer& peer) {
   if (peer.target != nullptr || peer.goes_aside) return true;
   if (Incoming* receive = take_receive_for(source, peer.arriving)) {
@@ -315,7 +317,7 @@ bool Mailbox::fits(int source, const MessageHeader& header, const Incoming& rece
   return false;
 }
 
-/// Makes room for the message; where its payload goes.
+/// Makes room for the message; returns the memory for its payload.
 std::span<std::byte> Mailbox::put_aside(int source, Peer& peer, const MessageHeader& header) {
   const auto what = [&] {
     return "rank " + std::to_string(source) + " of the group sent a message of " +
@@ -343,6 +345,11 @@ std::span<std::byte> Mailbox::put_aside(int source, Peer& peer, const MessageHea
 void Mailbox::deliver(int source, const MessageHeader& header, Incoming& receive) {
   receive.from = {source, tag_of(header)};
   receive.is_over = true;
+}
+
+std::uint64_t Mailbox::arrived_from(int source) const {
+  const auto found = peers_.find(source);
+  return found == peers_.end() ? 0 : found->second.arrived;
 }
 
 std::vector<Mailbox::Unclaimed> Mailbox::unclaimed() const {

@@ -2,9 +2,9 @@
 // which they were sent, at receives in the order in which they were posted. A message stays in its channel
 // until somebody wants something of its sender; only if that is another message is it put aside.
 //
-// A long message in memory that both ranks reach is lent: what goes through the channel is where it lies, the
-// receiver copies it from there piece by piece, and counts these. One copy instead of two, and it ends when
-// the receiver has it, as one does that is longer than the channel.
+// A long message in memory that both ranks reach is lent: only its place goes through the channel. The
+// receiver copies it from there piece by piece, and counts the pieces. That is one copy instead of two; the
+// send is over when the receiver has all of it, as it is for any message that is longer than the channel.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct Lending {
   /// What lies there; nullopt where nothing can.
   std::function<std::optional<std::span<const std::byte>>(int rank, std::uint64_t place, std::uint64_t bytes)>
       memory_of = {};
-  /// Throws if a rank that lends may have failed: then what it lends is its program's again, to be changed.
+  /// Throws if a rank that lends may have failed: its program may then change what it had lent.
   std::function<void()> require_sound = [] {};
 };
 
@@ -67,11 +67,11 @@ class Mailbox {
   void post(Outgoing& message);
   void post(Incoming& receive);
 
-  /// The quick way of a small message while nothing else is under way with its peer: whether it was sent. If
-  /// not, it has to be posted next, since some of it may have gone. REQUIRES: too small to be lent.
+  /// Sends a small message at once, while nothing else is under way with its peer; returns whether all of it
+  /// went out. If not, post it next: a part may have gone. REQUIRES: it is too small to be lent.
   bool send_now(const Outgoing& message);
-  /// Likewise: looks so often for a message; whether this receive is over. If not, it has to be posted next,
-  /// since some of it may be there. `last_look_ns`: set to the time (record_now_ns()) of each look in vain.
+  /// Likewise looks so many times for a message; returns whether all of it came. If not, post this receive
+  /// next: a part may be there. `last_look_ns`: set to the time (record_now_ns()) of each look in vain.
   /// Throws as advance() does.
   bool receive_now(Incoming& receive, int looks, std::uint64_t& last_look_ns);
 
@@ -86,6 +86,9 @@ class Mailbox {
     const Incoming* receive;
   };
   const std::optional<Misfit>& misfit() const { return misfit_; }
+
+  /// How many messages of `source` have arrived as a whole, received or aside.
+  std::uint64_t arrived_from(int source) const;
 
   /// What lies aside, for messages about receives that find nothing: source, tag, bytes.
   struct Unclaimed {
@@ -115,6 +118,7 @@ class Mailbox {
     MessageHeader arriving;
     std::uint64_t place = 0;         ///< of what is lent
     std::size_t received_bytes = 0;  ///< of header, place and payload together
+    std::uint64_t arrived = 0;       ///< messages, whole
     Incoming* target = nullptr;
     bool has_begun = false;  ///< receive_now() found the target, which is posted next
     bool goes_aside = false;

@@ -5,12 +5,20 @@
 #include "lockstep/schedule/staging_ring.h"
 
 namespace lockstep {
+namespace {
 
-PlanCache::PlanCache(int rank, int ranks, const Neighbourhood& where, Tuning tuning,
-                     std::size_t staging_bytes)
-    : rank_(rank),
-      ranks_(ranks),
-      where_(where),
+/// Whether `complete` is `call`, but for what complete() fills in.
+bool is_same(const Call& complete, const Call& call) {
+  return complete.operation == call.operation && complete.elements == call.elements &&
+         complete.root == call.root && complete.in_place == call.in_place &&
+         complete.keeps_order == call.keeps_order && complete.counts == call.counts &&
+         complete.receive_counts == call.receive_counts;
+}
+
+}  // namespace
+
+PlanCache::PlanCache(const Neighbourhood& where, Tuning tuning, std::size_t staging_bytes)
+    : where_(where),
       tuning_(std::move(tuning)),
       staging_bytes_(std::min<std::size_t>(staging_bytes, tuning_.staging_bytes)) {}
 
@@ -19,66 +27,48 @@ int PlanCache::ranks_per_node(const Signature& signature) const {
   return reduces(signature.operation) && is_half(signature.dtype) ? 0 : where_.ranks_per_node;
 }
 
-Call PlanCache::call_of(const Signature& signature, std::size_t element_bytes, const BlockCounts& counts,
-                        BufferClass buffers) const {
-  return {.operation = signature.operation,
-          .elements = counts.counts.empty() ? signature.elements : 0,
-          .rank = rank_,
-          .ranks = ranks_,
-          .root = signature.root,
-          .buffers = buffers,
-          .in_place = (signature.flags & Signature::is_in_place) != 0,
-          .ranks_per_node = ranks_per_node(signature),
-          .keeps_order = signature.reduce_op == ReduceOp::custom,
-          .counts = counts.counts,
-          .receive_counts = counts.received,
-          .segment_elements = std::max<std::size_t>(1, tuning_.segment_bytes / element_bytes),
-          .window_elements = StagingRing(staging_bytes_).piece_bytes() / element_bytes,
-          .windows = SIZE_MAX};
+Call PlanCache::complete(const Call& call, int nodes, std::size_t element_bytes, BufferClass buffers) const {
+  Call all = call;
+  all.buffers = buffers;
+  all.ranks_per_node = nodes;
+  all.segment_elements = std::max<std::size_t>(1, tuning_.segment_bytes / element_bytes);
+  all.window_elements = StagingRing(staging_bytes_).piece_bytes() / element_bytes;
+  all.windows = SIZE_MAX;
+  return all;
 }
 
-const std::shared_ptr<const Plan>& PlanCache::find_one_shot(const Signature& signature,
-                                                            std::size_t element_bytes,
-                                                            const BlockCounts& counts) {
+const std::shared_ptr<const Plan>& PlanCache::find_one_shot(const Call& call, const Signature& signature,
+                                                            std::size_t element_bytes) {
   static const std::shared_ptr<const Plan> none;
-  // Only what select() would say, too; the elements of the v forms are those of all blocks.
-  const bool is_too_large = counts.counts.empty() && signature.elements > where_.slot_bytes / element_bytes;
-  if (!where_.one_host || is_too_large) return none;
-  const auto& plan = find(signature, element_bytes, counts, BufferClass::private_memory);
+  // Only what select() would say, too; the v forms have no elements here.
+  if (!where_.one_host || call.elements > where_.slot_bytes / element_bytes) return none;
+  const auto& plan = find(call, signature, element_bytes, BufferClass::private_memory);
   return plan->choice->requirement == Requirement::slots ? plan : none;
 }
 
-const std::shared_ptr<const Plan>& PlanCache::find(const Signature& signature, std::size_t element_bytes,
-                                                   const BlockCounts& counts, BufferClass buffers) {
-  Recent& recent =
-      recent_[(signature.elements + static_cast<std::size_t>(signature.operation)) % recent_.size()];
-  const bool is_custom = signature.reduce_op == ReduceOp::custom;
-  const auto in_place = [](const Signature& one) { return (one.flags & Signature::is_in_place) != 0; };
-  if (recent.plan && recent.signature.operation == signature.operation &&
-      recent.signature.elements == signature.elements && recent.signature.root == signature.root &&
-      recent.element_bytes == element_bytes && recent.buffers == buffers &&
-      in_place(recent.signature) == in_place(signature) &&
-      (recent.signature.reduce_op == ReduceOp::custom) == is_custom &&
-      ranks_per_node(recent.signature) == ranks_per_node(signature) && recent.counts == counts) {
+const std::shared_ptr<const Plan>& PlanCache::find(const Call& call, const Signature& signature,
+                                                   std::size_t element_bytes, BufferClass buffers) {
+  Recent& recent = recent_[(signature.elements + static_cast<std::size_t>(call.operation)) % recent_.size()];
+  const int nodes = ranks_per_node(signature);
+  if (recent.plan && recent.element_bytes == element_bytes && recent.call.buffers == buffers &&
+      recent.call.ranks_per_node == nodes && is_same(recent.call, call)) {
     return recent.plan;
   }
-  const Key key{
-      signature.operation, signature.elements,        element_bytes, signature.root, in_place(signature),
-      is_custom,           ranks_per_node(signature), buffers,       counts};
+  std::pair key{complete(call, nodes, element_bytes, buffers), element_bytes};
   auto found = plans_.find(key);
   if (found == plans_.end()) {
-    const Call call = call_of(signature, element_bytes, counts, buffers);
-    const AlgorithmEntry& choice = select(call, element_bytes, where_, tuning_);
+    const Call& all = key.first;
+    const AlgorithmEntry& choice = schedule::select(all, element_bytes, where_, tuning_);
     if (plans_.size() >= capacity) plans_.clear();
-    found =
-        plans_
-            .emplace(key, std::make_shared<const Plan>(Plan{.choice = &choice,
-                                                            .schedule = choice.algorithm(call),
-                                                            .slot_bytes = slot_elements(call) * element_bytes,
-                                                            .window_elements = call.window_elements}))
-            .first;
+    found = plans_
+                .emplace(key, std::make_shared<const Plan>(
+                                  Plan{.choice = &choice,
+                                       .schedule = choice.algorithm(all),
+                                       .slot_bytes = schedule::slot_elements(all) * element_bytes,
+                                       .window_elements = all.window_elements}))
+                .first;
   }
-  recent = {signature, element_bytes, buffers, counts, found->second};
+  recent = {std::move(key.first), element_bytes, found->second};
   return recent.plan;
 }
 

@@ -5,8 +5,7 @@
 #include <array>
 #include <map>
 #include <memory>
-#include <tuple>
-#include <vector>
+#include <utility>
 
 #include "lockstep/base/signature.h"
 #include "lockstep/schedule/select.h"
@@ -20,53 +19,39 @@ struct Plan {
   std::size_t window_elements = 0;  ///< of staging memory, as the schedule's Call had it
 };
 
-/// The v forms: elements of each rank's block; empty otherwise. As in Call.
-struct BlockCounts {
-  std::vector<std::size_t> counts = {};
-  std::vector<std::size_t> received = {};  ///< all_to_all only
-  friend bool operator==(const BlockCounts&, const BlockCounts&) = default;
-  friend bool operator<(const BlockCounts& a, const BlockCounts& b) {
-    return std::tie(a.counts, a.received) < std::tie(b.counts, b.received);
-  }
-};
-
 /// For one rank of one group. Not thread safe.
 class PlanCache {
  public:
   /// `staging_bytes`: how much staging memory there is; 0 where there is none.
-  PlanCache(int rank, int ranks, const Neighbourhood& where, Tuning tuning, std::size_t staging_bytes);
+  PlanCache(const Neighbourhood& where, Tuning tuning, std::size_t staging_bytes);
 
+  // A call comes as its rank knows it, with the signature that the others see; what the group knows about it is
+  // filled in here: whose memory the buffers are, nodes of memory, and how long messages and pieces are.
   /// The plan for a call. The reference is good until the next call here.
-  const std::shared_ptr<const Plan>& find(const Signature& signature, std::size_t element_bytes,
-                                          const BlockCounts& counts, BufferClass buffers);
+  const std::shared_ptr<const Plan>& find(const Call& call, const Signature& signature,
+                                          std::size_t element_bytes, BufferClass buffers);
   /// The plan if the call takes the slots, which every rank can tell before it knows the others' buffers;
   /// null otherwise.
-  const std::shared_ptr<const Plan>& find_one_shot(const Signature& signature, std::size_t element_bytes,
-                                                   const BlockCounts& counts);
-  /// The staging memory that is used.
+  const std::shared_ptr<const Plan>& find_one_shot(const Call& call, const Signature& signature,
+                                                   std::size_t element_bytes);
+  /// How much staging memory plans use.
   std::size_t staging_bytes() const { return staging_bytes_; }
 
  private:
-  using Key =
-      std::tuple<Operation, std::uint64_t, std::size_t, int, bool, bool, int, BufferClass, BlockCounts>;
   static constexpr std::size_t capacity = 4096;
   /// 0 for reductions of halves, which inside a host are rounded once: nodes would round their sums.
   int ranks_per_node(const Signature& signature) const;
-  Call call_of(const Signature& signature, std::size_t element_bytes, const BlockCounts& counts,
-               BufferClass buffers) const;
+  Call complete(const Call& call, int nodes, std::size_t element_bytes, BufferClass buffers) const;
 
-  int rank_;
-  int ranks_;
   Neighbourhood where_;
   Tuning tuning_;
   std::size_t staging_bytes_;
-  std::map<Key, std::shared_ptr<const Plan>> plans_;
+  std::map<std::pair<Call, std::size_t>, std::shared_ptr<const Plan>>
+      plans_;  // by call and bytes of an element
   // The last few calls, found without walking the map.
   struct Recent {
-    Signature signature;
+    Call call;  ///< complete
     std::size_t element_bytes = 0;
-    BufferClass buffers = BufferClass::private_memory;
-    BlockCounts counts;
     std::shared_ptr<const Plan> plan;
   };
   std::array<Recent, 8> recent_;

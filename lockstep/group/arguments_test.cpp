@@ -210,17 +210,34 @@ TEST(ElementSizes, ThatDifferAreAMismatch) {
 }
 
 TEST(Counts, OfAnAllToAllThatDoNotFitAreAMismatch) {
-  on_ranks(2, [](Group& group) {
-    const std::array<std::size_t, 2> sent{10, 10}, received{group.rank() == 1 ? 11UL : 10UL, 10};
-    std::vector<int> input(20), output(received[0] + received[1]);
-    EXPECT_THAT(failure_of(
-                    [&] {
-                      all_to_all_v(group, input, sent, output, received).wait();
-                      barrier(group).wait();
-                    },
-                    ErrorCode::mismatch),
-                AllOf(HasSubstr("rank 1 called all_to_all_v as #0, rank 0 called all_to_all_v as #0 "),
-                      HasSubstr("(they differ in their counts)")));
+  constexpr std::size_t segment = 32'768;  // a message holds so many ints
+  const std::pair<std::size_t, std::size_t> sent_and_expected[] = {
+      {10, 11}, {0, 11}, {10, 0}, {segment, 2 * segment}, {2 * segment, segment}, {segment + 1, 0}};
+  for (const auto& [sent, expected] : sent_and_expected) {
+    on_ranks(2, [sent = sent, expected = expected](Group& group) {  // from rank 0 to rank 1
+      const std::array<std::size_t, 2> to{10, group.rank() == 0 ? sent : 10};
+      const std::array<std::size_t, 2> from{group.rank() == 1 ? expected : 10, 10};
+      std::vector<int> input(to[0] + to[1]), output(from[0] + from[1]);
+      const std::string sizes = "rank 0 sends " + std::to_string(4 * sent) +
+                                " bytes to rank 1, which expects " + std::to_string(4 * expected);
+      EXPECT_THAT(failure_of(
+                      [&] {
+                        all_to_all_v(group, input, to, output, from).wait();
+                        barrier(group).wait();
+                      },
+                      ErrorCode::mismatch),
+                  AllOf(HasSubstr("rank 1 called all_to_all_v as #0, rank 0 called all_to_all_v as #0 "),
+                        HasSubstr("(they differ in their counts: " + sizes + ")")));
+    });
+  }
+}
+
+TEST(Counts, OfAnAllToAllMayAllBeZero) {
+  on_ranks(3, [](Group& group) {
+    const std::array<std::size_t, 3> none{};
+    std::vector<int> nothing;
+    all_to_all_v(group, nothing, none, nothing, none).wait();
+    barrier(group).wait();
   });
 }
 

@@ -34,20 +34,21 @@ bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
          before(b.data(), a.data() + a.size());
 }
 
-/// One call on its way: checks what was passed, and hands it on.
+/// Makes a request of what was passed, once it was checked, and hands that on: from here on it is the one
+/// description of the call.
 class Checked {
  public:
   Checked(const Group& group, Operation operation, bool has_counts = false)
       : group_(group), has_counts_(has_counts) {
-    call_.operation = operation;
-    call_.rank = group.rank();
-    call_.ranks = group.size();
+    request_.call.operation = operation;
+    request_.call.rank = group.rank();
+    request_.call.ranks = group.size();
     request_.signature.operation = operation;
   }
 
   Checked& root(int rank) {
-    if (rank < 0 || rank >= call_.ranks) require_rank(group_, rank, name() + ": root");
-    call_.root = request_.signature.root = rank;
+    if (rank < 0 || rank >= request_.call.ranks) require_rank(group_, rank, name() + ": root");
+    request_.call.root = request_.signature.root = rank;
     return *this;
   }
 
@@ -58,10 +59,11 @@ class Checked {
     if (reduction.op == ReduceOp::custom) {
       if (!reduction.custom) throw_invalid_argument(name() + ": a custom operation without a function");
       request_.custom = reduction.custom;
+      request_.call.keeps_order = true;
       request_.signature.detail ^= reduction.custom->fingerprint();
       elements_of(reduction.custom->element_bytes());
     } else {
-      if (!supports(reduction.dtype, reduction.op)) {
+      if (!kernel::supports(reduction.dtype, reduction.op)) {
         throw_invalid_argument(name() + ": " + std::string(to_string(reduction.op)) + " is not defined for " +
                                std::string(to_string(reduction.dtype)));
       }
@@ -71,7 +73,7 @@ class Checked {
     }
     // What has an average can be scaled.
     const bool scales = reduction.op == ReduceOp::sum || reduction.op == ReduceOp::average;
-    if (reduction.prescale != 1.0F && !(scales && supports(reduction.dtype, ReduceOp::average))) {
+    if (reduction.prescale != 1.0F && !(scales && kernel::supports(reduction.dtype, ReduceOp::average))) {
       throw_invalid_argument(name() +
                              ": prescale is for sum and average of floating-point and complex types, "
                              "not for " +
@@ -89,11 +91,10 @@ class Checked {
   Checked& blocks(std::span<const std::size_t> counts) {
     if (counts.empty()) return *this;
     require_counts(counts, "counts");
-    call_.counts = agreed(counts);
-    if (!reduces(call_.operation)) elements_of(1);
-    request_.counts.counts = call_.counts;
-    const std::string text(reinterpret_cast<const char*>(call_.counts.data()),
-                           call_.counts.size() * sizeof(std::size_t));
+    request_.call.counts = agreed(counts);
+    if (!reduces(request_.call.operation)) elements_of(1);
+    const std::string text(reinterpret_cast<const char*>(request_.call.counts.data()),
+                           request_.call.counts.size() * sizeof(std::size_t));
     request_.signature.detail = (request_.signature.detail ^ fnv1a_32(text)) | 1U;
     return *this;
   }
@@ -101,23 +102,22 @@ class Checked {
   Checked& blocks(std::span<const std::size_t> sent, std::span<const std::size_t> received) {
     require_counts(sent, "sent_counts");
     require_counts(received, "received_counts");
-    call_.counts = agreed(sent);
-    call_.receive_counts = agreed(received);
+    request_.call.counts = agreed(sent);
+    request_.call.receive_counts = agreed(received);
     elements_of(1);
-    request_.counts = {call_.counts, call_.receive_counts};
     request_.signature.detail = 1;
     return *this;
   }
 
   /// Elements of the buffer or of one block, on every rank.
   Checked& elements(std::size_t count) {
-    call_.elements = count;
+    request_.call.elements = count;
     return *this;
   }
 
   Work submit(std::span<const std::byte> input, std::span<std::byte> output) {
-    const std::size_t in = input_elements(call_);
-    const std::size_t out = output_elements(call_);
+    const std::size_t in = schedule::input_elements(request_.call);
+    const std::size_t out = schedule::output_elements(request_.call);
     // A rank that has no such buffer may pass anything.
     request_.input = in == 0 ? std::span<const std::byte>() : require(input, in, "input");
     if (out > 0) {
@@ -128,9 +128,9 @@ class Checked {
     if (out == 0) require_empty(output, "output");
     find_overlap();
     request_.signature.elements =
-        call_.counts.empty() || call_.operation == Operation::all_to_all
-            ? call_.elements
-            : std::accumulate(call_.counts.begin(), call_.counts.end(), std::size_t{0});
+        request_.call.counts.empty() || request_.call.operation == Operation::all_to_all
+            ? request_.call.elements
+            : std::accumulate(request_.call.counts.begin(), request_.call.counts.end(), std::size_t{0});
     if (group_.size() == 1) return alone();
     return Work(group_.impl().backend->submit(request_));
   }
@@ -144,10 +144,13 @@ class Checked {
 
  private:
   /// As in messages. Only made for them: small calls are short.
-  std::string name() const { return std::string(to_string(call_.operation)) + (has_counts_ ? "_v" : ""); }
+  std::string name() const {
+    return std::string(to_string(request_.call.operation)) + (has_counts_ ? "_v" : "");
+  }
 
   std::string type() const {
-    const bool is_known = reduces(call_.operation) && request_.signature.reduce_op != ReduceOp::custom;
+    const bool is_known =
+        reduces(request_.call.operation) && request_.signature.reduce_op != ReduceOp::custom;
     return std::string(is_known ? to_string(request_.signature.dtype) : "elements");
   }
 
@@ -161,7 +164,7 @@ class Checked {
   /// What only moves data moves bytes, so that ranks have to agree in the size of elements, too.
   std::vector<std::size_t> agreed(std::span<const std::size_t> counts) const {
     std::vector<std::size_t> list(counts.begin(), counts.end());
-    if (reduces(call_.operation)) return list;
+    if (reduces(request_.call.operation)) return list;
     for (std::size_t& count : list) count *= request_.element_bytes;
     return list;
   }
@@ -187,20 +190,21 @@ class Checked {
       throw_no_array(buffer, what);
     if (buffer.size() == wanted * request_.element_bytes) return buffer;
     throw_invalid_argument(name() + ": " + what + " has " + number(buffer.size()) + " bytes, but rank " +
-                           std::to_string(call_.rank) + " of " + std::to_string(call_.ranks) + " needs " +
-                           number(wanted * request_.element_bytes) + layout());
+                           std::to_string(request_.call.rank) + " of " + std::to_string(request_.call.ranks) +
+                           " needs " + number(wanted * request_.element_bytes) + layout());
   }
 
   std::string layout() const {
-    if (!call_.counts.empty()) return " (see its counts)";
-    const bool has_blocks = call_.operation != Operation::all_reduce && call_.operation != Operation::reduce;
-    return has_blocks ? " (" + number(call_.elements * request_.element_bytes) + " for each block)"
+    if (!request_.call.counts.empty()) return " (see its counts)";
+    const bool has_blocks =
+        request_.call.operation != Operation::all_reduce && request_.call.operation != Operation::reduce;
+    return has_blocks ? " (" + number(request_.call.elements * request_.element_bytes) + " for each block)"
                       : " (as many as the input)";
   }
 
   void require_empty(std::span<const std::byte> buffer, const char* what) const {
     // The root of an operation without elements has empty buffers, too.
-    const bool is_ignored = has_root(call_.operation) && call_.rank != call_.root;
+    const bool is_ignored = has_root(request_.call.operation) && request_.call.rank != request_.call.root;
     if (buffer.empty() || is_ignored) return;
     throw_invalid_argument(name() + ": " + what + " has " + number(buffer.size()) +
                            " bytes, but should be empty");
@@ -208,12 +212,13 @@ class Checked {
 
   void find_overlap() {
     if (!overlap(request_.input, request_.output)) return;
-    const std::size_t offset = in_place_offset(call_) * request_.element_bytes;
+    const std::size_t offset = schedule::in_place_offset(request_.call) * request_.element_bytes;
     const bool input_is_larger = request_.input.size() > request_.output.size();
     const std::byte* larger = input_is_larger ? request_.input.data() : request_.output.data();
     const std::byte* smaller = input_is_larger ? request_.output.data() : request_.input.data();
     // What arrives in place takes the room of what was sent there.
-    const bool fits = call_.operation != Operation::all_to_all || call_.counts == call_.receive_counts;
+    const bool fits = request_.call.operation != Operation::all_to_all ||
+                      request_.call.counts == request_.call.receive_counts;
     if (smaller != larger + offset || !fits) {
       throw_invalid_argument(name() + ": input and output overlap; they may only where " +
                              (offset == 0 && request_.input.size() == request_.output.size()
@@ -221,6 +226,7 @@ class Checked {
                                   : "one of them is this rank's own block of the other"));
     }
     request_.signature.flags |= Signature::is_in_place;
+    request_.call.in_place = true;
   }
 
   /// In a group of one.
@@ -229,8 +235,8 @@ class Checked {
     if (scales) {
       const std::byte* source = request_.input.data();
       std::byte* destination = request_.output.data();
-      reduce(request_.signature.dtype, ReduceOp::sum, request_.input.size() / request_.element_bytes,
-             std::span(&source, 1), std::span(&destination, 1), request_.signature.prescale);
+      kernel::reduce(request_.signature.dtype, ReduceOp::sum, request_.input.size() / request_.element_bytes,
+                     std::span(&source, 1), std::span(&destination, 1), request_.signature.prescale);
     } else if (request_.input.data() != request_.output.data() && !request_.input.empty()) {
       std::memcpy(request_.output.data(), request_.input.data(), request_.input.size());
     }
@@ -239,7 +245,6 @@ class Checked {
 
   const Group& group_;
   bool has_counts_;
-  Call call_;
   Request request_;
   std::size_t alignment_ = 1;  // a power of two
 };

@@ -218,10 +218,10 @@ Work barrier(const Group& group);
 
 /// Sends `buffer` to one rank, which may be this one, and which receives as many bytes (another size is a
 /// mismatch). Messages to one rank with one tag arrive in order. `.wait()` returns when the buffer may be
-/// used again: at once where the message fits between the two ranks (less than 1 MiB inside a host), else
-/// when it was received but for that, so ranks that all send much first wait for each other; see sendrecv().
-/// From 1 MiB on, a buffer in an arena is copied once, by the receiver, which is twice as fast. `tag`: 0 or
-/// more.
+/// used again. That is at once where the message fits into the room between the two ranks (less than 1 MiB
+/// inside a host); a longer one has to be received first, but for what fits, so ranks that all send much
+/// first wait for each other: see sendrecv(). From 1 MiB on, a buffer in an arena is copied once, by the
+/// receiver, which is twice as fast. `tag`: 0 or more.
 template <InputRange R>
 Work send(const Group& group, R&& buffer, int destination, int tag = 0) {
   return send_bytes(group, detail::input_bytes(buffer), destination, tag);

@@ -14,7 +14,7 @@
 #include <tuple>
 
 #include "lockstep/base/error.h"
-#include "lockstep/execute/execution.h"
+#include "lockstep/execute/execution_watch_test.h"
 #include "lockstep/group/threads_test.h"
 #include "lockstep/trace/recorder.h"
 
@@ -265,23 +265,24 @@ TEST(Executor, RunsExactlyTheStepsOfTheSchedule) {
   std::mutex mutex;
   std::map<const Schedule*, std::vector<Step>> ran;
   std::map<const Schedule*, Schedule> schedules;
-  Execution::observe([&](const Schedule& schedule, const Step& step) {
-    const std::lock_guard lock(mutex);
-    ran[&schedule].push_back(step);
-    schedules.insert({&schedule, schedule});
-  });
-  on_ranks(3, [](Group& group) {
-    for (const std::size_t count : {2UL, 2000UL, 90'000UL}) {
-      const Filled<float> shared(group, count, Where::arena);
-      const Filled<float> own(group, count, Where::private_memory);
-      all_reduce(group, shared.span).wait();
-      broadcast(group, own.span, 1).wait();
-      std::vector<float> all(3 * count);
-      all_gather(group, own.span, all).wait();
-    }
-    barrier(group).wait();
-  });
-  Execution::observe(nullptr);
+  {
+    const ExecutionWatch watch([&](const Schedule& schedule, const Step& step) {
+      const std::lock_guard lock(mutex);
+      ran[&schedule].push_back(step);
+      schedules.insert({&schedule, schedule});
+    });
+    on_ranks(3, [](Group& group) {
+      for (const std::size_t count : {2UL, 2000UL, 90'000UL}) {
+        const Filled<float> shared(group, count, Where::arena);
+        const Filled<float> own(group, count, Where::private_memory);
+        all_reduce(group, shared.span).wait();
+        broadcast(group, own.span, 1).wait();
+        std::vector<float> all(3 * count);
+        all_gather(group, own.span, all).wait();
+      }
+      barrier(group).wait();
+    });
+  }
   EXPECT_GE(ran.size(), 3U * 8U);
   for (const auto& [schedule, steps] : ran) {
     const bool begins_later = schedules.at(schedule).needs_no_first_wait();

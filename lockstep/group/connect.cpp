@@ -10,8 +10,9 @@
 #include "lockstep/group/impl.h"
 #include "lockstep/group/joining.h"
 #include "lockstep/group/native_options.h"
-#include "lockstep/transport/ring_transport.h"
-#include "lockstep/transport/shm/shm_transport.h"
+#include "lockstep/transport/ring/hand_over.h"
+#include "lockstep/transport/ring/presence.h"
+#include "lockstep/transport/ring/ring_transport.h"
 
 namespace lockstep {
 namespace {
@@ -27,15 +28,17 @@ std::shared_ptr<HostRegion> create_region(int local_ranks, std::size_t arena_byt
                   "`ulimit -v` may forbid");
 }
 
-/// Ranks of this host share one region; its number for each group rank stands in impl.local_of.
-std::shared_ptr<HostRegion> share_region(const Group::Impl& impl, const std::vector<int>& local,
-                                         WatchedStore& store, Deadline deadline) {
+/// The group's ranks on this host share one region.
+std::shared_ptr<HostRegion> share_region(const Group::Impl& impl, WatchedStore& store, Deadline deadline) {
   const Context& context = *impl.context;
-  const int mine = impl.local_of[static_cast<std::size_t>(impl.rank)];
-  const int local_ranks = static_cast<int>(local.size());
+  const int mine = impl.members.self().local;
+  const PerRank<int> local = impl.members.local_worlds();
+  const int local_ranks = impl.members.local_size();
   const Meeting meeting{
-      .endpoint = Endpoint::unix_abstract(context.job + "-g" + std::to_string(fnv1a_64(impl.name)) + "-" +
-                                          std::to_string(local.front())),
+      .endpoint = Endpoint::unix_abstract(context.socket_prefix + "-g" + std::to_string(fnv1a_64(impl.name)) +
+                                          "-" + std::to_string(local[0])),
+      .job = context.job,
+      .group = impl.name,
       .local_rank = mine,
       .local_ranks = local_ranks,
       .trust = context.trust,
@@ -56,44 +59,39 @@ std::shared_ptr<HostRegion> share_region(const Group::Impl& impl, const std::vec
               world);
 }
 
-std::string address_of(const Group::Impl& impl, std::size_t rank, Store& store, Deadline deadline) {
+std::string address_of(const Group::Impl& impl, int rank, Store& store, Deadline deadline) {
   try {
     return store.get("address/" + std::to_string(rank), deadline.later_by(others_speak_first));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::timeout) throw;
-    throw_unconnected(impl, impl.world_of[rank]);
+    throw_unconnected(impl, impl.members[rank].world);
   }
 }
 
 std::unique_ptr<Transport> make_transport(const Group::Impl& impl, const std::shared_ptr<HostRegion>& region,
-                                          const std::vector<int>& page_ranks, Store& store,
-                                          Deadline deadline) {
+                                          Store& store, Deadline deadline) {
   const Context& context = *impl.context;
-  const int mine = impl.local_of[static_cast<std::size_t>(impl.rank)];
-  auto rings =
-      std::make_unique<RingTransport>(RingTransportOptions{.rank = impl.rank,
-                                                           .local_of = impl.local_of,
-                                                           .status_of = page_ranks,
-                                                           .world_of = impl.world_of,
-                                                           .region = region,
-                                                           .page = context.page,
-                                                           .is_alive = watch_presence(region, mine)});
-  if (is_on_one_host(impl)) return rings;
+  auto rings = std::make_unique<RingTransport>(
+      RingTransportOptions{.members = impl.members,
+                           .region = region,
+                           .page = context.page,
+                           .is_alive = watch_presence(region, impl.members.self().local)});
+  if (impl.members.are_on_one_host()) return rings;
 
   auto sockets =
-      std::make_unique<TcpTransport>(TcpTransportOptions{.rank = impl.rank,
-                                                         .world_of = impl.world_of,
+      std::make_unique<TcpTransport>(TcpTransportOptions{.members = impl.members,
+                                                         .job = context.job,
                                                          .group = impl.name,
                                                          .listen_address = context.listen_address,
                                                          .trust = context.trust,
                                                          .connect_timeout = context.options.timeout});
-  store.set("address/" + std::to_string(impl.rank), sockets->endpoint().to_string());
-  std::vector<std::string> addresses(impl.world_of.size());
-  for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
-    if (impl.local_of[rank] < 0) addresses[rank] = address_of(impl, rank, store, deadline);
+  store.set("address/" + std::to_string(impl.rank()), sockets->endpoint().to_string());
+  PerRank<std::string> addresses(impl.size());
+  for (int rank = 0; rank < impl.size(); ++rank) {
+    if (!impl.members[rank].is_here()) addresses[rank] = address_of(impl, rank, store, deadline);
   }
   sockets->set_addresses(std::move(addresses));
-  return std::make_unique<SplitTransport>(impl.local_of, std::move(rings), std::move(sockets));
+  return std::make_unique<SplitTransport>(impl.members, std::move(rings), std::move(sockets));
 }
 
 /// Until each of `worlds` has set its key; throws Error{timeout} for the first that has not by the deadline.
@@ -113,16 +111,16 @@ void wait_for_each(const Group::Impl& impl, Store& store, const std::string& wor
 
 /// Nobody may ask whether another is alive before that one has marked itself as present.
 void await_all(const Group::Impl& impl, Store& store, Deadline deadline) {
-  store.set("ready/" + std::to_string(impl.world_of[static_cast<std::size_t>(impl.rank)]), "1");
-  wait_for_each(impl, store, "ready/", impl.world_of, deadline.later_by(2 * others_speak_first));
+  store.set("ready/" + std::to_string(impl.members.self().world), "1");
+  wait_for_each(impl, store, "ready/", impl.members.worlds(), deadline.later_by(2 * others_speak_first));
 }
 
 /// The rank that serves the store may leave the job right after this, and must not before the others have
 /// read in it for the last time. Throws only if that takes as long as coming together may.
 void close_store(const Group::Impl& impl, Store& store, Deadline deadline) {
-  const int me = impl.world_of[static_cast<std::size_t>(impl.rank)];
+  const int me = impl.members.self().world;
   const int host = impl.context->store_host;
-  std::vector<int> others = impl.world_of;
+  std::vector<int> others = impl.members.worlds();
   if (std::erase(others, host) == 0) return;
   try {
     if (me != host) return store.set("through/" + std::to_string(me), "1");
@@ -139,25 +137,14 @@ void close_store(const Group::Impl& impl, Store& store, Deadline deadline) {
 void connect(Group::Impl& impl) {
   const Context& context = *impl.context;
   const Deadline deadline = Deadline::after(context.arrival_timeout);
-  const std::string& my_host =
-      context.hosts[static_cast<std::size_t>(impl.world_of[static_cast<std::size_t>(impl.rank)])];
-  std::vector<int> page_ranks;
-  std::vector<int> local;  // world ranks
-  impl.local_of.clear();
-  for (const int world : impl.world_of) {
-    const bool is_here = context.hosts[static_cast<std::size_t>(world)] == my_host;
-    impl.local_of.push_back(is_here ? static_cast<int>(local.size()) : -1);
-    if (is_here) local.push_back(world);
-    page_ranks.push_back(is_here ? context.page_rank[static_cast<std::size_t>(world)] : -1);
-  }
   if (impl.size() == 1) return;
 
-  WatchedStore store(context.store, "group/" + impl.name, impl.world_of, context.store_host);
-  const auto region = share_region(impl, local, store, deadline);
-  auto transport = make_transport(impl, region, page_ranks, store, deadline);
-  const auto backend = NativeBackend::make(native_options(impl, region, page_ranks, std::move(transport)));
+  WatchedStore store(context.store, "group/" + impl.name, impl.members.worlds(), context.store_host);
+  const auto region = share_region(impl, store, deadline);
+  auto transport = make_transport(impl, region, store, deadline);
+  const auto backend = NativeBackend::make(native_options(impl, region, std::move(transport)));
   impl.backend = backend;
-  if (local.size() < impl.world_of.size()) context.progress->start_thread();
+  if (!impl.members.are_on_one_host()) context.progress->start_thread();
 
   try {
     await_all(impl, store, deadline);

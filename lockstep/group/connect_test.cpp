@@ -42,25 +42,22 @@ class FallsSilent final : public PrefixStore {
 
 /// Ranks 0 and 1 of a world of three, each on a host of its own; rank 2 serves the store.
 std::shared_ptr<Group::Impl> unconnected(int rank, std::shared_ptr<Store> store, const Trust& trust) {
-  auto context = std::make_shared<Context>();
-  context->store = std::move(store);
-  context->page = std::make_shared<ControlPage>(ControlPage::in_process(1));
-  context->progress = std::make_shared<Progress>(context->page, WaitPolicy::for_ranks_per_core(2));
-  context->record_as(0);
-  context->trust = trust;
-  context->job = "connect-test-" + std::to_string(::getpid()) + "-" + std::to_string(rank);
-  context->hosts = {"one", "another", "a third"};
+  auto context = Context::of_process(
+      {.store = std::move(store),
+       .trust = trust,
+       .socket_prefix = "connect-test-" + std::to_string(::getpid()) + "-" + std::to_string(rank),
+       .store_host = 2,
+       .options = {.timeout = std::chrono::seconds(20)},
+       .arena_bytes = std::size_t{1} << 20,
+       .arrival_timeout = std::chrono::seconds(20)});
   context->page_rank = {-1, -1, -1};
-  context->page_rank[static_cast<std::size_t>(rank)] = 0;
+  context->page_rank[rank] = 0;
   context->listen_address = "127.0.0.1";
-  context->options.timeout = std::chrono::seconds(20);
-  context->arena_bytes = std::size_t{1} << 20;
-  context->arrival_timeout = std::chrono::seconds(20);
-  context->store_host = 2;
+  context->join_page(std::make_shared<ControlPage>(ControlPage::in_process(1)), 0,
+                     WaitPolicy::for_ranks_per_core(2));
   auto impl = std::make_shared<Group::Impl>();
   impl->name = "world/0,1";
-  impl->rank = rank;
-  impl->world_of = {0, 1};
+  impl->members = Members(rank, {0, 1}, context->page_rank);
   impl->tuning = Tuning::standard();
   impl->context = std::move(context);
   return impl;

@@ -6,6 +6,7 @@
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/per_rank.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/group/impl.h"
 #include "lockstep/group/in_process.h"
@@ -60,29 +61,21 @@ Group::Impl::~Impl() {
 }
 
 Group::Group() : impl_(std::make_shared<Impl>()) {
-  impl_->context = std::make_shared<Context>();
-  impl_->context->page = std::make_shared<ControlPage>(ControlPage::in_process(1));
-  impl_->context->hosts = {"this one"};
-  impl_->context->page_rank = {0};
-  impl_->context->progress = std::make_shared<Progress>(impl_->context->page, WaitPolicy());
+  impl_->context = Context::alone();
   impl_->tuning = Tuning::standard();
-  impl_->context->record_as(0);
 }
 
-int Group::rank() const { return impl_->rank; }
+int Group::rank() const { return impl_->rank(); }
 int Group::size() const { return impl_->size(); }
-int Group::local_rank() const { return impl_->local_of[static_cast<std::size_t>(impl_->rank)]; }
-int Group::local_size() const {
-  const auto& local = impl_->local_of;
-  return static_cast<int>(std::count_if(local.begin(), local.end(), [](int rank) { return rank >= 0; }));
-}
+int Group::local_rank() const { return impl_->members.self().local; }
+int Group::local_size() const { return impl_->members.local_size(); }
 
 int Group::world_rank(int rank) const {
   if (rank < 0 || rank >= size()) {
     throw_invalid_argument("rank " + std::to_string(rank) + " is not in group \"" + name() + "\" of " +
                            std::to_string(size()));
   }
-  return impl_->world_of[static_cast<std::size_t>(rank)];
+  return impl_->members[rank].world;
 }
 
 const std::string& Group::name() const { return impl_->name; }
@@ -91,28 +84,29 @@ Group make_subgroup(const std::shared_ptr<Group::Impl>& parent, std::span<const 
                     const Tuning& tuning) {
   const Group group(parent);
   auto made = std::make_shared<Group::Impl>();
-  made->world_of.clear();
-  made->rank = -1;
+  std::vector<int> worlds;
+  int mine = -1;
   std::string list;
   for (const int rank : ranks) {
     const int world = group.world_rank(rank);
-    if (std::find(made->world_of.begin(), made->world_of.end(), world) != made->world_of.end()) {
+    if (std::ranges::find(worlds, world) != worlds.end()) {
       throw_invalid_argument("subgroup: rank " + std::to_string(rank) + " is listed twice");
     }
-    if (rank == parent->rank) made->rank = static_cast<int>(made->world_of.size());
-    made->world_of.push_back(world);
+    if (rank == parent->rank()) mine = static_cast<int>(worlds.size());
+    worlds.push_back(world);
     list += (list.empty() ? "" : ",") + std::to_string(rank);
   }
-  if (made->rank < 0) {
-    throw_invalid_argument("subgroup of ranks " + list + ": this rank, " + std::to_string(parent->rank) +
+  if (mine < 0) {
+    throw_invalid_argument("subgroup of ranks " + list + ": this rank, " + std::to_string(parent->rank()) +
                            ", is not among them; only members call it");
   }
   {
     const std::lock_guard lock(parent->mutex);
-    const int count = ++parent->subgroups_made[made->world_of];
+    const int count = ++parent->subgroups_made[worlds];
     made->name = parent->name + "/" + list + (count > 1 ? "#" + std::to_string(count) : "");
   }
   made->context = parent->context;
+  made->members = Members(mine, worlds, parent->context->page_rank);
   made->tuning = tuning;
   made->parent = parent;
   try {
@@ -135,17 +129,15 @@ std::optional<Group> Group::split(std::optional<int> colour, int key) const {
     std::int32_t has_colour, colour, key;
   };
   const Choice mine{colour.has_value(), colour.value_or(0), key};
-  std::vector<Choice> all(static_cast<std::size_t>(size()));
+  PerRank<Choice> all(size());
   all_gather(*this, std::span(&mine, 1), all).wait();
   if (!colour) return std::nullopt;
   std::vector<int> ranks;
   for (int rank = 0; rank < size(); ++rank) {
-    const Choice& other = all[static_cast<std::size_t>(rank)];
+    const Choice& other = all[rank];
     if (other.has_colour != 0 && other.colour == *colour) ranks.push_back(rank);
   }
-  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
-    return all[static_cast<std::size_t>(a)].key < all[static_cast<std::size_t>(b)].key;
-  });
+  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) { return all[a].key < all[b].key; });
   return subgroup(ranks);
 }
 

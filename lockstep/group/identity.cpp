@@ -1,15 +1,24 @@
 #include "lockstep/group/identity.h"
 
+#include <fcntl.h>
+#include <fmt/core.h>
 #include <unistd.h>
+
+#include <chrono>
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/hash.h"
 #include "lockstep/group/interface_address.h"
+#include "lockstep/group/launchers.h"
+#include "lockstep/group/tf_config.h"
+#include "lockstep/rendezvous/pmi1.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int most_ranks = 1 << 16;
+constexpr int highest_descriptor = 1 << 20;
 
 std::string user() { return std::to_string(::getuid()); }
 
@@ -39,9 +48,25 @@ void find_place(Identity& identity, const InitOptions& options) {
   }
 }
 
+/// What the launcher handed down to this process is not for those that it starts.
+std::optional<int> for_this_process(std::optional<std::int64_t> descriptor) {
+  if (!descriptor) return std::nullopt;
+  const int fd = static_cast<int>(*descriptor);
+  (void)::fcntl(fd, F_SETFD, FD_CLOEXEC);  // where it is not open, whoever reads it says so
+  return fd;
+}
+
+std::optional<int> secret_descriptor() {
+  return for_this_process(env::integer("LOCKSTEP_SECRET_FD", 0, highest_descriptor));
+}
+
+std::optional<int> control_descriptor() {
+  return for_this_process(env::integer("LOCKSTEP_CONTROL_FD", 0, highest_descriptor));
+}
+
 void find_trust(Identity& identity, const InitOptions& options) {
-  if (const auto fd = env::integer("LOCKSTEP_SECRET_FD", 0, 1 << 20)) {
-    identity.trust.secret = Secret::from_inherited_fd(static_cast<int>(*fd));
+  if (const auto fd = secret_descriptor()) {
+    identity.trust.secret = Secret::from_inherited_fd(*fd);
   } else if (const auto path = env::text("LOCKSTEP_SECRET_FILE")) {
     identity.trust.secret = Secret::from_file(*path);
   }
@@ -49,16 +74,17 @@ void find_trust(Identity& identity, const InitOptions& options) {
       options.insecure.value_or(env::flag("LOCKSTEP_INSECURE").value_or(false));
 }
 
-/// The meeting place that rank 0 opens at an address and port. On one host without a secret it is a unix
-/// socket, whose other end the kernel vouches for.
-void meet_at(Identity& identity, const std::string& address, int port, const std::string& name) {
+/// A unix socket, whose other end the kernel vouches for.
+void meet_in_host(Identity& identity, const std::string& restart = {}) {
   identity.hosts_store = identity.rank == 0;
-  identity.job = "lockstep-" + user() + "-" + name;
-  const bool one_host = is_loopback(address) && !identity.trust.secret && !identity.trust.tcp_without_secret;
-  if (one_host) {
-    identity.store = Endpoint::unix_abstract(identity.job + "-store");
-    return;
-  }
+  identity.socket_prefix = "lockstep-" + user() + "-" + identity.job + restart;
+  identity.store = Endpoint::unix_abstract(identity.socket_prefix + "-store");
+}
+
+/// The meeting place that rank 0 opens at an address and port. On one host without a secret it is in the host.
+void meet_at(Identity& identity, const std::string& address, int port, const std::string& restart = {}) {
+  meet_in_host(identity, restart);
+  if (is_loopback(address) && !identity.trust.secret && !identity.trust.tcp_without_secret) return;
   identity.store = Endpoint::tcp(address, static_cast<std::uint16_t>(port));
   if (!identity.trust.secret && !identity.trust.tcp_without_secret) {
     throw_invalid_argument(
@@ -69,13 +95,18 @@ void meet_at(Identity& identity, const std::string& address, int port, const std
   }
 }
 
+void meet_at_port(Identity& identity, const std::string& address, std::int64_t port) {
+  identity.job = "port-" + std::to_string(port);
+  meet_at(identity, address, static_cast<int>(port));
+}
+
 void from_lockstep_run(Identity& identity, const std::string& store) {
   identity.launcher = "lockstep run";
   identity.served_by = StoreHost::launcher;
   identity.store = Endpoint::parse(store);
-  identity.job = "lockstep-" + user() + "-" + env::text("LOCKSTEP_JOB").value_or("job");
-  if (const auto fd = env::integer("LOCKSTEP_CONTROL_FD", 0, 1 << 20))
-    identity.control_fd = static_cast<int>(*fd);
+  identity.job = env::text("LOCKSTEP_JOB").value_or("job");
+  identity.socket_prefix = "lockstep-" + user() + "-" + identity.job;
+  identity.control_fd = control_descriptor();
 }
 
 /// torchrun's own store holds MASTER_PORT: on one host a unix socket named after the run is the meeting
@@ -85,12 +116,13 @@ void from_torchrun(Identity& identity, const std::string& run) {
   const auto address = env::text("MASTER_ADDR");
   const auto port = env::integer("MASTER_PORT", 1, 65534);
   if (!address || !port) throw_invalid_argument("torchrun's environment has no MASTER_ADDR or MASTER_PORT");
+  // How often it was restarted differs between hosts where one of them failed.
   const std::string restart = env::text("TORCHELASTIC_RESTART_COUNT").value_or("0");
-  const std::string name = "torchrun-" + run.substr(0, 32) + "-" + std::to_string(*port) + "-" + restart;
+  identity.job = "torchrun-" + run.substr(0, 32) + "-" + std::to_string(*port);
   const auto local_size = env::integer("LOCAL_WORLD_SIZE", 1, most_ranks);
   const bool one_host = local_size && *local_size == identity.size;
   const auto own_port = env::integer("LOCKSTEP_PORT", 1, 65535).value_or(*port + 1);
-  meet_at(identity, one_host ? "127.0.0.1" : *address, static_cast<int>(own_port), name);
+  meet_at(identity, one_host ? "127.0.0.1" : *address, static_cast<int>(own_port), "-" + restart);
 }
 
 void from_hand(Identity& identity, const InitOptions& options) {
@@ -105,45 +137,51 @@ void from_hand(Identity& identity, const InitOptions& options) {
         "are on one host) and MASTER_PORT to a free port there, 1 to 65535, or start ranks with "
         "`lockstep run -np N`");
   }
-  meet_at(identity, *address, static_cast<int>(*port), "port-" + std::to_string(*port));
+  meet_at_port(identity, *address, *port);
 }
 
-/// A launcher whose variables this version does not read would otherwise start N worlds of one rank.
-void refuse_unknown_launchers() {
-  const auto refuse = [](const char* launcher, const char* variable) {
-    throw Error(ErrorCode::unsupported, std::string("this process is one of several started by ") + launcher +
-                                            " (" + variable +
-                                            " is set), whose environment this version does not read; start "
-                                            "ranks with `lockstep run -np N`, or "
-                                            "set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each");
-  };
-  if (env::integer("OMPI_COMM_WORLD_SIZE", 1, most_ranks).value_or(1) > 1)
-    refuse("Open MPI", "OMPI_COMM_WORLD_SIZE");
-  if (env::integer("PMI_SIZE", 1, most_ranks).value_or(1) > 1) refuse("an MPI launcher", "PMI_SIZE");
-  if (env::integer("SLURM_STEP_NUM_TASKS", 1, most_ranks).value_or(1) > 1 && env::text("SLURM_PROCID")) {
-    refuse("srun", "SLURM_STEP_NUM_TASKS");
+/// TF_CONFIG's processes meet where rank 0's own server of TensorFlow would listen.
+void from_tf_config(Identity& identity, const TfConfig& config) {
+  identity.launcher = "TF_CONFIG";
+  meet_at_port(identity, config.host, config.port);
+}
+
+/// Ranks of one host meet at a socket with the name of their job, which the kernel guards. Others have to be told where.
+void from_launcher(Identity& identity, const LaunchedRank& launched) {
+  identity.launcher = launched.launcher;
+  const auto address = env::text("MASTER_ADDR");
+  const auto port = env::integer("MASTER_PORT", 1, 65535);
+  if (address && port) return meet_at_port(identity, *address, *port);
+  std::string job = launched.job;
+  if (launched.is_on_one_host() && launched.pmi_fd)
+    job = Pmi1(*launched.pmi_fd).job(Deadline::after(std::chrono::seconds(30)));
+  if (!launched.is_on_one_host() || job.empty()) {
+    throw_invalid_argument(
+        fmt::format("this process is rank {} of {} started by {}, on several hosts or of a launcher that "
+                    "does not say; tell all ranks "
+                    "where to meet: set MASTER_ADDR to the host of rank 0, MASTER_PORT to a free port there, "
+                    "and LOCKSTEP_SECRET_FILE "
+                    "to a file of mode 0600 with the same 32 random bytes on every host",
+                    identity.rank, identity.size, launched.launcher));
   }
+  identity.hosts_store = identity.rank == 0;
+  identity.job = fmt::format("launched-{:016x}", fnv1a_64(job));
+  meet_in_host(identity);
 }
 
-}  // namespace
-
-Identity find_identity(const InitOptions& options) {
+/// What `options`, or RANK and WORLD_SIZE, say.
+Identity of_options_or_environment(const InitOptions& options) {
   Identity identity;
-  const bool explicitly = options.rank || options.size;
-  const bool has_any = explicitly || env::text("RANK") || env::text("WORLD_SIZE");
-  const auto store = explicitly ? std::nullopt : env::text("LOCKSTEP_STORE");
-  const auto torch_run = explicitly ? std::nullopt : env::text("TORCHELASTIC_RUN_ID");
-  if (!has_any) {
-    if (store)
-      throw_invalid_argument(
-          "LOCKSTEP_STORE is set but RANK and WORLD_SIZE are not; `lockstep run` sets all three");
-    refuse_unknown_launchers();
-    identity.launcher = "nobody";
+  find_place(identity, options);
+  if (identity.size == 1) {
+    (void)secret_descriptor();  // neither is needed
+    (void)control_descriptor();
     return identity;
   }
-  find_place(identity, options);
-  if (identity.size == 1) return identity;
   find_trust(identity, options);
+  const bool explicitly = options.rank || options.size;
+  const auto store = explicitly ? std::nullopt : env::text("LOCKSTEP_STORE");
+  const auto torch_run = explicitly ? std::nullopt : env::text("TORCHELASTIC_RUN_ID");
   if (store) {
     from_lockstep_run(identity, *store);
   } else if (torch_run) {
@@ -151,9 +189,39 @@ Identity find_identity(const InitOptions& options) {
   } else {
     from_hand(identity, options);
   }
-  if (const auto chosen = options.interface ? options.interface : env::text("LOCKSTEP_IFACE")) {
-    identity.listen_address = address_of_interface(*chosen);
+  return identity;
+}
+
+/// What others say where those say nothing.
+Identity of_others(const InitOptions& options) {
+  if (env::text("LOCKSTEP_STORE"))
+    throw_invalid_argument(
+        "LOCKSTEP_STORE is set but RANK and WORLD_SIZE are not; `lockstep run` sets all three");
+  Identity identity;
+  identity.launcher = "nobody";
+  const auto place = [&](int rank, int size) {
+    identity.rank = rank;
+    identity.size = size;
+    if (size > 1) find_trust(identity, options);
+    return size > 1;
+  };
+  if (const auto text = env::text("TF_CONFIG")) {
+    const TfConfig config = parse_tf_config(*text);
+    if (place(config.rank, config.size)) from_tf_config(identity, config);
+  } else if (const auto launched = find_launched_rank()) {
+    if (place(launched->rank, launched->size)) from_launcher(identity, *launched);
   }
+  return identity;
+}
+
+}  // namespace
+
+Identity find_identity(const InitOptions& options) {
+  const bool is_said = options.rank || options.size || env::text("RANK") || env::text("WORLD_SIZE");
+  Identity identity = is_said ? of_options_or_environment(options) : of_others(options);
+  if (identity.size == 1) return identity;
+  if (const auto chosen = options.interface ? options.interface : env::text("LOCKSTEP_IFACE"))
+    identity.listen_address = address_of_interface(*chosen);
   return identity;
 }
 

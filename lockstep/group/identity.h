@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "lockstep/base/secret.h"
+#include "lockstep/base/proof.h"
 #include "lockstep/base/socket.h"
 #include "lockstep/group/init.h"
 
@@ -20,7 +20,8 @@ struct Identity {
   Endpoint store;        ///< where the job's store is
   StoreHost served_by = StoreHost::rank_0;
   bool hosts_store = false;       ///< this rank serves it
-  std::string job;                ///< begins the names of the job's sockets: user, job, restart
+  std::string job;                ///< its name, the same on all hosts: what a proof is about (base/proof.h)
+  std::string socket_prefix;      ///< begins the names of its sockets on this host: user, job, restart
   std::optional<int> control_fd;  ///< the launcher's control page
   Trust trust;
   std::string listen_address;  ///< for ranks of other hosts; "": the address from which the store is reached
@@ -29,8 +30,10 @@ struct Identity {
   int store_host() const { return served_by == StoreHost::launcher ? -1 : 0; }
 };
 
+/// Who says it, in this order: `options`; RANK and WORLD_SIZE, which `lockstep run`, torchrun or the user has set;
+/// TF_CONFIG; a launcher's own variables (launchers.h). With none of them the world has one rank.
 /// Throws invalid_argument for half an environment, a rank outside the world, values that make no sense, and
-/// for a launcher that is recognised but not understood; each says what was found and what to set.
+/// ranks of a launcher who are not told where to meet; each says what was found and what to set.
 Identity find_identity(const InitOptions& options);
 
 }  // namespace lockstep

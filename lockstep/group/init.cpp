@@ -10,6 +10,7 @@
 #include <fstream>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <sstream>
 
 #include "lockstep/base/env.h"
@@ -25,10 +26,12 @@
 #include "lockstep/rendezvous/store_server.h"
 #include "lockstep/rendezvous/tcp_store.h"
 #include "lockstep/topology/topology.h"
-#include "lockstep/transport/shm/shm_transport.h"
+#include "lockstep/transport/ring/hand_over.h"
 
 namespace lockstep {
 namespace {
+
+using base::quote;
 
 /// A guess which ranks share memory: the same boot of a kernel and the same network namespace. Handing
 /// descriptors over then proves it. After a space, the node of that memory that this rank runs beside.
@@ -52,7 +55,7 @@ class ServedStore final : public PrefixStore {
 
 std::unique_ptr<StoreServer> serve_store(const Identity& identity) try {
   return std::make_unique<StoreServer>(Listener::bind(identity.store),
-                                       StoreServerOptions{.trust = identity.trust});
+                                       StoreServerOptions{.trust = identity.trust, .job = identity.job});
 } catch (const Error& error) {
   if (error.code() != ErrorCode::system || identity.store.kind == Endpoint::Kind::tcp) throw;
   throw Error(ErrorCode::system,
@@ -66,7 +69,7 @@ std::shared_ptr<Store> open_store(const Identity& identity, Deadline deadline) {
   std::unique_ptr<StoreServer> server;
   if (identity.hosts_store) server = serve_store(identity);
   try {
-    TcpStoreOptions store_options{.trust = identity.trust};
+    TcpStoreOptions store_options{.trust = identity.trust, .job = identity.job, .rank = identity.rank};
     // A store that is silent when the deadline has passed must not hold anybody up as long again.
     const std::chrono::nanoseconds answer_time = std::max(deadline.remaining() / 4, shortest_answer_time);
     store_options.operation_timeout = std::min(store_options.operation_timeout, answer_time);
@@ -88,10 +91,11 @@ std::shared_ptr<Store> open_store(const Identity& identity, Deadline deadline) {
 }
 
 /// The launcher's page, or one that this host's first rank makes.
-std::shared_ptr<ControlPage> open_page(const Identity& identity, const std::vector<int>& local,
-                                       WatchedStore& store, Deadline deadline) {
-  const int ranks = static_cast<int>(local.size());
-  const int mine = static_cast<int>(std::find(local.begin(), local.end(), identity.rank) - local.begin());
+std::shared_ptr<ControlPage> open_page(const Identity& identity, const Members& members, WatchedStore& store,
+                                       Deadline deadline) {
+  const PerRank<int> local = members.local_worlds();
+  const int ranks = local.size();
+  const int mine = members.self().local;
   if (identity.control_fd) {
     UniqueFd copy(::fcntl(*identity.control_fd, F_DUPFD_CLOEXEC, 0));
     if (!copy)
@@ -100,7 +104,8 @@ std::shared_ptr<ControlPage> open_page(const Identity& identity, const std::vect
     return std::make_shared<ControlPage>(ControlPage::attach(std::move(copy), ranks));
   }
   const Meeting meeting{
-      .endpoint = Endpoint::unix_abstract(identity.job + "-page-" + std::to_string(local.front())),
+      .endpoint = Endpoint::unix_abstract(identity.socket_prefix + "-page-" + std::to_string(local[0])),
+      .job = identity.job,
       .local_rank = mine,
       .local_ranks = ranks,
       .trust = identity.trust,
@@ -156,67 +161,67 @@ void set_options(Context& context, const InitOptions& options) {
 }
 
 /// Comes to the job's meeting place.
-std::shared_ptr<Context> arrive(const Identity& identity, const InitOptions& options, Deadline deadline) {
-  auto context = std::make_shared<Context>();
-  context->trust = identity.trust;
-  context->job = identity.job;
-  context->store_host = identity.store_host();
+std::shared_ptr<Context> arrive(const Identity& identity, const InitOptions& options, Deadline deadline,
+                                std::chrono::nanoseconds timeout) {
+  auto context = Context::of_process({.trust = identity.trust,
+                                      .job = identity.job,
+                                      .socket_prefix = identity.socket_prefix,
+                                      .store_host = identity.store_host(),
+                                      .arena_bytes = options.arena_bytes.value_or(
+                                          env::bytes("LOCKSTEP_ARENA_BYTES").value_or(default_arena_bytes())),
+                                      .arrival_timeout = timeout});
   set_options(*context, options);
-  context->arena_bytes =
-      options.arena_bytes.value_or(env::bytes("LOCKSTEP_ARENA_BYTES").value_or(default_arena_bytes()));
   context->store = open_store(identity, deadline);
   ask_store(identity.store_host(), "the meeting place " + identity.store.to_string(), "all ranks had arrived",
             [&] { context->last_word = leave_word_at_death(*context->store, identity.rank); });
   return context;
 }
 
-/// `hints`: of each rank of the world, what host_hint() found out there.
-void note_hosts(Context& context, const std::vector<std::string>& hints) {
+/// `hints`: of each rank of the world, what host_hint() found out there. Returns their hosts: equal text, same
+/// host.
+PerRank<std::string> note_hosts(Context& context, const std::vector<std::string>& hints) {
+  PerRank<std::string> hosts;
   for (const std::string& hint : hints) {
     std::istringstream words(hint);
     std::string host;
     int node = 0;
     if (!(words >> host >> node)) {
       throw_invalid_argument(
-          "rank " + std::to_string(context.hosts.size()) + " says " + quote(hint) +
+          "rank " + std::to_string(hosts.size()) + " says " + quote(hint) +
           " of its host, without a node of its memory; do all ranks have the same Lockstep?");
     }
-    context.hosts.push_back(std::move(host));
+    hosts.push_back(std::move(host));
     context.memory_nodes.push_back(node);
   }
+  return hosts;
 }
 
 /// `each`: LOCKSTEP_RANKS_PER_NODE of rank 0; 0: not set.
-void require_whole_nodes(int each, std::size_t local_ranks) {
-  const auto ranks = static_cast<std::size_t>(each);
-  if (each == 0 || ranks >= local_ranks || local_ranks % ranks == 0) return;
+void require_whole_nodes(int each, int local_ranks) {
+  if (each == 0 || each >= local_ranks || local_ranks % each == 0) return;
   throw_invalid_argument("rank 0 has LOCKSTEP_RANKS_PER_NODE=" + std::to_string(each) +
                          ", which does not divide the " + std::to_string(local_ranks) +
                          " ranks of this host: each node of its memory has as many, or leave it unset");
 }
 
 /// What all groups of this rank need.
-void prepare(Group::Impl& impl, const Identity& identity, Deadline deadline) {
+void prepare(Group::Impl& impl, const Identity& identity, const PerRank<std::string>& hosts,
+             Deadline deadline) {
   Context& context = *impl.context;
-  const std::vector<int>& world = impl.world_of;
+  std::vector<int> world(static_cast<std::size_t>(hosts.size()));
+  std::iota(world.begin(), world.end(), 0);
   WatchedStore store(context.store, "init", world, context.store_host);
   impl.tuning = agree_on_tuning(store, identity.rank, deadline);
-  std::vector<int> local;
-  for (const int rank : world) {
-    const bool is_here = context.hosts[static_cast<std::size_t>(rank)] ==
-                         context.hosts[static_cast<std::size_t>(identity.rank)];
-    context.page_rank.push_back(is_here ? static_cast<int>(local.size()) : -1);
-    if (is_here) local.push_back(rank);
-  }
-  require_whole_nodes(impl.tuning.ranks_per_node, local.size());
-  context.page = open_page(identity, local, store, deadline);
-  const int mine = context.page_rank[static_cast<std::size_t>(identity.rank)];
+  int local_ranks = 0;
+  for (const std::string& host : hosts)
+    context.page_rank.push_back(host == hosts[identity.rank] ? local_ranks++ : -1);
+  impl.members = Members(identity.rank, world, context.page_rank);
+  require_whole_nodes(impl.tuning.ranks_per_node, local_ranks);
+  const int mine = impl.members.self().page;
+  context.join_page(open_page(identity, impl.members, store, deadline), mine,
+                    WaitPolicy::for_ranks_per_core(topology::ranks_per_core(local_ranks)));
   context.page->status(mine).pid.store(::getpid());
-  context.record_as(mine);
-  const auto policy =
-      WaitPolicy::for_ranks_per_core(topology::ranks_per_core(static_cast<int>(local.size())));
-  context.progress = std::make_shared<Progress>(context.page, policy);
-  if (local.size() < world.size()) context.listen_address = listen_address(identity);
+  if (local_ranks < hosts.size()) context.listen_address = listen_address(identity);
 }
 
 std::atomic<bool>& initialized() {
@@ -237,15 +242,11 @@ Group join(const Identity& identity, const InitOptions& options) {
 
   const Deadline deadline = Deadline::after(timeout);
   auto impl = std::make_shared<Group::Impl>();
-  impl->rank = identity.rank;
-  impl->world_of.clear();
-  for (int rank = 0; rank < identity.size; ++rank) impl->world_of.push_back(rank);
-  impl->context = arrive(identity, options, deadline);
-  impl->context->arrival_timeout = timeout;
+  impl->context = arrive(identity, options, deadline, timeout);
   const auto hints = meet(*impl->context->store, identity, host_hint(), deadline);
   try {
-    note_hosts(*impl->context, hints);
-    prepare(*impl, identity, deadline);
+    const auto hosts = note_hosts(*impl->context, hints);
+    prepare(*impl, identity, hosts, deadline);
     connect(*impl);
   } catch (const Error& error) {
     throw first_trouble(*impl->context->store, identity, error);

@@ -1,58 +1,33 @@
 #include "lockstep/group/once_per_host.h"
 
-#include <unistd.h>
+#include <fmt/core.h>
 
-#include <algorithm>
-#include <array>
-#include <exception>
-#include <sstream>
+#include <optional>
 #include <string>
 
-#include "lockstep/group/collectives.h"
-#include "lockstep/group/told_error.h"
+#include "lockstep/base/words.h"
+#include "lockstep/group/outcome.h"
 
 namespace lockstep {
 namespace {
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
-}
-
-/// What others read_error(); empty if `task` succeeds.
-std::string failure_of(const Group& group, const std::function<void()>& task) {
+Error with_place(const Group& group, const Error& failure) {
   const int rank = group.world_rank(group.rank());
-  const auto failed = [&](ErrorCode code, const std::string& text) {
-    const std::string who = std::string("once_per_host: rank ").append(std::to_string(rank));
-    return to_text(
-        Error(code, who + " failed on host " + host_name() + ": " + text.substr(0, text.find('\n')), rank));
-  };
-  try {
-    task();
-  } catch (const Error& error) {
-    return failed(error.code(), error.what());
-  } catch (const std::exception& error) {
-    return failed(ErrorCode::system, error.what());
-  } catch (...) {
-    return failed(ErrorCode::system, "an exception that is no std::exception");
-  }
-  return "";
+  const std::string text = failure.what();
+  return {failure.code(),
+          fmt::format("once_per_host: rank {} failed on host {}: {}", rank, base::host_name(),
+                      text.substr(0, text.find('\n'))),
+          rank};
 }
 
 }  // namespace
 
 void once_per_host(const Group& group, const std::function<void()>& task) {
   if (group.size() == 1) return task();
-  std::string failure = group.local_rank() == 0 ? failure_of(group, task) : "";
-  const std::array<std::uint64_t, 1> mine = {failure.size()};
-  std::vector<std::uint64_t> lengths(static_cast<std::size_t>(group.size()));
-  all_gather(group, mine, lengths).wait();
-  const auto failed = std::ranges::find_if(lengths, [](std::uint64_t length) { return length > 0; });
-  if (failed == lengths.end()) return;
-  failure.resize(*failed);
-  broadcast(group, failure, static_cast<int>(failed - lengths.begin())).wait();
-  std::istringstream text(failure);
-  throw read_error(text);
+  std::optional<Error> failure;
+  if (group.local_rank() == 0) failure = failure_in(task);
+  if (failure) failure = with_place(group, *failure);
+  if (const auto failed = lowest_failure(group, failure)) throw Error(failed->error);
 }
 
 }  // namespace lockstep

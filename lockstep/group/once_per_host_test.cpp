@@ -24,7 +24,8 @@ using ::testing::StartsWith;
 
 /// Ranks 0, 1 and ranks 2, 3 take each other for ranks of another host.
 void part_in_two_hosts(Group& group) {
-  group.impl().local_of = group.rank() < 2 ? std::vector{0, 1, -1, -1} : std::vector{-1, -1, 0, 1};
+  const PerRank<int> page = group.rank() < 2 ? PerRank<int>{0, 1, -1, -1} : PerRank<int>{-1, -1, 0, 1};
+  group.impl().members = Members(group.rank(), {0, 1, 2, 3}, page);
 }
 
 TEST(OncePerHost, RunsOnOneRankBeforeAnyOtherGoesOn) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/per_rank.h"
 #include "lockstep/group/impl.h"
 #include "lockstep/kernel/reduce.h"
 #include "lockstep/schedule/call.h"
@@ -13,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-/// In what sums grow.
+/// The type in which sums are added up: halves are added in f32, so that they are rounded once.
 Dtype wide(Dtype dtype) { return is_half(dtype) ? Dtype::f32 : dtype; }
 
 void widen(Dtype dtype, std::span<const std::byte> from, std::span<std::byte> into) {
@@ -125,7 +126,7 @@ class Tree {
                                                        : spare_->take(elements_ * size_of(dtype_));
     const std::byte* sources[] = {left.data, right.data};
     std::byte* destination = into.data();
-    reduce(dtype_, ReduceOp::sum, elements_, sources, std::span(&destination, 1));
+    kernel::reduce(dtype_, ReduceOp::sum, elements_, sources, std::span(&destination, 1));
     spare_->give(std::move(left.own));
     spare_->give(std::move(right.own));
     return {destination, std::move(into)};
@@ -155,16 +156,15 @@ struct Called {
 };
 
 /// Everybody's, by rank. All ranks find the same difference.
-std::vector<Called> exchange(const Group& group, const Called& mine) {
-  std::vector<Called> all(static_cast<std::size_t>(group.size()));
+PerRank<Called> exchange(const Group& group, const Called& mine) {
+  PerRank<Called> all(group.size());
   all_gather(group, std::span(&mine, 1), all).wait();
-  const auto odd = std::ranges::find_if(all, [&](const Called& called) { return !called.fits(all[0]); });
-  if (odd == all.end()) return all;
-  const auto one = [&](std::size_t rank) {
-    return "rank " + std::to_string(group.world_rank(static_cast<int>(rank))) + " called " + all[rank].text();
+  const int odd = all.find_if([&](const Called& called) { return !called.fits(all[0]); });
+  if (odd == all.size()) return all;
+  const auto one = [&](int rank) {
+    return "rank " + std::to_string(group.world_rank(rank)) + " called " + all[rank].text();
   };
-  throw Error(ErrorCode::mismatch, "ranks called different operations: " + one(0) + ", " +
-                                       one(static_cast<std::size_t>(odd - all.begin())));
+  throw Error(ErrorCode::mismatch, "ranks called different operations: " + one(0) + ", " + one(odd));
 }
 
 /// The nodes that are left on a rank with contributions [first, first + count) of `total`.
@@ -180,7 +180,7 @@ void require_sense(const std::vector<std::span<const std::byte>>& inputs, std::s
     throw_invalid_argument("reproducible_all_reduce: sums and averages only, not " +
                            std::string(to_string(op)));
   }
-  if (!supports(dtype, op)) {
+  if (!kernel::supports(dtype, op)) {
     throw_invalid_argument("reproducible_all_reduce: " + std::string(to_string(op)) + " is not defined for " +
                            std::string(to_string(dtype)));
   }
@@ -213,7 +213,7 @@ void reproducible_all_reduce_bytes(const Group& group, const std::vector<std::sp
   const std::size_t element_bytes = size_of(wide(dtype));
   std::vector<std::size_t> chunks;
   for (std::size_t rank = 0; rank < ranks; ++rank)
-    chunks.push_back(chunk_of(elements, static_cast<int>(rank), group.size()).count);
+    chunks.push_back(schedule::chunk_of(elements, static_cast<int>(rank), group.size()).count);
   const std::size_t own_elements = chunks[me];
   const std::size_t own_bytes = own_elements * element_bytes;
 
@@ -262,13 +262,13 @@ void reproducible_all_reduce_bytes(const Group& group, const std::vector<std::sp
   for (auto& of_rank : nodes) {
     for (Tree::Node& node : of_rank) rest.push(std::move(node));
   }
-  const std::size_t own_begin = chunk_of(elements, group.rank(), group.size()).begin;
+  const std::size_t own_begin = schedule::chunk_of(elements, group.rank(), group.size()).begin;
   const auto own_chunk = output.subspan(own_begin * size_of(dtype), own_elements * size_of(dtype));
   auto scaled = spare->take(is_half(dtype) ? own_bytes : 0);
   const std::byte* sum = rest.nodes().front().sum.data;
   std::byte* destination = is_half(dtype) ? scaled.data() : own_chunk.data();
-  reduce(wide(dtype), ReduceOp::sum, own_elements, std::span(&sum, 1), std::span(&destination, 1),
-         op == ReduceOp::average ? 1.0 / static_cast<double>(total) : 1.0);
+  kernel::reduce(wide(dtype), ReduceOp::sum, own_elements, std::span(&sum, 1), std::span(&destination, 1),
+                 op == ReduceOp::average ? 1.0 / static_cast<double>(total) : 1.0);
   if (is_half(dtype)) narrow(dtype, scaled, own_chunk);
   spare->give(std::move(scaled));
   for (auto& memory : arrived) spare->give(std::move(memory));

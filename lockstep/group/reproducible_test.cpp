@@ -71,8 +71,8 @@ TYPED_TEST(Reproducible, SumsHaveTheSameBitsOnAnyNumberOfRanks) {
   for (const ReduceOp op : {ReduceOp::sum, ReduceOp::average}) {
     const auto alone = sum_on<TypeParam>(1, op, [](int) { return Range{0, contributions}; });
     for (const int ranks : {2, 3, 4, 8}) {
-      const auto shared =
-          sum_on<TypeParam>(ranks, op, [&](int rank) { return chunk_of(contributions, rank, ranks); });
+      const auto shared = sum_on<TypeParam>(
+          ranks, op, [&](int rank) { return schedule::chunk_of(contributions, rank, ranks); });
       EXPECT_EQ(std::memcmp(alone.data(), shared.data(), elements * sizeof(TypeParam)), 0)
           << ranks << " ranks";
     }

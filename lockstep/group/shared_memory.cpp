@@ -1,6 +1,8 @@
 #include "lockstep/group/shared_memory.h"
 
-#include <algorithm>
+#include <fmt/core.h>
+
+#include <array>
 #include <mutex>
 #include <new>
 #include <utility>
@@ -9,6 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/group/impl.h"
+#include "lockstep/group/outcome.h"
 
 namespace lockstep {
 namespace {
@@ -29,6 +32,14 @@ std::optional<std::size_t> offset_in(const HostRegion& region, int rank, std::sp
 using Users = std::atomic<std::uint32_t>;
 static_assert(Users::is_always_lock_free);
 constexpr std::size_t header_bytes = 64;  // so that the bytes after it are aligned as the block is
+
+/// The memory that is rank 0's `own`, on every rank.
+std::span<std::byte> shared_bytes(const Group& group, std::span<const std::byte> own, std::size_t bytes) {
+  const auto place = group.rank() == 0 ? place_of(group, own) : std::nullopt;
+  std::array<std::uint64_t, 1> offset = {place ? place->offset : 0};
+  broadcast(group, offset, 0).wait();
+  return memory_at(group, {0, offset[0]}, bytes);
+}
 
 /// Blocks that this process has let go of while other ranks still use them.
 class Waiting {
@@ -85,35 +96,21 @@ std::span<std::byte> memory_at(const Group& group, const ArenaPlace& place, std:
 std::shared_ptr<const void> memory_of(const Group& group) { return region_of(group); }
 
 SharedBlock::SharedBlock(const Group& group, std::size_t bytes) : mapping_(memory_of(group)) {
-  struct Allocated {
-    std::uint64_t is_there = 0, offset = 0;
-  };
   const bool is_shared = mapping_ != nullptr;
-  Allocated mine;
-  std::optional<Error> failure;
   Waiting::all().free_unused();
-  try {
-    if (!is_shared || group.rank() == 0) {
-      block_ = group.allocate_bytes(header_bytes + bytes);
-      new (block_.bytes().data()) Users(static_cast<std::uint32_t>(is_shared ? group.size() : 1));
-    }
-    const auto place = place_of(group, block_.bytes());
-    mine = {1, place ? place->offset : 0};
-  } catch (const Error& error) {
-    failure = error;
-  }
-  std::vector<Allocated> all(static_cast<std::size_t>(group.size()));
-  all_gather(group, std::span(&mine, 1), all).wait();
+  const auto failure = failure_in([&] {
+    if (is_shared && group.rank() != 0) return;
+    block_ = group.allocate_bytes(header_bytes + bytes);
+    new (block_.bytes().data()) Users(static_cast<std::uint32_t>(is_shared ? group.size() : 1));
+  });
+  const auto failed = lowest_failure(group, failure);
   if (failure) throw Error(*failure);
-  const auto failed = std::ranges::find(all, 0U, &Allocated::is_there);
-  if (failed != all.end()) {
-    const int rank = group.world_rank(static_cast<int>(failed - all.begin()));
+  if (failed) {
+    const int rank = group.world_rank(failed->rank);
     throw Error(ErrorCode::system,
-                "rank " + std::to_string(rank) + " has no room for " + std::to_string(bytes) +
-                    " bytes in its arena; see there",
-                rank);
+                fmt::format("rank {} has no room for {} bytes in its arena; see there", rank, bytes), rank);
   }
-  const auto memory = is_shared ? memory_at(group, {0, all[0].offset}, header_bytes + bytes) : block_.bytes();
+  const auto memory = is_shared ? shared_bytes(group, block_.bytes(), header_bytes + bytes) : block_.bytes();
   users_ = std::launder(reinterpret_cast<Users*>(memory.data()));
   bytes_ = memory.subspan(header_bytes, bytes);
 }

@@ -14,7 +14,7 @@
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace lockstep::HWY_NAMESPACE {
+namespace lockstep::kernel::HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -142,6 +142,6 @@ struct Float16 {
 #endif
 
 }  // namespace
-}  // namespace lockstep::HWY_NAMESPACE
+}  // namespace lockstep::kernel::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif

@@ -9,14 +9,14 @@
 
 #ifndef LOCKSTEP_KERNEL_COPY_TURNS
 #define LOCKSTEP_KERNEL_COPY_TURNS
-namespace lockstep {
+namespace lockstep::kernel {
 namespace {
 
 constexpr std::size_t turn_bytes = 4 * kernel::line_bytes;
 constexpr std::size_t ahead_bytes = 32 * kernel::line_bytes;
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::kernel
 #endif
 
 #undef HWY_TARGET_INCLUDE
@@ -26,7 +26,7 @@ constexpr std::size_t ahead_bytes = 32 * kernel::line_bytes;
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace lockstep::HWY_NAMESPACE {
+namespace lockstep::kernel::HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -73,11 +73,11 @@ void stream_on_target(std::byte* destination, const std::byte* source, std::size
 }
 
 }  // namespace
-}  // namespace lockstep::HWY_NAMESPACE
+}  // namespace lockstep::kernel::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace lockstep {
+namespace lockstep::kernel {
 namespace {
 
 HWY_EXPORT(copy_both_on_target);
@@ -154,5 +154,5 @@ bool are_independent(const CopyTask& one, const CopyTask& other) {
          !overlap(other.destination, other.bytes, one.source, one.bytes);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::kernel
 #endif

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace lockstep {
+namespace lockstep::kernel {
 
 struct CopyTask {
   std::byte* destination = nullptr;
@@ -57,4 +57,4 @@ class CrossingCopies {
 /// Whether that of copy_both() holds.
 bool are_independent(const CopyTask& one, const CopyTask& other);
 
-}  // namespace lockstep
+}  // namespace lockstep::kernel

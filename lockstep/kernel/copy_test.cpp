@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::kernel {
 namespace {
 
 constexpr std::byte guard{0xa5};
@@ -118,4 +118,4 @@ TEST(CrossingCopies, ArePlainWhereNothingElseIsQuicker) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::kernel

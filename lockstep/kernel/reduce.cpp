@@ -22,7 +22,7 @@
 
 #ifndef LOCKSTEP_KERNEL_REDUCE_CALL
 #define LOCKSTEP_KERNEL_REDUCE_CALL
-namespace lockstep {
+namespace lockstep::kernel {
 namespace {
 
 /// `dtype` and `op` are ones that have a kernel: see form.h.
@@ -36,11 +36,11 @@ struct ReduceCall {
 };
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::kernel
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace lockstep::HWY_NAMESPACE {
+namespace lockstep::kernel::HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -257,11 +257,11 @@ void reduce_on_target(const ReduceCall& call) {
 }
 
 }  // namespace
-}  // namespace lockstep::HWY_NAMESPACE
+}  // namespace lockstep::kernel::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace lockstep {
+namespace lockstep::kernel {
 namespace {
 
 HWY_EXPORT(reduce_on_target);
@@ -300,5 +300,5 @@ void reduce(Dtype dtype, ReduceOp op, std::size_t elements, std::span<const std:
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::kernel
 #endif

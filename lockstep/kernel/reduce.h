@@ -9,7 +9,7 @@
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/reduce_op.h"
 
-namespace lockstep {
+namespace lockstep::kernel {
 
 /// Combines `sources` element by element, in the order given (source 0 first), and writes the result to every
 /// destination:
@@ -44,4 +44,4 @@ void reduce(Dtype dtype, ReduceOp op, std::size_t elements, std::span<const std:
 ///   complex     x                         x
 bool supports(Dtype dtype, ReduceOp op);
 
-}  // namespace lockstep
+}  // namespace lockstep::kernel

@@ -11,7 +11,7 @@
 
 #include "lockstep/kernel/reference_test.h"
 
-namespace lockstep {
+namespace lockstep::kernel {
 namespace {
 
 using namespace test;
@@ -133,4 +133,4 @@ TYPED_TEST(ReduceFloats, OfEqualZerosMinAndMaxKeepTheLast) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::kernel

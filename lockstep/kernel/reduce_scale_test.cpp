@@ -6,7 +6,7 @@
 
 #include "lockstep/kernel/reference_test.h"
 
-namespace lockstep {
+namespace lockstep::kernel {
 namespace {
 
 using namespace test;
@@ -48,4 +48,4 @@ TEST(ReduceScale, IsAppliedInThePrecisionOfTheAccumulator) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::kernel

@@ -18,7 +18,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/kernel/reference_test.h"
 
-namespace lockstep {
+namespace lockstep::kernel {
 namespace {
 
 using namespace test;
@@ -267,4 +267,4 @@ TEST(Reduce, ScalesNeitherIntegersNorBools) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::kernel

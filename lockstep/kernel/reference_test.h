@@ -191,7 +191,7 @@ std::vector<T> reduced(ReduceOp op, const Buffers<T>& sources, double scale = 1.
     from.push_back(reinterpret_cast<const std::byte*>(source.data()));
   std::vector<T> result(sources[0].size());
   const std::array to = {reinterpret_cast<std::byte*>(result.data())};
-  reduce(dtype_of_test<T>, op, result.size(), from, to, scale);
+  kernel::reduce(dtype_of_test<T>, op, result.size(), from, to, scale);
   return result;
 }
 

@@ -13,7 +13,7 @@
 #include "lockstep/kernel/codecs_inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace lockstep::HWY_NAMESPACE {
+namespace lockstep::kernel::HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -164,11 +164,11 @@ void adam_on_target(const UpdateSlice& slice, void* first, void* second, const A
 }
 
 }  // namespace
-}  // namespace lockstep::HWY_NAMESPACE
+}  // namespace lockstep::kernel::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace lockstep {
+namespace lockstep::kernel {
 namespace {
 
 HWY_EXPORT(sgd_on_target);
@@ -196,5 +196,5 @@ void update_adam(const UpdateSlice& slice, void* first, void* second, const Adam
   HWY_DYNAMIC_DISPATCH(adam_on_target)(slice, first, second, step);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::kernel
 #endif

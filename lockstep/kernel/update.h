@@ -9,7 +9,7 @@
 
 #include "lockstep/base/dtype.h"
 
-namespace lockstep {
+namespace lockstep::kernel {
 
 /// A slice of parameters with all that belongs to it. Arrays of `elements` each, aligned as their type is; no
 /// two overlap.
@@ -61,4 +61,4 @@ struct AdamStep {
 /// `first`, `second`: the state m and v, zero before the first step. Otherwise as update_sgd().
 void update_adam(const UpdateSlice& slice, void* first, void* second, const AdamStep& step);
 
-}  // namespace lockstep
+}  // namespace lockstep::kernel

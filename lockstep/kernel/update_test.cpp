@@ -11,7 +11,7 @@
 #include "lockstep/base/half.h"
 #include "lockstep/kernel/reference_test.h"
 
-namespace lockstep {
+namespace lockstep::kernel {
 namespace {
 
 using namespace test;
@@ -194,4 +194,4 @@ TEST(UpdateRefuses, WhatHasNoSense) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::kernel

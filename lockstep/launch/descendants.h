@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <vector>
 
 #include "lockstep/base/deadline.h"
@@ -19,6 +20,9 @@ bool has_children();
 
 /// This process's children that are not waited for yet.
 std::vector<pid_t> children();
+
+/// For kill_descendants(): the system ends a process that is killed in less, unless its disk hangs.
+inline constexpr std::chrono::seconds killing_limit{5};
 
 /// Kills all descendants, generation by generation, and waits for them. Returns how many were there that had
 /// not ended by themselves; those that outlive the deadline (a system call that does not return) are left to

@@ -11,6 +11,7 @@
 #include <map>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/words.h"
 #include "lockstep/launch/process_status.h"
 #include "lockstep/trace/recorder.h"
 
@@ -20,11 +21,6 @@ namespace {
 using trace::CollectiveEvent;
 using trace::FlightLimits;
 using trace::OpenCall;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
 
 // A program can write to the page by mistake, and what makes no sense cannot be told.
 bool makes_sense(Operation operation, Dtype dtype, ReduceOp reduce_op) {
@@ -113,7 +109,7 @@ void write_file(const std::filesystem::path& folder, const std::string& text) {
 }  // namespace
 
 trace::FlightRecord read_record(const ControlPage& page) {
-  trace::FlightRecord record{.host = host_name()};
+  trace::FlightRecord record{.host = base::host_name()};
   const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
   record.written_at = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now));
   std::vector<std::vector<trace::GroupEntry>> entries;

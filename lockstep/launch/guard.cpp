@@ -1,7 +1,7 @@
 #include "lockstep/launch/guard.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/words.h"
 #include "lockstep/launch/descendants.h"
 #include "lockstep/launch/limits.h"
 #include "lockstep/launch/stop_orders.h"
@@ -23,8 +24,7 @@ namespace lockstep::launch {
 namespace {
 
 constexpr std::array passed_on = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
-constexpr std::array writing = {SIGPIPE, SIGXFSZ};  // end whoever writes where it cannot
-constexpr std::chrono::seconds killing_limit{5};
+constexpr std::array writing = {SIGPIPE, SIGXFSZ};  // end a process that writes where it cannot
 
 // Ignored ones stay ignored: that is how nohup and a shell's `&` protect a job.
 sigset_t signals_to_take() {
@@ -58,7 +58,7 @@ void open_missing_standard_descriptors() {
   ::_exit(code);
 }
 
-// 0: none came until the deadline.
+// The signal that came, or 0 if none did before the deadline.
 int next_signal(const sigset_t& taken, Deadline deadline) {
   if (deadline.is_never()) return std::max(::sigwaitinfo(&taken, nullptr), 0);
   const auto left = std::chrono::ceil<std::chrono::nanoseconds>(deadline.remaining());
@@ -90,8 +90,8 @@ class Watch {
   std::pair<std::string, int> explain(int status) const {
     if (!killed_) return {"was " + describe(status), 128 + WTERMSIG(status)};
     const auto granted = stop_.hurried() ? limits_.hurried : limits_.stopped;
-    return {fmt::format("did not end within {:g} s of {} and was killed",
-                        std::chrono::duration<double>(granted).count(), signal_name(stop_.first())),
+    return {fmt::format("did not end within {} of {} and was killed", base::exact_duration(granted),
+                        base::signal_name(stop_.first())),
             128 + stop_.first()};
   }
 

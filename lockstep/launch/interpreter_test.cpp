@@ -2,36 +2,26 @@
 
 #include <elf.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
+
+#include "lockstep/base/folder_test.h"
 
 namespace lockstep::launch {
 namespace {
 
 namespace fs = std::filesystem;
 
-class InterpreterOf : public ::testing::Test {
+class InterpreterOf : public test::FolderTest {
  protected:
-  InterpreterOf() {
-    std::string name = (fs::temp_directory_path() / "lockstep-interpreter-XXXXXX").string();
-    folder_ = mkdtemp(name.data());
-  }
-  ~InterpreterOf() override { fs::remove_all(folder_); }
-  std::string file_with(const std::string& content) {
-    const std::string path = folder_ / std::to_string(++files_);
-    std::ofstream(path, std::ios::binary) << content;
-    return path;
-  }
+  std::string file_with(const std::string& content) { return file(std::to_string(++made_), content); }
   std::string named_in(const std::string& content) {
     const auto found = interpreter_of(file_with(content));
     return found ? found->path : "(none)";
   }
-  fs::path folder_;
-  int files_ = 0;
+  int made_ = 0;
 };
 
 // As an old program of 32 bits has it.

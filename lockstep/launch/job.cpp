@@ -1,6 +1,7 @@
 #include "lockstep/launch/job.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -12,17 +13,18 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/words.h"
 #include "lockstep/launch/child.h"
 #include "lockstep/launch/descendants.h"
 #include "lockstep/launch/limits.h"
+#include "lockstep/launch/process_status.h"
 
 namespace lockstep::launch {
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::chrono::seconds killing_limit{5};
-constexpr milliseconds last_words{200};  // for them there is time even in a hurry
+constexpr milliseconds last_words{200};  // the summary gets so much time even after a second Ctrl-C
 
 UniqueFd watch_children() {
   sigset_t child;
@@ -50,8 +52,18 @@ std::string random_name() {
   return name;
 }
 
+std::string in_lines_of_ours(const std::string& text) {
+  std::string lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = text.find('\n', begin) + 1;
+    lines += "lockstep run: " + text.substr(begin, end - begin);
+    begin = end;
+  }
+  return lines;
+}
+
 Listener listen_for_store(const std::string& job) {
-  return Listener::bind(Endpoint::unix_abstract("lockstep-" + std::to_string(::getuid()) + "-" + job + "-0"));
+  return Listener::bind(Endpoint::unix_abstract(fmt::format("lockstep-{}-{}-0", ::getuid(), job)));
 }
 
 }  // namespace
@@ -68,7 +80,8 @@ Job::Job(JobPlan plan, GuardLine guard)
       facts_(make_facts()),
       flight_(plan_.options.record_dir, name_),
       output_(plan_.options.ranks, plan_.options.prefix),
-      ranks_(static_cast<std::size_t>(plan_.options.ranks)) {}
+      ranks_(static_cast<std::size_t>(plan_.options.ranks)),
+      stragglers_(plan_.options.stragglers) {}
 
 JobFacts Job::make_facts() const {
   const auto wished = static_cast<std::uint16_t>(plan_.options.master_port);
@@ -84,21 +97,25 @@ JobFacts Job::make_facts() const {
 
 int Job::run() {
   for (int rank = 0; rank < facts_.ranks; ++rank) start_rank(rank);
-  store_.emplace(std::move(store_listener_), StoreServerOptions{.trust = {.secret = secret_}});
+  store_.emplace(std::move(store_listener_),
+                 StoreServerOptions{.trust = Trust{secret_, false}, .job = name_});
   while (any_running() && !guard_gone_) {
     wait_for_events(next_step());
     reap();
     escalate();
+    look_at_stragglers();
   }
   wait_for_leftovers();
   const int left = kill_descendants(Deadline::after(killing_limit));
   output_.finish();
   if (left > 0 && !told_ && stop_.first() == 0) {
-    output_.say("lockstep run: ended " + std::to_string(left) + (left == 1 ? " process" : " processes") +
-                " that the ranks had left behind\n");
+    output_.say(fmt::format("lockstep run: ended {} that the ranks had left behind\n",
+                            base::counted(left, "process", "processes")));
   }
   for (Ending& ending : endings_) ending.last_lines = output_.last_lines(ending.rank);
-  const Verdict verdict = judge(endings_, page_.first_cause().get(), failed_first_ ? 0 : stop_.first());
+  const Verdict verdict = given_up_
+                              ? judge_stopped(endings_, given_up_->who.rank, given_up_->since)
+                              : judge(endings_, page_.first_cause().get(), failed_first_ ? 0 : stop_.first());
   if (plan_.options.on_failure && verdict.exit_code != 0) {
     plan_.options.on_failure(verdict);
   } else if (!verdict.summary.empty()) {
@@ -155,6 +172,10 @@ void Job::take_order(int signal) {
   if (stop_.take(signal))
     kill_at_ =
         kill_at_.earlier_of(Deadline::after(stop_.hurried() ? milliseconds(0) : plan_.options.stop_grace));
+  if (signal == SIGTSTP || signal == SIGCONT) {
+    suspended_ = signal == SIGTSTP;
+    stragglers_.forget();
+  }
   signal_ranks(signal, signal != SIGUSR1 && signal != SIGUSR2);
 }
 
@@ -213,13 +234,56 @@ void Job::escalate() {
   }
 }
 
+// Not where something has failed, or was told to end: then the ranks that are left are being ended anyway.
+void Job::look_at_stragglers() {
+  if (endings_.empty() || failed_ || told_ || suspended_ || stop_.first() != 0) {
+    look_at_ = Deadline::never();
+    return;
+  }
+  if (!look_at_.is_never() && !look_at_.expired()) return;
+  look_at_ = Deadline::after(plan_.options.stragglers.between_looks);
+  std::vector<int> ended;
+  for (const Ending& ending : endings_) ended.push_back(ending.rank);
+  std::sort(ended.begin(), ended.end());
+  const std::string text = stragglers_.look(ended, stragglers());
+  if (!text.empty()) output_.say(in_lines_of_ours(text));
+  if (const auto given_up = stragglers_.given_up()) give_up(*given_up);
+}
+
+// A rank may be a shell around the program that joined the job.
+std::vector<Straggler> Job::stragglers() const {
+  std::vector<Straggler> left;
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (!ranks_[rank].running) continue;
+    const auto is_stopped = [](pid_t pid) { return read_status(pid).state == 'T'; };
+    const pid_t started = ranks_[rank].pid, joined = page_.status(static_cast<int>(rank)).pid.load();
+    const bool is_family = joined > 0 && ::getpgid(joined) == started;
+    const bool is_inside = !is_stopped(started) && is_family && is_stopped(joined);
+    left.push_back({.rank = static_cast<int>(rank),
+                    .pid = is_inside ? joined : started,
+                    .is_stopped = is_inside || is_stopped(started)});
+  }
+  return left;
+}
+
+void Job::give_up(const Stragglers::GivenUp& given_up) {
+  given_up_ = given_up;
+  flight_.note_failure(page_, pids());
+  (void)page_.first_cause().set({.code = ErrorCode::timeout,
+                                 .culprit = given_up.who.rank,
+                                 .text = "rank " + std::to_string(given_up.who.rank) + " was stopped"});
+  terminate_at_ = Deadline::after(milliseconds(0));
+  kill_at_ = kill_at_.earlier_of(Deadline::after(plan_.options.terminate_grace));
+  escalate();
+}
+
 std::vector<pid_t> Job::pids() const {
   std::vector<pid_t> all;
   for (const Rank& rank : ranks_) all.push_back(rank.pid);
   return all;
 }
 
-Deadline Job::next_step() const { return terminate_at_.earlier_of(kill_at_); }
+Deadline Job::next_step() const { return terminate_at_.earlier_of(kill_at_).earlier_of(look_at_); }
 
 bool Job::any_running() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.running; });

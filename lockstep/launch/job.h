@@ -19,6 +19,7 @@
 #include "lockstep/launch/placement.h"
 #include "lockstep/launch/run.h"
 #include "lockstep/launch/stop_orders.h"
+#include "lockstep/launch/stragglers.h"
 #include "lockstep/launch/terminal_input.h"
 #include "lockstep/launch/verdict.h"
 #include "lockstep/memory/control_page.h"
@@ -55,6 +56,9 @@ class Job {
   void reap();
   void note_failure();
   void escalate();
+  void look_at_stragglers();
+  std::vector<Straggler> stragglers() const;
+  void give_up(const Stragglers::GivenUp& given_up);
   void wait_for_leftovers();
   void write_remaining_output();
   void leave_flight_record(const Verdict& verdict);
@@ -82,10 +86,14 @@ class Job {
   std::vector<Ending> endings_;
   int moment_ = 0;
   bool guard_gone_ = false;
-  StopOrders stop_;            // once hurried, output that nobody takes is lost
-  bool failed_ = false;        // a rank did
-  bool failed_first_ = false;  // before any such signal
+  StopOrders stop_;            // after a second Ctrl-C, output that nobody reads is dropped
+  bool failed_ = false;        // a rank has failed
+  bool failed_first_ = false;  // before any signal to stop
   bool told_ = false;          // ranks have been told to end by us
+  Stragglers stragglers_;
+  bool suspended_ = false;  // by Ctrl-Z
+  Deadline look_at_ = Deadline::never();
+  std::optional<Stragglers::GivenUp> given_up_;
   Deadline terminate_at_ = Deadline::never();
   Deadline kill_at_ = Deadline::never();
 };

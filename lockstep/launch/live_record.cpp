@@ -1,6 +1,7 @@
 #include "lockstep/launch/live_record.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 
 #include <filesystem>
 #include <map>
@@ -34,7 +35,7 @@ std::vector<pid_t> family_of(pid_t pid) {
 
 UniqueFd open_page_of(pid_t pid) {
   std::error_code error;
-  fs::directory_iterator entry("/proc/" + std::to_string(pid) + "/fd", error);
+  fs::directory_iterator entry(fmt::format("/proc/{}/fd", pid), error);
   for (const fs::directory_iterator end; !error && entry != end; entry.increment(error)) {
     std::error_code ignored;
     const std::string target = fs::read_symlink(entry->path(), ignored);
@@ -60,9 +61,10 @@ trace::FlightRecord read_running_job(pid_t pid) {
     }
     return record;
   }
-  throw_invalid_argument("process " + std::to_string(pid) +
-                         " has joined no job of Lockstep, nor has any below it (or they are not ours to look "
-                         "at): pass the process id of the job's `lockstep run`, or of a rank");
+  throw_invalid_argument(
+      fmt::format("process {} has joined no job of Lockstep, nor has any below it (or they are not ours to "
+                  "look at): pass the process id of the job's `lockstep run`, or of a rank",
+                  pid));
 }
 
 }  // namespace lockstep::launch

@@ -1,7 +1,7 @@
 #include "lockstep/launch/output.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <limits.h>
 #include <poll.h>
 #include <sys/stat.h>

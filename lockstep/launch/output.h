@@ -29,7 +29,7 @@ class Sink {
   bool reader_gone() const { return reader_gone_; }
   /// errno of a write that failed for any other reason, or 0.
   int error() const { return error_; }
-  /// One of the above: what is queued from now on is to be dropped.
+  /// Nobody reads, or a write failed: what is queued from now on is to be dropped.
   bool closed() const { return reader_gone_ || error_ != 0; }
   int fd() const { return fd_; }
   /// As much as goes without blocking. REQUIRES: poll(2) said that the descriptor is writable.

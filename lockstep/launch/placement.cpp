@@ -1,15 +1,14 @@
 #include "lockstep/launch/placement.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "lockstep/base/env.h"
+#include "lockstep/base/words.h"
 
 namespace lockstep::launch {
 namespace {
-
-std::string counted(int count, const std::string& noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
-}
 
 bool each_on_the_core_of_its_number(const std::vector<std::vector<int>>& pinned) {
   for (std::size_t rank = 0; rank < pinned.size(); ++rank) {
@@ -19,12 +18,12 @@ bool each_on_the_core_of_its_number(const std::vector<std::vector<int>>& pinned)
 }
 
 std::string describe_pinning(const std::vector<std::vector<int>>& pinned) {
-  if (pinned.size() == 1) return "rank 0 pinned to " + topology::to_ranges(pinned.front());
+  if (pinned.size() == 1) return "rank 0 pinned to " + base::to_ranges(pinned.front());
   if (each_on_the_core_of_its_number(pinned)) return "rank r pinned to core r";
   std::string text = "pinned to ";
   const std::size_t shown = std::min<std::size_t>(pinned.size(), 8);
   for (std::size_t rank = 0; rank < shown; ++rank) {
-    text += (rank == 0 ? "" : " | ") + topology::to_ranges(pinned[rank]);
+    text += (rank == 0 ? "" : " | ") + base::to_ranges(pinned[rank]);
   }
   return shown < pinned.size() ? text + " | …" : text;
 }
@@ -40,10 +39,10 @@ std::string compose_line(const topology::Cores& cores, const PlacementRequest& r
                          const Placement& placement) {
   const bool pinned = !placement.pinned.empty();
   if (!pinned && placement.threads == 0) return {};
-  std::string line =
-      "lockstep run: " + counted(request.ranks, "rank") + " on " + counted(cores.count(), "core") + ": ";
+  std::string line = fmt::format("lockstep run: {} on {}: ", base::counted(request.ranks, "rank"),
+                                 base::counted(cores.count(), "core"));
   line += pinned ? describe_pinning(placement.pinned) : why_not_pinned(cores, request);
-  if (placement.threads > 0) line += ", OMP_NUM_THREADS=" + std::to_string(placement.threads);
+  if (placement.threads > 0) line += fmt::format(", OMP_NUM_THREADS={}", placement.threads);
   if (placement.threads == 0) return line + ", OMP_NUM_THREADS as you set it (--no-pin to change)";
   return line +
          (pinned ? " (set OMP_NUM_THREADS or --no-pin to change)" : " (set OMP_NUM_THREADS to change)");

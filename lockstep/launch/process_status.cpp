@@ -1,5 +1,7 @@
 #include "lockstep/launch/process_status.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -10,7 +12,7 @@ namespace lockstep::launch {
 
 // /proc/PID/stat: "PID (name, which may hold anything) STATE PARENT …".
 ProcessStatus read_status(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text(512, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));

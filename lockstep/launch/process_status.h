@@ -10,7 +10,8 @@ namespace lockstep::launch {
 
 struct ProcessStatus {
   pid_t parent = 0;
-  char state = '?';  ///< as in ps: R runs, S sleeps, D sleeps for good, T is stopped, t traced, Z has ended
+  /// As in ps: R runs, S sleeps, D sleeps and hears no signal, T is stopped, t traced, Z has ended.
+  char state = '?';
 };
 
 /// '?' of a process that is gone, or where there is no /proc.

@@ -2,10 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
-#include <fstream>
+
+#include "lockstep/base/folder_test.h"
 
 namespace lockstep::launch {
 namespace {
@@ -13,23 +13,19 @@ namespace {
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-class FindProgram : public ::testing::Test {
+class FindProgram : public test::FolderTest {
  protected:
   FindProgram() {
-    std::string name = (fs::temp_directory_path() / "lockstep-program-XXXXXX").string();
-    folder_ = mkdtemp(name.data());
     fs::create_directories(folder_ / "first");
     fs::create_directories(folder_ / "second" / "train");
-    std::ofstream(folder_ / "second" / "text") << "text";
-    std::ofstream(folder_ / "first" / "tool") << "#!/bin/sh\n";
+    file("second/text", "text");
+    file("first/tool", "#!/bin/sh\n");
     fs::permissions(folder_ / "first" / "tool", fs::perms::owner_all);
-    std::ofstream(folder_ / "second" / "tool") << "#!/bin/sh\n";
+    file("second/tool", "#!/bin/sh\n");
     fs::permissions(folder_ / "second" / "tool", fs::perms::owner_all);
   }
-  ~FindProgram() override { fs::remove_all(folder_); }
   std::string at(const std::string& path) const { return (folder_ / path).string(); }
   std::string search() const { return at("nowhere") + "::" + at("second") + ":" + at("first"); }
-  fs::path folder_;
 };
 
 TEST_F(FindProgram, TakesAPathAsItIs) {

@@ -1,5 +1,6 @@
 #include "lockstep/launch/run.h"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -25,8 +26,8 @@ void say(const std::string& line) { (void)!::write(STDERR_FILENO, (line + "\n").
 
 void require_sense(const RunOptions& options) {
   if (options.ranks < 1 || options.ranks > most_ranks) {
-    throw_invalid_argument("-np " + std::to_string(options.ranks) + " is not a number of ranks from 1 to " +
-                           std::to_string(most_ranks));
+    throw_invalid_argument(
+        fmt::format("-np {} is not a number of ranks from 1 to {}", options.ranks, most_ranks));
   }
   if (options.command.empty() && !options.function) throw_invalid_argument("there is no program to run");
   if (options.master_port < 0 || options.master_port > 65535)

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/launch/stragglers.h"
 #include "lockstep/launch/verdict.h"
 
 namespace lockstep::launch {
@@ -42,6 +43,8 @@ struct RunOptions {
   std::chrono::milliseconds stop_grace{2000};
   /// What processes that a rank leaves behind have to end by themselves (such as tee), after the last rank.
   std::chrono::milliseconds leftover_grace{500};
+  /// When ranks that are left after others have ended with 0 are named, and when stopped ones are ended.
+  StragglerLimits stragglers = {};
   /// After a signal to the launcher its own process may take stop_grace for the ranks, again for its output,
   /// and this on top; a launcher that is stuck is then killed, and all with it.
   std::chrono::milliseconds guard_grace{6000};
@@ -52,7 +55,8 @@ struct RunOptions {
 std::string record_dir(const std::optional<std::string>& wish);
 
 /// Runs the job to its end; complaints and the summary of a failure go to stderr. Returns the exit code: 0;
-/// that of the rank that failed first (128 + signal where a signal killed it, 1 where it left early with 0);
+/// that of the rank that failed first (128 + signal where a signal killed it, 1 where it left early with 0, or
+/// was stopped until it was given up);
 /// 128 + signal if the launcher was told to stop; 2 for options that cannot work, 126 or 127 for a program
 /// that cannot run; 1 if the system refused something, be it to take the ranks' output. REQUIRES: one thread,
 /// and no other children. Takes over SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP and SIGCONT

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -20,6 +21,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/group/init.h"
+#include "lockstep/group/launchers.h"
 #include "lockstep/launch/limits.h"
 #include "lockstep/launch/process_status.h"
 #include "lockstep/launch/run.h"
@@ -41,13 +43,19 @@ std::vector<int> open_descriptors() {
 
 void require_possible(int ranks) {
   if (ranks < 1 || ranks > launch::most_ranks) {
-    throw_invalid_argument("spawn: " + std::to_string(ranks) + " is not a number of ranks from 1 to " +
-                           std::to_string(launch::most_ranks));
+    throw_invalid_argument(
+        fmt::format("spawn: {} is not a number of ranks from 1 to {}", ranks, launch::most_ranks));
   }
+  const std::string remedy = std::string("; ") + ::program_invocation_short_name +
+                             " starts its ranks itself, so start it without a launcher, or leave spawn() "
+                             "out and let the launcher start all ranks";
   if (env::text("LOCKSTEP_JOB") || env::text("RANK")) {
     throw_invalid_argument("spawn: this process is already rank " + env::text("RANK").value_or("?") +
-                           " of a job, and ranks do not start ranks; start the program itself only once, or "
-                           "let its launcher start all ranks and leave spawn() out");
+                           " of a job, and ranks do not start ranks" + remedy);
+  }
+  if (const auto launched = find_launched_rank(); launched && launched->size > 1) {
+    throw_invalid_argument("spawn: this process is one of several started by " + launched->launcher +
+                           ", each of which would start ranks" + remedy);
   }
   if (is_initialized()) {
     throw_invalid_argument(
@@ -58,9 +66,10 @@ void require_possible(int ranks) {
   if (threads < 1)
     throw Error(ErrorCode::system, "spawn: /proc cannot be read, which tells what would be copied");
   if (threads > 1) {
-    throw_invalid_argument("spawn: this process has " + std::to_string(threads) +
-                           " threads, and each rank would be a copy with only one of them; call spawn() "
-                           "before anything starts threads, or use `lockstep run`");
+    throw_invalid_argument(
+        fmt::format("spawn: this process has {} threads, and each rank would be a copy with only one of "
+                    "them; call spawn() before anything starts threads, or use `lockstep run`",
+                    threads));
   }
 }
 
@@ -184,7 +193,8 @@ void spawn(const SpawnOptions& options, const std::function<void(int rank)>& fun
       .on_failure = [&](const launch::Verdict& verdict) { report->tell(verdict); },
       .pin = options.pin,
       .prefix = options.prefix,
-      .record_dir = launch::record_dir(options.record_dir)};
+      .record_dir = launch::record_dir(options.record_dir),
+      .stragglers = launch::StragglerLimits::from_environment()};
   flush_all();
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();

@@ -33,9 +33,9 @@ void spawn(const SpawnOptions& options, const std::function<void(int rank)>& fun
 /// fails, the others are ended as by `lockstep run`; if this process dies, all are.
 ///
 /// Throws Error, with nothing left behind: invalid_argument where ranks cannot be made of this process,
-/// because it is a rank itself, has called init() before, or has several threads, of which a copy would have
-/// only one; peer_lost when a rank failed: which one first (peer()), how, and its last lines; aborted when a
-/// signal ended the job; system.
+/// because it is a rank itself, is one of several that a launcher has started, has called init() before, or
+/// has several threads, of which a copy would have only one; peer_lost when a rank failed: which one first
+/// (peer()), how, and its last lines; aborted when a signal ended the job; system.
 template <class Function, class... Arguments>
 void spawn(int ranks, Function&& function, Arguments&&... arguments) {
   spawn(SpawnOptions{.ranks = ranks},

@@ -1,5 +1,6 @@
 #include "lockstep/launch/verdict.h"
 
+#include <fmt/core.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 #include <cstring>
 #include <map>
 
-#include "lockstep/topology/topology.h"
+#include "lockstep/base/words.h"
 
 namespace lockstep::launch {
 namespace {
@@ -34,7 +35,7 @@ std::string describe_last_lines(const Ending& ending) {
   return text;
 }
 
-// Its last lines hold `text`, which is long as a rule and would only be read twice.
+// Whether its last lines hold `text`: it is mostly long, and would be there twice.
 bool shows_in_last_lines(const Ending& ending, const std::string& text) {
   std::string shown;
   for (const std::string& line : ending.last_lines) shown += line + "\n";
@@ -51,16 +52,15 @@ std::string describe_others(std::span<const Ending> endings, const Ending& blame
   }
   std::string text;
   for (const auto& [how, ranks] : ranks_by_ending) {
-    text += std::string(ranks.size() == 1 ? "  rank " : "  ranks ") + topology::to_ranges(ranks) + ": " +
-            how + "\n";
+    text += fmt::format("  {}: {}\n", base::name_rank_ranges(ranks), how);
   }
   return text;
 }
 
 std::string describe_cause(const FirstCause::Cause& cause, const Ending& blamed) {
-  if (cause.reporter < 0) return {};  // our own words, said already
+  if (cause.reporter < 0) return {};  // the launcher's own words, which stand there already
   const std::string text = shows_in_last_lines(blamed, cause.text) ? "as in the lines above" : cause.text;
-  return "  first cause, found by rank " + std::to_string(cause.reporter) + ": " + text + "\n";
+  return fmt::format("  first cause, found by rank {}: {}\n", cause.reporter, text);
 }
 
 std::string describe_failure(const Ending& blamed) {
@@ -74,21 +74,17 @@ std::string describe_failure(const Ending& blamed) {
 
 }  // namespace
 
-std::string signal_name(int signal) {
-  const char* name = ::sigabbrev_np(signal);
-  return name != nullptr ? "SIG" + std::string(name) : "signal " + std::to_string(signal);
-}
-
 std::string describe(int wait_status) {
-  if (!WIFSIGNALED(wait_status)) return "exit code " + std::to_string(WEXITSTATUS(wait_status));
+  if (!WIFSIGNALED(wait_status)) return fmt::format("exit code {}", WEXITSTATUS(wait_status));
   const int signal = WTERMSIG(wait_status);
   const char* core = WCOREDUMP(wait_status) ? ", core dumped" : "";
-  return "killed by signal " + std::to_string(signal) + " (" + signal_name(signal) + core + ")";
+  return fmt::format("killed by signal {} ({}{})", signal, base::signal_name(signal), core);
 }
 
 std::string describe(const Ending& ending) {
-  return "rank " + std::to_string(ending.rank) + " (pid " + std::to_string(ending.pid) + ")" +
-         (WIFSIGNALED(ending.wait_status) ? " was " : " ended with ") + describe(ending.wait_status);
+  return fmt::format("rank {} (pid {}){}{}", ending.rank, ending.pid,
+                     WIFSIGNALED(ending.wait_status) ? " was " : " ended with ",
+                     describe(ending.wait_status));
 }
 
 const Ending* earliest_failure(std::span<const Ending> endings) {
@@ -110,7 +106,8 @@ Verdict judge(std::span<const Ending> endings, const std::optional<FirstCause::C
     const bool all_well =
         std::none_of(endings.begin(), endings.end(), [](const Ending& e) { return e.failed(); });
     if (all_well) return {};
-    return {.exit_code = signal_base + stopped_by, .summary = "ended by " + signal_name(stopped_by) + "\n"};
+    return {.exit_code = signal_base + stopped_by,
+            .summary = "ended by " + base::signal_name(stopped_by) + "\n"};
   }
   const Ending* blamed = find_culprit(endings, cause);
   if (blamed == nullptr) blamed = earliest_failure(endings);
@@ -122,6 +119,17 @@ Verdict judge(std::span<const Ending> endings, const std::optional<FirstCause::C
   return {.exit_code = blamed->failed() ? exit_code_of(blamed->wait_status) : 1,
           .rank = blamed->rank,
           .summary = summary};
+}
+
+Verdict judge_stopped(std::span<const Ending> endings, int rank, std::chrono::nanoseconds stopped_for) {
+  const auto found = std::ranges::find_if(endings, [&](const Ending& ending) { return ending.rank == rank; });
+  if (found == endings.end()) return {.exit_code = 1, .rank = rank};
+  return {.exit_code = 1,
+          .rank = rank,
+          .summary = fmt::format("rank {} (pid {}) was stopped (as by SIGSTOP) for {:.3g} s after others had "
+                                 "ended with exit code 0, and was ended\n",
+                                 rank, found->pid, std::chrono::duration<double>(stopped_for).count()) +
+                     describe_last_lines(*found) + describe_others(endings, *found)};
 }
 
 }  // namespace lockstep::launch

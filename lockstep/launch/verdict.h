@@ -1,9 +1,10 @@
-// One rank fails, and a second later all ranks have failed, most of them because of the first. Which one it
-// was, the user has to be told, and the exit code is that one's.
+// One rank fails, and a second later all ranks have failed, most of them because of the first. The user has
+// to be told which one was the first, and the exit code is that one's.
 #pragma once
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,9 +18,9 @@ namespace lockstep::launch {
 struct Ending {
   int rank = 0;
   pid_t pid = 0;
-  int wait_status = 0;                       ///< as waitpid(2) gives it
-  int moment = 0;                            ///< those that the launcher found at once have the same
-  bool by_launcher = false;                  ///< after the launcher had told it to
+  int wait_status = 0;       ///< as waitpid(2) gives it
+  int moment = 0;            ///< the same for those that the launcher found ended at the same time
+  bool by_launcher = false;  ///< after the launcher had told it to
   std::vector<std::string> last_lines = {};  ///< of its stderr
 
   bool failed() const { return wait_status != 0; }
@@ -35,7 +36,6 @@ struct Verdict {
 std::string describe(int wait_status);
 /// "rank 1 (pid 4242) was killed by signal 9 (SIGKILL)", "rank 0 (pid 4241) ended with exit code 3".
 std::string describe(const Ending& ending);
-std::string signal_name(int signal);
 
 /// The one that failed first of its own accord, or nullptr. Of those found at the same moment a signal's
 /// victim comes before one that ended by itself.
@@ -45,5 +45,8 @@ const Ending* earliest_failure(std::span<const Ending> endings);
 /// others needed it), else the earliest failure. `stopped_by` is the signal that told the launcher to stop
 /// before anything failed, or 0.
 Verdict judge(std::span<const Ending> endings, const std::optional<FirstCause::Cause>& cause, int stopped_by);
+
+/// Where `rank` was stopped for so long that the launcher has ended it and all others that were left.
+Verdict judge_stopped(std::span<const Ending> endings, int rank, std::chrono::nanoseconds stopped_for);
 
 }  // namespace lockstep::launch

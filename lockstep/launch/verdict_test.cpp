@@ -46,7 +46,7 @@ TEST(Verdict, OfThoseFoundAtOnceASignalsVictimIsToBlame) {
   const Verdict verdict = judge(endings, std::nullopt, 0);
   EXPECT_EQ(verdict.exit_code, 128 + SIGSEGV);
   EXPECT_THAT(verdict.summary, HasSubstr("rank 1 (pid 101) was killed by signal 11 (SIGSEGV)\n"));
-  EXPECT_THAT(verdict.summary, HasSubstr("  ranks 0,2: exit code 1\n"));
+  EXPECT_THAT(verdict.summary, HasSubstr("  ranks 0, 2: exit code 1\n"));
 }
 
 TEST(Verdict, TheFirstCausesCulpritIsToBlameThoughReapedLater) {
@@ -107,7 +107,7 @@ TEST(Verdict, WhatAllRanksSayIsShownOnce) {
             "rank 1 (pid 101) ended with exit code 1\n"
             "  its last lines on stderr:\n    starting\n    error: calls differ, see the log\n"
             "  first cause, found by rank 2: as in the lines above\n"
-            "  ranks 0,2: exit code 1\n");
+            "  ranks 0, 2: exit code 1\n");
 }
 
 TEST(Verdict, ACauseOfSeveralLinesIsRecognised) {

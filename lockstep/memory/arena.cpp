@@ -1,10 +1,13 @@
 #include "lockstep/memory/arena.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <functional>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/pages.h"
 
 namespace lockstep {
 namespace {
@@ -12,7 +15,7 @@ namespace {
 constexpr std::size_t alignment = 64;
 constexpr std::size_t growth_bytes = std::size_t{2} << 20;
 
-std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+using base::round_up;
 
 }  // namespace
 
@@ -30,8 +33,9 @@ ArenaBlock Arena::allocate(std::size_t bytes) {
   const auto fits = [&](const auto& piece) { return piece.second >= wanted; };
   const auto found = std::find_if(free_.begin(), free_.end(), fits);
   if (bytes > capacity_ || found == free_.end()) {
-    throw_invalid_argument("the arena of " + std::to_string(capacity_) + " bytes a rank has no room for " +
-                           std::to_string(bytes) + " more; set LOCKSTEP_ARENA_BYTES to a larger size");
+    throw_invalid_argument(fmt::format(
+        "the arena of {} bytes a rank has no room for {} more; set LOCKSTEP_ARENA_BYTES to a larger size",
+        capacity_, bytes));
   }
   const auto [offset, available] = *found;
   const std::size_t end = offset + wanted;

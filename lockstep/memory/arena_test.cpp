@@ -2,12 +2,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <random>
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/waits_test.h"
 
 namespace lockstep {
 namespace {
@@ -103,6 +108,33 @@ TEST(HostRegion, RefusesAFileThatIsNone) {
   const auto region = HostRegion::create(2, 4096);
   EXPECT_THROW(HostRegion::attach(UniqueFd(::dup(region->fd())), 3), Error);
   EXPECT_EQ(HostRegion::attach(UniqueFd(::dup(region->fd())), 2)->arena_bytes(), 4096U);
+}
+
+TEST(HostRegion, CannotBeMadeSmallerUnderThoseWhoHaveIt) {
+  const auto region = HostRegion::create(2, 4096);
+  const ControlPage page = ControlPage::create(2);
+  for (const int fd : {region->fd(), page.fd()}) {
+    struct stat before {};
+    ASSERT_EQ(::fstat(fd, &before), 0);
+    EXPECT_EQ(::ftruncate(fd, 0), -1);
+    EXPECT_EQ(errno, EPERM);
+    EXPECT_EQ(::ftruncate(fd, before.st_size + 4096), 0) << "larger harms nobody";
+  }
+}
+
+TEST(HostRegion, ThatCanBeMadeSmallerIsNotTaken) {
+  const auto region = HostRegion::create(2, 4096);
+  const ControlPage page = ControlPage::create(2);
+  const auto copy_of = [](int fd) {  // the same bytes, unsealed
+    UniqueFd copy(::memfd_create("unsealed", MFD_CLOEXEC));
+    const Mapping from = Mapping::of_file(fd, 1);
+    EXPECT_EQ(::pwrite(copy.get(), from.data(), from.size(), 0), static_cast<ssize_t>(from.size()));
+    return copy;
+  };
+  EXPECT_THAT(test::error_of([&] { (void)HostRegion::attach(copy_of(region->fd()), 2); }).what(),
+              HasSubstr("not sealed against shrinking"));
+  EXPECT_THAT(test::error_of([&] { (void)ControlPage::attach(copy_of(page.fd()), 2); }).what(),
+              HasSubstr("not sealed against shrinking"));
 }
 
 TEST(HostRegion, HasArenasWhereHugePagesCanBe) {

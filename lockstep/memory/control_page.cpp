@@ -1,25 +1,30 @@
 #include "lockstep/memory/control_page.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/base/pages.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::uint64_t magic = 0x34656761506b634cULL;  // "LckPage4": change it when the layout changes
+using base::round_up;
 
-struct Header {
+// "LckPage4": change it when the layout changes.
+constexpr std::uint64_t page_magic = 0x34656761506b634cULL;
+
+struct PageHeader {
   std::uint64_t magic;
   std::uint32_t local_ranks;
   FirstCause first_cause;
   alignas(64) Doorbell doorbell;
 };
 
-constexpr std::size_t page_bytes = 4096;
 // Whoever sets the first cause copies a sentence; only one that dies meanwhile takes longer.
 constexpr std::chrono::milliseconds setting_limit{100};
 
@@ -33,11 +38,7 @@ struct RankRecord {
 
 namespace {
 
-constexpr std::size_t round_up(std::size_t bytes) {
-  return (bytes + page_bytes - 1) / page_bytes * page_bytes;
-}
-
-std::size_t status_offset() { return round_up(sizeof(Header)); }
+std::size_t status_offset() { return round_up(sizeof(PageHeader)); }
 std::size_t record_offset(int ranks) {
   return round_up(status_offset() + static_cast<std::size_t>(ranks) * sizeof(RankStatus));
 }
@@ -46,11 +47,11 @@ std::size_t total_bytes(int ranks) {
   return record_offset(ranks) + static_cast<std::size_t>(ranks) * record_stride();
 }
 
-Header& header(const Mapping& mapping) { return *reinterpret_cast<Header*>(mapping.data()); }
+PageHeader& page_header(const Mapping& mapping) { return *reinterpret_cast<PageHeader*>(mapping.data()); }
 
 void initialise(const Mapping& mapping, int ranks) {
-  header(mapping).magic = magic;
-  header(mapping).local_ranks = static_cast<std::uint32_t>(ranks);
+  page_header(mapping).magic = page_magic;
+  page_header(mapping).local_ranks = static_cast<std::uint32_t>(ranks);
 }
 
 }  // namespace
@@ -85,28 +86,29 @@ ControlPage ControlPage::create(int local_ranks) {
 }
 
 ControlPage ControlPage::attach(UniqueFd fd, int local_ranks) {
-  Mapping mapping = Mapping::of_file(fd.get(), sizeof(Header));
+  require_unshrinkable(fd.get(), "the job's control page");
+  Mapping mapping = Mapping::of_file(fd.get(), sizeof(PageHeader));
   return attach(std::move(mapping), std::move(fd), local_ranks);
 }
 
 ControlPage ControlPage::read_only(UniqueFd fd) {
-  Mapping mapping = Mapping::of_file(fd.get(), sizeof(Header), Mapping::Access::read);
+  Mapping mapping = Mapping::of_file(fd.get(), sizeof(PageHeader), Mapping::Access::read);
   return attach(std::move(mapping), std::move(fd), 0);
 }
 
 ControlPage ControlPage::attach(Mapping mapping, UniqueFd fd, int local_ranks) {
-  const int found = static_cast<int>(header(mapping).local_ranks);
+  const int found = static_cast<int>(page_header(mapping).local_ranks);
   const bool fits = found >= 1 && found <= (1 << 16) && mapping.size() >= total_bytes(found);
-  if (header(mapping).magic != magic || !fits) {
+  if (page_header(mapping).magic != page_magic || !fits) {
     throw Error(
         ErrorCode::corrupt_data,
         "the job's control page is not of this version of Lockstep; use the `lockstep` that was built "
         "with the program's library");
   }
   if (local_ranks != 0 && found != local_ranks) {
-    throw Error(ErrorCode::corrupt_data, "the launcher's control page is for " + std::to_string(found) +
-                                             " local ranks, but " + std::to_string(local_ranks) +
-                                             " run on this host");
+    throw Error(ErrorCode::corrupt_data,
+                fmt::format("the launcher's control page is for {} local ranks, but {} run on this host",
+                            found, local_ranks));
   }
   return {std::move(fd), std::move(mapping)};
 }
@@ -117,9 +119,9 @@ ControlPage ControlPage::in_process(int local_ranks) {
   return {UniqueFd(), std::move(mapping)};
 }
 
-int ControlPage::local_ranks() const { return static_cast<int>(header(mapping_).local_ranks); }
-FirstCause& ControlPage::first_cause() const { return header(mapping_).first_cause; }
-Doorbell& ControlPage::doorbell() const { return header(mapping_).doorbell; }
+int ControlPage::local_ranks() const { return static_cast<int>(page_header(mapping_).local_ranks); }
+FirstCause& ControlPage::first_cause() const { return page_header(mapping_).first_cause; }
+Doorbell& ControlPage::doorbell() const { return page_header(mapping_).doorbell; }
 
 RankStatus& ControlPage::status(int local_rank) const {
   return reinterpret_cast<RankStatus*>(mapping_.data() + status_offset())[local_rank];

@@ -19,7 +19,7 @@
 
 namespace lockstep {
 
-/// The first failure, decided once: whoever sets it first is right, all others repeat it. In shared memory,
+/// The first failure: the cause that is set first holds, and all ranks report that one. In shared memory,
 /// zeroed at the start.
 class FirstCause {
  public:

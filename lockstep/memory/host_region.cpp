@@ -1,21 +1,24 @@
 #include "lockstep/memory/host_region.h"
 
+#include <fmt/core.h>
+
+#include "lockstep/base/pages.h"
+
 namespace lockstep {
 namespace {
 
-constexpr std::uint64_t magic = 0x336f69676552634cULL;  // "LcRegio3": change it when the layout changes
-constexpr std::size_t page_bytes = 4096;
+using base::page_bytes;
+using base::round_up;
 
-struct Header {
+// "LcRegio3": change it when the layout changes.
+constexpr std::uint64_t region_magic = 0x336f69676552634cULL;
+
+struct RegionHeader {
   std::uint64_t magic;
   std::uint32_t local_ranks;
   std::uint64_t arena_bytes;
   FirstCause first_cause;
 };
-
-constexpr std::size_t round_up(std::size_t bytes, std::size_t to = page_bytes) {
-  return (bytes + to - 1) / to * to;
-}
 
 /// Arenas that can have huge pages begin where one can.
 constexpr std::size_t arena_alignment(std::size_t arena_bytes) {
@@ -29,7 +32,7 @@ struct Layout {
 Layout layout_of(int local_ranks, std::size_t arena_bytes) {
   const auto ranks = static_cast<std::size_t>(local_ranks);
   Layout layout{};
-  layout.progress = round_up(sizeof(Header));
+  layout.progress = round_up(sizeof(RegionHeader));
   layout.cells = round_up(layout.progress + ranks * sizeof(RankProgress));
   layout.slots = round_up(layout.cells + lane_count * ranks * sizeof(Cell));
   layout.staging = round_up(layout.slots + lane_count * ranks * slot_bytes);
@@ -41,12 +44,14 @@ Layout layout_of(int local_ranks, std::size_t arena_bytes) {
   return layout;
 }
 
-Header& header(const Mapping& mapping) { return *reinterpret_cast<Header*>(mapping.data()); }
+RegionHeader& region_header(const Mapping& mapping) {
+  return *reinterpret_cast<RegionHeader*>(mapping.data());
+}
 
 void initialise(const Mapping& mapping, int local_ranks, std::size_t arena_bytes) {
-  header(mapping).magic = magic;
-  header(mapping).local_ranks = static_cast<std::uint32_t>(local_ranks);
-  header(mapping).arena_bytes = arena_bytes;
+  region_header(mapping).magic = region_magic;
+  region_header(mapping).local_ranks = static_cast<std::uint32_t>(local_ranks);
+  region_header(mapping).arena_bytes = arena_bytes;
 }
 
 }  // namespace
@@ -64,9 +69,8 @@ HostRegion::HostRegion(UniqueFd fd, Mapping mapping) : fd_(std::move(fd)), mappi
 
 std::shared_ptr<HostRegion> HostRegion::create(int local_ranks, std::size_t arena_bytes) {
   if (arena_bytes > most_arena_bytes) {
-    throw_invalid_argument("an arena of " + std::to_string(arena_bytes) +
-                           " bytes is more than any machine has; at most " +
-                           std::to_string(most_arena_bytes));
+    throw_invalid_argument(fmt::format("an arena of {} bytes is more than any machine has; at most {}",
+                                       arena_bytes, most_arena_bytes));
   }
   arena_bytes = round_up(arena_bytes, arena_alignment(arena_bytes));
   const std::size_t total = layout_of(local_ranks, arena_bytes).total;
@@ -77,14 +81,16 @@ std::shared_ptr<HostRegion> HostRegion::create(int local_ranks, std::size_t aren
 }
 
 std::shared_ptr<HostRegion> HostRegion::attach(UniqueFd fd, int local_ranks) {
-  Mapping mapping = Mapping::of_file(fd.get(), sizeof(Header));
-  const Header& found = header(mapping);
-  if (found.magic != magic || found.local_ranks != static_cast<std::uint32_t>(local_ranks) ||
+  require_unshrinkable(fd.get(), "the shared memory that this host's first rank offers");
+  Mapping mapping = Mapping::of_file(fd.get(), sizeof(RegionHeader));
+  const RegionHeader& found = region_header(mapping);
+  if (found.magic != region_magic || found.local_ranks != static_cast<std::uint32_t>(local_ranks) ||
       found.arena_bytes > mapping.size() ||
       mapping.size() < layout_of(local_ranks, found.arena_bytes).total) {
     throw Error(ErrorCode::corrupt_data,
-                "the shared memory that this host's first rank offers is not a group of " +
-                    std::to_string(local_ranks) + " ranks; all ranks must use the same version of Lockstep");
+                fmt::format("the shared memory that this host's first rank offers is not a group of {} "
+                            "ranks; all ranks must use the same version of Lockstep",
+                            local_ranks));
   }
   return std::shared_ptr<HostRegion>(new HostRegion(std::move(fd), std::move(mapping)));
 }
@@ -96,12 +102,12 @@ std::shared_ptr<HostRegion> HostRegion::in_process(int local_ranks, std::size_t 
   return std::shared_ptr<HostRegion>(new HostRegion(UniqueFd(), std::move(mapping)));
 }
 
-int HostRegion::local_ranks() const { return static_cast<int>(header(mapping_).local_ranks); }
-std::size_t HostRegion::arena_bytes() const { return header(mapping_).arena_bytes; }
-FirstCause& HostRegion::first_cause() const { return header(mapping_).first_cause; }
+int HostRegion::local_ranks() const { return static_cast<int>(region_header(mapping_).local_ranks); }
+std::size_t HostRegion::arena_bytes() const { return region_header(mapping_).arena_bytes; }
+FirstCause& HostRegion::first_cause() const { return region_header(mapping_).first_cause; }
 
 RankProgress& HostRegion::progress(int local_rank) const {
-  return reinterpret_cast<RankProgress*>(mapping_.data() + round_up(sizeof(Header)))[local_rank];
+  return reinterpret_cast<RankProgress*>(mapping_.data() + round_up(sizeof(RegionHeader)))[local_rank];
 }
 
 std::byte* HostRegion::slot(std::uint64_t work, int local_rank) const {

@@ -31,7 +31,7 @@ inline constexpr std::size_t staging_bytes = std::size_t{4} << 20;
 /// written again has left the reader's (docs/decisions/0007). Memory is taken only by pairs that talk.
 inline constexpr std::size_t ring_bytes = std::size_t{1} << 20;
 
-/// Where a rank's buffers lie in its arena, as its signature's flags say which do.
+/// Where in its arena a rank's buffers lie: those of which its signature's flags say that they do.
 struct BufferOffsets {
   std::uint64_t input = 0;
   std::uint64_t output = 0;

@@ -11,6 +11,8 @@
 namespace lockstep {
 namespace {
 
+using base::quote;
+
 std::int64_t number_in(const std::string& key, const std::string& text) {
   std::int64_t number = 0;
   const char* const end = text.data() + text.size();
@@ -26,20 +28,17 @@ std::int64_t number_in(const std::string& key, const std::string& text) {
 
 void MemoryStore::put(const std::string& key, std::string value) {
   detail::require_value(key, value.size(), limits_);
-  const auto found = values_.find(key);
-  const std::size_t before = found == values_.end() ? 0 : key.size() + found->second.size();
-  const std::size_t after = key.size() + value.size();
-  if (total_bytes_ - before + after > limits_.total_bytes) {
-    throw_invalid_argument("store set of " + quote(key) + ": the store is full (" +
-                           std::to_string(limits_.total_bytes) +
-                           " bytes of keys and values); erase what is done with");
+  auto& place = values_.try_emplace(key).first->second;
+  // What it replaces need not fit beside it, unless somebody still reads that.
+  StoreShare share = place && place.use_count() == 1 ? std::move(place->share) : StoreShare(budget_);
+  const std::size_t had = share.bytes();
+  if (!share.resize(key.size() + value.size() + store_entry_bytes)) {
+    if (had > 0) place->share = std::move(share);
+    if (!place) values_.erase(key);
+    detail::throw_full("set of " + quote(key), limits_.total_bytes);
   }
-  if (found == values_.end()) {
-    values_.emplace(key, std::move(value));
-  } else {
-    found->second = std::move(value);
-  }
-  total_bytes_ = total_bytes_ - before + after;
+  value.shrink_to_fit();
+  place = std::make_shared<StoreValue>(StoreValue{std::move(value), std::move(share)});
   changed_.notify_all();
 }
 
@@ -54,22 +53,20 @@ std::string MemoryStore::get(const std::string& key, Deadline deadline) {
   std::unique_lock lock(mutex_);
   const bool there = changed_.wait_until(lock, deadline.when(), [&] { return values_.contains(key); });
   if (!there) detail::throw_missing(std::span(&key, 1));
-  return values_.at(key);
+  return values_.at(key)->text;
 }
 
 std::optional<std::string> MemoryStore::try_get(const std::string& key) {
   detail::require_key(key, limits_);
-  const std::scoped_lock lock(mutex_);
-  const auto found = values_.find(key);
-  if (found == values_.end()) return std::nullopt;
-  return found->second;
+  const SharedValue value = find(key);
+  return value ? std::optional(value->text) : std::nullopt;
 }
 
 std::int64_t MemoryStore::add(const std::string& key, std::int64_t amount) {
   detail::require_key(key, limits_);
   const std::scoped_lock lock(mutex_);
   const auto found = values_.find(key);
-  const std::int64_t before = found == values_.end() ? 0 : number_in(key, found->second);
+  const std::int64_t before = found == values_.end() ? 0 : number_in(key, found->second->text);
   std::int64_t sum = 0;
   if (__builtin_add_overflow(before, amount, &sum)) {
     throw_invalid_argument("store add to " + quote(key) + ": " + std::to_string(before) + " + " +
@@ -84,7 +81,7 @@ std::string MemoryStore::compare_set(const std::string& key, const std::string& 
   detail::require_key(key, limits_);
   const std::scoped_lock lock(mutex_);
   const auto found = values_.find(key);
-  std::string current = found == values_.end() ? "" : found->second;
+  std::string current = found == values_.end() ? "" : found->second->text;
   if (current != expected) return current;
   put(key, desired);
   return desired;
@@ -104,16 +101,13 @@ void MemoryStore::wait(std::span<const std::string> keys, Deadline deadline) {
 bool MemoryStore::erase(const std::string& key) {
   detail::require_key(key, limits_);
   const std::scoped_lock lock(mutex_);
-  const auto found = values_.find(key);
-  if (found == values_.end()) return false;
-  total_bytes_ -= key.size() + found->second.size();
-  values_.erase(found);
-  return true;
+  return values_.erase(key) > 0;
 }
 
-bool MemoryStore::contains(const std::string& key) {
+SharedValue MemoryStore::find(const std::string& key) {
   const std::scoped_lock lock(mutex_);
-  return values_.contains(key);
+  const auto found = values_.find(key);
+  return found == values_.end() ? nullptr : found->second;
 }
 
 std::shared_ptr<void> MemoryStore::bequeath(const std::string& key, std::string value) {

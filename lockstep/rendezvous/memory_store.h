@@ -7,12 +7,14 @@
 #include <mutex>
 
 #include "lockstep/rendezvous/store.h"
+#include "lockstep/rendezvous/store_budget.h"
 
 namespace lockstep {
 
 class MemoryStore : public Store {
  public:
-  explicit MemoryStore(StoreLimits limits = {}) : limits_(limits) {}
+  explicit MemoryStore(StoreLimits limits = {})
+      : limits_(limits), budget_(std::make_shared<StoreBudget>(limits.total_bytes)) {}
 
   void set(const std::string& key, std::string value) override;
   std::string get(const std::string& key, Deadline deadline) override;
@@ -24,17 +26,21 @@ class MemoryStore : public Store {
   bool erase(const std::string& key) override;
   std::shared_ptr<void> bequeath(const std::string& key, std::string value) override;
 
-  /// Whether there is a value now, without copying it.
-  bool contains(const std::string& key);
+  /// The value without a copy of it; null if there is none now.
+  SharedValue find(const std::string& key);
+  bool contains(const std::string& key) { return find(key) != nullptr; }
+
+  /// For what else is held for those who use the store.
+  const std::shared_ptr<StoreBudget>& budget() const { return budget_; }
 
  private:
   void put(const std::string& key, std::string value);  // with mutex_ held
 
   const StoreLimits limits_;
+  const std::shared_ptr<StoreBudget> budget_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::string, std::string> values_;  // guarded by mutex_
-  std::size_t total_bytes_ = 0;                // guarded by mutex_
+  std::map<std::string, std::shared_ptr<StoreValue>> values_;  // guarded by mutex_
 };
 
 }  // namespace lockstep

@@ -18,7 +18,10 @@ namespace lockstep {
 struct StoreLimits {
   std::size_t key_bytes = 4096;
   std::size_t value_bytes = std::size_t{64} << 20;
-  std::size_t total_bytes = std::size_t{1} << 30;  ///< all keys and values together
+  /// All keys and values together with what they take in memory; in a server also wills, and what clients wait for.
+  std::size_t total_bytes = std::size_t{1} << 30;
+  /// In a server: requests that arrive and replies that are not fetched, of all clients together.
+  std::size_t traffic_bytes = std::size_t{1} << 30;
 };
 
 /// A key is 1 to 4096 bytes of any kind, a value 0 to 64 MiB. Each call is atomic: all clients see all
@@ -70,6 +73,7 @@ namespace detail {
 void require_key(const std::string& key, const StoreLimits& limits);
 void require_value(const std::string& key, std::size_t value_bytes, const StoreLimits& limits);
 [[noreturn]] void throw_missing(std::span<const std::string> keys);
+[[noreturn]] void throw_full(const std::string& what, std::size_t limit);
 }  // namespace detail
 
 }  // namespace lockstep

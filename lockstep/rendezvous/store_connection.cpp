@@ -6,22 +6,28 @@
 #include <array>
 #include <utility>
 
+#include "lockstep/base/byte_codec.h"
 #include "lockstep/base/error.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::size_t bytes_per_turn = std::size_t{256} << 10;
+// So much each connection may hold for nothing: a proof, a short request, a refusal.
+constexpr std::size_t free_bytes = std::size_t{8} << 10;
 
-std::string_view as_text(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
+std::size_t counted(const std::string& text) { return text.capacity() > free_bytes ? text.capacity() : 0; }
+
+// An assignment would keep the memory.
+void release(std::string& text) { std::string().swap(text); }
 
 }  // namespace
 
-StoreConnection::StoreConnection(Socket socket, const Trust& trust) : socket_(std::move(socket)) {
-  proof_.emplace(socket_, trust);
-  out_ = as_text(proof_->challenge());
+StoreConnection::StoreConnection(Socket socket, const Trust& trust, const Destination& destination,
+                                 std::shared_ptr<StoreBudget> traffic)
+    : socket_(std::move(socket)), in_share_(traffic), out_share_(std::move(traffic)) {
+  proof_.emplace(socket_, trust, destination);
+  out_ = base::text_of(ServerProof::greeting());
   send_queued();
 }
 
@@ -31,14 +37,34 @@ std::optional<StoreRequest> StoreConnection::advance() {
     expect_silence();
     return std::nullopt;
   }
-  if (!out_.empty() || closing_) return std::nullopt;  // who does not read its replies is not read either
+  if (!is_sent() || closing_) return std::nullopt;  // who does not read its replies is not read either
   if (proof_ && !finish_proof()) return std::nullopt;
   return read_request();
 }
 
 void StoreConnection::reply(store_wire::Status status, std::string_view body) {
+  end_answer(status);
+  if (closing_) return;
+  out_ += store_wire::encode_reply(status, body);
+  if (!out_share_.resize(counted(out_))) hang_up();
+}
+
+void StoreConnection::reply(store_wire::Status status, SharedValue value) {
+  end_answer(status);
+  if (closing_) return;
+  out_ += store_wire::encode_reply_header(status, value->text.size());
+  value_ = std::move(value);
+}
+
+void StoreConnection::end_answer(store_wire::Status status) {
   if (status != store_wire::Status::present && status != store_wire::Status::parked) answering_ = false;
-  if (!closing_) out_ += store_wire::encode_reply(status, body);
+}
+
+void StoreConnection::hang_up() {
+  release(out_);
+  value_.reset();
+  sent_ = 0;
+  closing_ = true;
 }
 
 void StoreConnection::refuse_and_close(const std::string& why) {
@@ -50,58 +76,73 @@ void StoreConnection::flush() {
   try {
     send_queued();
   } catch (const Error&) {
-    out_.clear();
-    sent_ = 0;
-    closing_ = true;
+    hang_up();
   }
 }
 
 std::uint32_t StoreConnection::interest() const {
-  return (out_.empty() ? 0U : EPOLLOUT) | (out_.empty() || answering_ ? EPOLLIN : 0U);
+  return (is_sent() ? 0U : EPOLLOUT) | (is_sent() || answering_ ? EPOLLIN : 0U);
 }
 
 void StoreConnection::send_queued() {
-  while (sent_ < out_.size()) {
-    const auto sent = socket_.try_send(std::as_bytes(std::span(out_)).subspan(sent_));
-    if (!sent) return;
-    sent_ += *sent;
+  if (!send(out_)) return;
+  if (value_) {
+    sent_ -= out_.size();
+    const bool is_whole = send(value_->text);
+    sent_ += out_.size();
+    if (!is_whole) return;
   }
   sent_ = 0;
   out_.clear();
-  if (out_.capacity() > bytes_per_turn) out_.shrink_to_fit();
+  value_.reset();
+  if (counted(out_) > 0) release(out_);
+  out_share_.shrink(0);
+}
+
+// What of the text was not sent before. False: not all of it goes now.
+bool StoreConnection::send(std::string_view text) {
+  while (sent_ < text.size()) {
+    const auto sent = socket_.try_send(std::as_bytes(std::span(text)).subspan(sent_));
+    if (!sent) return false;
+    sent_ += *sent;
+  }
+  return true;
 }
 
 // Reads until in_ has `bytes`; room is made as bytes arrive, not when a header promises them.
 bool StoreConnection::fill(std::size_t bytes) {
+  static thread_local std::array<std::byte, std::size_t{64} << 10> part;
   std::size_t turn = bytes_per_turn;
   while (in_.size() < bytes && turn > 0) {
-    const std::size_t before = in_.size();
-    in_.resize(before + std::min(bytes - before, turn));
-    const auto received = socket_.try_receive(std::as_writable_bytes(std::span(in_)).subspan(before));
-    in_.resize(before + received.value_or(0));
+    const std::size_t most = std::min({bytes - in_.size(), turn, part.size()});
+    const auto received = socket_.try_receive(std::span(part).first(most));
     if (!received) return false;
     if (*received == 0) throw Error(ErrorCode::peer_lost, socket_.peer() + ": connection closed");
+    if (in_.capacity() < in_.size() + *received)
+      in_.reserve(std::min(bytes, std::max(2 * in_.size(), in_.size() + *received)));
+    in_ += base::text_of(std::span(part).first(*received));
+    if (!in_share_.resize(counted(in_))) {
+      release(in_);
+      throw Error(ErrorCode::corrupt_data, "store message: too much is on the way to the store for " +
+                                               std::to_string(bytes) + " bytes more");
+    }
     turn -= *received;
   }
   return in_.size() == bytes;
 }
 
 bool StoreConnection::finish_proof() {
-  if (!fill(ServerProof::answer_bytes)) return false;
-  std::array<std::byte, ServerProof::answer_bytes> answer{};
-  std::ranges::copy(std::as_bytes(std::span(in_)), answer.begin());
-  in_.clear();
-  const bool proven = proof_->check(answer);
-  out_ += as_text(proof_->reply());
-  send_queued();
-  if (!proven) {
-    throw Error(ErrorCode::invalid_argument,
-                socket_.peer() +
-                    ": wrong secret: it was turned away; give all ranks of the job the same "
-                    "LOCKSTEP_SECRET_FILE (or start them with lockstep run)");
+  while (!proof_->is_over()) {
+    if (!fill(proof_->awaited())) return false;
+    out_ += base::text_of(proof_->hear(std::as_bytes(std::span(in_))));
+    in_.clear();
+    send_queued();
   }
+  if (!proof_->is_proven()) throw Error(ErrorCode::invalid_argument, proof_->refusal());
   proof_.reset();
-  return out_.empty();
+  out_.push_back(static_cast<char>(proof::Verdict::welcome));
+  send_queued();
+  return is_sent();
 }
 
 std::optional<StoreRequest> StoreConnection::read_request() {
@@ -121,7 +162,8 @@ std::optional<StoreRequest> StoreConnection::read_request() {
   StoreRequest request{.operation = static_cast<store_wire::Operation>(header_->kind),
                        .fields = store_wire::decode_fields(in_)};
   header_.reset();
-  in_ = std::string();
+  release(in_);
+  in_share_.shrink(0);
   answering_ = true;
   return request;
 }

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cerrno>
-#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -32,9 +31,11 @@ class StoreServer::Loop {
   Loop(Listener listener, StoreServerOptions options)
       : listener_(std::move(listener)),
         options_(std::move(options)),
+        destination_(store_wire::destination_of(options_.job, listener_->endpoint())),
         epoll_(::epoll_create1(EPOLL_CLOEXEC)),
         stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        service_(options_.limits) {
+        service_(options_.limits),
+        unproven_(options_.unproven) {
     if (!epoll_ || !stop_) throw_system("store server");
     control(EPOLL_CTL_ADD, stop_.get(), EPOLLIN);
     control(EPOLL_CTL_ADD, listener_->fd(), EPOLLIN);
@@ -59,8 +60,8 @@ class StoreServer::Loop {
  private:
   struct Client {
     StoreConnection connection;
-    Clock::time_point since;
     std::uint32_t interest;
+    bool is_counted = false;  // in proven_
   };
 
   bool turn();
@@ -70,10 +71,6 @@ class StoreServer::Loop {
   void settle(int fd);
   void drop(int fd);
   void drop_late();
-  bool is_full() const { return unproven_.size() >= static_cast<std::size_t>(options_.max_unproven); }
-  Clock::time_point proof_deadline(Clock::time_point since) const {
-    return since + (is_full() ? options_.proof_timeout / 10 : options_.proof_timeout);
-  }
   Deadline next_deadline() const;
   void update_listening();
   void publish();
@@ -82,12 +79,13 @@ class StoreServer::Loop {
 
   std::optional<Listener> listener_;
   const StoreServerOptions options_;
+  const Destination destination_;
   const UniqueFd epoll_;
   const UniqueFd stop_;
   StoreService service_;
   std::unordered_map<int, std::unique_ptr<Client>> clients_;
-  std::set<std::pair<Clock::time_point, int>> unproven_;  // by age
-  Clock::time_point accept_again_{};                      // not before
+  Newcomers unproven_;
+  Clock::time_point accept_again_{};  // not before
   bool listening_ = true;
   int complaints_ = 0;
   std::atomic<int> proven_ = 0;
@@ -116,7 +114,7 @@ bool StoreServer::Loop::turn() {
 
 void StoreServer::Loop::accept_clients() {
   try {
-    for (int i = 0; i < accepts_per_turn && !is_full(); ++i) {
+    for (int i = 0; i < accepts_per_turn; ++i) {
       if (clients_.size() >= static_cast<std::size_t>(options_.max_clients)) return;
       auto socket = listener_->try_accept();
       if (!socket) return;
@@ -130,14 +128,14 @@ void StoreServer::Loop::accept_clients() {
 
 void StoreServer::Loop::admit(Socket socket) {
   const int fd = socket.fd();
-  const auto now = Clock::now();
   try {
-    auto client =
-        std::make_unique<Client>(Client{StoreConnection(std::move(socket), options_.trust), now, 0});
+    const std::string source = socket.source();
+    auto client = std::make_unique<Client>(
+        Client{StoreConnection(std::move(socket), options_.trust, destination_, service_.traffic()), 0});
     client->interest = client->connection.interest();
     control(EPOLL_CTL_ADD, fd, client->interest);
     clients_.emplace(fd, std::move(client));
-    unproven_.emplace(now, fd);
+    if (const auto gone = unproven_.add(fd, source)) drop(*gone);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::peer_lost) complain(error.what());
   }
@@ -150,7 +148,10 @@ void StoreServer::Loop::serve(int fd) {
   StoreConnection& connection = client.connection;
   try {
     const auto request = connection.advance();
-    if (connection.proven() && unproven_.erase({client.since, fd}) > 0) ++proven_;
+    if (connection.proven() && unproven_.remove(fd)) {
+      client.is_counted = true;
+      ++proven_;
+    }
     if (request) {
       for (const int touched : service_.answer(connection, *request)) settle(touched);
     } else {
@@ -185,31 +186,29 @@ void StoreServer::Loop::drop(int fd) {
   const auto found = clients_.find(fd);
   if (found == clients_.end()) return;
   Client& client = *found->second;
-  if (unproven_.erase({client.since, fd}) == 0) --proven_;
+  unproven_.remove(fd);
+  if (client.is_counted) --proven_;
   const auto touched = service_.forget(client.connection);
   clients_.erase(found);
   for (const int other : touched) settle(other);
 }
 
 void StoreServer::Loop::drop_late() {
-  const auto now = Clock::now();
-  while (!unproven_.empty() && proof_deadline(unproven_.begin()->first) <= now) {
-    const int fd = unproven_.begin()->second;
-    log::debug("store: " + clients_.at(fd)->connection.peer() + " did not prove the job secret in time");
-    drop(fd);
+  while (const auto late = unproven_.take_late()) {
+    log::debug("store: " + clients_.at(*late)->connection.peer() + " did not prove the job secret in time");
+    drop(*late);
   }
 }
 
 Deadline StoreServer::Loop::next_deadline() const {
-  Deadline next = Deadline::never();
-  if (!unproven_.empty()) next = next.earlier_of(Deadline::at(proof_deadline(unproven_.begin()->first)));
+  Deadline next = unproven_.next_deadline();
   if (accept_again_ > Clock::now()) next = next.earlier_of(Deadline::at(accept_again_));
   return next;
 }
 
 // Whom we have no room for waits in the kernel's backlog.
 void StoreServer::Loop::update_listening() {
-  const bool has_room = !is_full() && clients_.size() < static_cast<std::size_t>(options_.max_clients);
+  const bool has_room = clients_.size() < static_cast<std::size_t>(options_.max_clients);
   const bool should_listen = has_room && accept_again_ <= Clock::now();
   if (should_listen == listening_) return;
   listening_ = should_listen;

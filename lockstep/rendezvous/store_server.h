@@ -3,11 +3,12 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <memory>
+#include <string>
 #include <thread>
 
-#include "lockstep/base/secret.h"
+#include "lockstep/base/newcomers.h"
+#include "lockstep/base/proof.h"
 #include "lockstep/base/socket.h"
 #include "lockstep/rendezvous/store.h"
 
@@ -15,11 +16,10 @@ namespace lockstep {
 
 struct StoreServerOptions {
   Trust trust = {};
+  std::string job = {};  ///< its name, which clients have to know
   StoreLimits limits = {};
-  int max_clients = 65536;  ///< connections in all; more wait in the kernel's backlog
-  int max_unproven = 1024;  ///< of those, without a proof yet
-  /// How long a connection may stay unproven; a tenth of it while there are max_unproven of them.
-  std::chrono::nanoseconds proof_timeout = std::chrono::seconds(5);
+  int max_clients = 65536;       ///< connections in all; more wait in the kernel's backlog
+  NewcomerLimits unproven = {};  ///< of those, without a proof yet
 };
 
 /// Serves from its construction to its destruction, which closes all connections: clients find out at once.

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <filesystem>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <thread>
@@ -38,6 +40,11 @@ std::string header(int version, int kind, std::uint32_t body_bytes) {
   return text;
 }
 
+std::size_t descriptors_of_this_process() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
 void expect_dropped(Socket& socket) {
   std::byte byte{};
   try {
@@ -59,7 +66,7 @@ class HostileClient : public testing::TestWithParam<bool> {
   Socket connect() const { return Socket::connect(server_.endpoint(), soon()); }
   Socket connect_proven() const {
     Socket socket = connect();
-    prove_as_client(socket, trust_, soon());
+    prove_as_client(socket, trust_, store_wire::destination_of("", server_.endpoint()), {}, soon());
     return socket;
   }
 
@@ -90,9 +97,9 @@ TEST_P(HostileClient, ThatSendsRequestsInsteadOfAProofIsNotHeard) {
   while (much.size() < 200) much += request(Operation::set, {"k", "evil"});
   stranger.send_all(bytes_of(much), soon());
   const std::string words = last_words(stranger);
-  EXPECT_LE(words.size(), ServerProof::challenge_bytes + ServerProof::reply_bytes);
-  EXPECT_EQ(words.find('\0', ServerProof::challenge_bytes), words.size() > 32 ? 32 : std::string::npos)
-      << "a challenge, then at most zeros";
+  EXPECT_LE(words.size(), sizeof(proof::Greeting) + 32);
+  EXPECT_EQ(words.find_last_not_of('\0'), words.empty() ? std::string::npos : 3U)
+      << "a greeting, then at most zeros";
   EXPECT_EQ(good.try_get("k"), std::nullopt);
 }
 
@@ -185,17 +192,18 @@ TEST_P(HostileClient, ThatVanishesWhileItWaitsIsForgotten) {
 TEST(StoreServer, DropsWhoDoesNotProveInTimeWhileOthersWork) {
   const Trust trust{.secret = Secret::random()};
   const StoreServer server(Listener::bind(Endpoint::tcp("127.0.0.1", 0)),
-                           {.trust = trust, .proof_timeout = std::chrono::milliseconds(200)});
+                           {.trust = trust, .unproven = {.patience = std::chrono::milliseconds(200)}});
   TcpStore good(server.endpoint(), soon(), {.trust = trust});
   Socket silent = Socket::connect(server.endpoint(), soon());
   Socket slow = Socket::connect(server.endpoint(), soon());
-  std::array<std::byte, ServerProof::challenge_bytes> challenge{};
-  silent.receive_all(challenge, soon());
-  slow.receive_all(challenge, soon());
-  for (std::size_t sent = 0; sent < ServerProof::answer_bytes - 1; ++sent) {
+  proof::Greeting greeting{};
+  silent.receive_all(greeting, soon());
+  slow.receive_all(greeting, soon());
+  const ClientProof half(trust, store_wire::destination_of("", server.endpoint()), {});
+  for (std::size_t sent = 0; sent < sizeof(proof::Opening) - 1; ++sent) {
     if (sent > 0 && good.add("meanwhile", 1) == 0) break;
     try {
-      slow.send_all(bytes_of("x"), soon());
+      slow.send_all(std::span(half.opening()).subspan(sent, 1), soon());
     } catch (const Error&) {  // dropped already, on a slow machine
       break;
     }
@@ -207,13 +215,30 @@ TEST(StoreServer, DropsWhoDoesNotProveInTimeWhileOthersWork) {
 
 TEST(StoreServer, KeepsRoomForProvenClientsAmongManyStrangers) {
   const Trust trust{.secret = Secret::random()};
-  const StoreServer server(
-      Listener::bind(Endpoint::tcp("127.0.0.1", 0)),
-      {.trust = trust, .max_unproven = 4, .proof_timeout = std::chrono::milliseconds(500)});
+  const StoreServer server(Listener::bind(Endpoint::tcp("127.0.0.1", 0)),
+                           {.trust = trust, .unproven = {.most = 4}});
   std::array<Socket, 12> strangers;
   for (Socket& stranger : strangers) stranger = Socket::connect(server.endpoint(), soon());
   TcpStore store(server.endpoint(), soon(), {.trust = trust});
   EXPECT_EQ(store.add("n", 1), 1);
+}
+
+// A source that opens as many connections as others do in a second, and keeps each as long as it may.
+TEST(StoreServer, ServesRanksWhileOneSourceFloodsIt) {
+  const Trust trust{.secret = Secret::random()};
+  const StoreServer server(Listener::bind(Endpoint::tcp("127.0.0.1", 0)),
+                           {.trust = trust, .unproven = {.most = 128}});
+  const std::size_t before = descriptors_of_this_process();
+  std::vector<Socket> flood;
+  for (int i = 0; i < 512; ++i) {
+    flood.push_back(Socket::connect(server.endpoint(), soon()));
+    if (i % 64 != 0) continue;
+    EXPECT_EQ(TcpStore(server.endpoint(), soon(), {.trust = trust}).add("n", 1), i / 64 + 1);
+  }
+  EXPECT_EQ(TcpStore(server.endpoint(), soon(), {.trust = trust}).add("n", 1), 9);
+  const std::size_t held = descriptors_of_this_process() - before - flood.size();
+  RecordProperty("connections_held", std::to_string(held));
+  EXPECT_LE(held, 128 / 2 + 10U);
 }
 
 TEST(StoreServer, LeavesClientsBeyondItsLimitInTheBacklog) {

@@ -2,47 +2,36 @@
 
 #include <algorithm>
 
+#include "lockstep/base/byte_codec.h"
 #include "lockstep/base/error.h"
 
 namespace lockstep::store_wire {
 namespace {
 
-constexpr std::size_t length_bytes = 4;
-constexpr std::size_t number_bytes = 8;
+constexpr std::size_t length_bytes = sizeof(base::Length);
+constexpr std::size_t number_bytes = sizeof(std::int64_t);
 
 [[noreturn]] void throw_corrupt(const std::string& what) {
   throw Error(ErrorCode::corrupt_data, "store message: " + what);
 }
 
-void put(std::string& out, std::uint64_t number, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; ++i) out.push_back(static_cast<char>(number >> (8 * i)));
-}
-
-std::uint64_t take(std::string_view in, std::size_t bytes) {
-  std::uint64_t number = 0;
-  for (std::size_t i = 0; i < bytes; ++i)
-    number |= std::uint64_t{static_cast<unsigned char>(in[i])} << (8 * i);
-  return number;
-}
-
 void put_header(std::string& out, std::uint8_t kind, std::size_t body_bytes) {
-  put(out, version, 1);
-  put(out, kind, 1);
-  put(out, 0, 2);
-  put(out, body_bytes, length_bytes);
+  base::append_number(out, version);
+  base::append_number(out, kind);
+  base::append_number(out, std::uint16_t{0});
+  base::append_number(out, static_cast<base::Length>(body_bytes));
 }
 
 }  // namespace
 
 Header decode_header(std::span<const std::byte, header_bytes> bytes) {
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (take(text, 1) != version) {
-    throw_corrupt("version " + std::to_string(take(text, 1)) + ", expected " + std::to_string(version) +
+  if (const auto found = base::number_at<std::uint8_t>(bytes); found != version) {
+    throw_corrupt("version " + std::to_string(found) + ", expected " + std::to_string(version) +
                   "; do all ranks use the same release of Lockstep?");
   }
-  if (take(text.substr(2), 2) != 0) throw_corrupt("reserved bytes are not zero");
-  return {.kind = static_cast<std::uint8_t>(text[1]),
-          .body_bytes = static_cast<std::size_t>(take(text.substr(4), length_bytes))};
+  if (base::number_at<std::uint16_t>(bytes, 2) != 0) throw_corrupt("reserved bytes are not zero");
+  return {.kind = base::number_at<std::uint8_t>(bytes, 1),
+          .body_bytes = base::number_at<base::Length>(bytes, 4)};
 }
 
 std::size_t longest_body(std::uint8_t operation) {
@@ -92,43 +81,41 @@ std::string encode_request(Operation operation, std::span<const std::string_view
   std::string out;
   out.reserve(header_bytes + body_bytes);
   put_header(out, static_cast<std::uint8_t>(operation), body_bytes);
-  for (const std::string_view field : fields) {
-    put(out, field.size(), length_bytes);
-    out += field;
-  }
+  for (const std::string_view field : fields) base::append_with_length(out, field);
   return out;
 }
 
 std::string encode_reply(Status status, std::string_view body) {
+  return encode_reply_header(status, body.size()) += body;
+}
+
+std::string encode_reply_header(Status status, std::size_t body_bytes) {
   std::string out;
-  out.reserve(header_bytes + body.size());
-  put_header(out, static_cast<std::uint8_t>(status), body.size());
-  out += body;
+  put_header(out, static_cast<std::uint8_t>(status), body_bytes);
   return out;
 }
 
 std::vector<std::string> decode_fields(std::string_view body) {
   std::vector<std::string> fields;
-  while (!body.empty()) {
-    if (body.size() < length_bytes) throw_corrupt("half a field");
-    const std::uint64_t bytes = take(body, length_bytes);
-    body.remove_prefix(length_bytes);
-    if (bytes > body.size()) throw_corrupt("a field longer than its message");
-    fields.emplace_back(body.substr(0, bytes));
-    body.remove_prefix(bytes);
+  for (base::ByteReader in(body); !in.at_end();) {
+    const auto bytes = in.number<base::Length>();
+    if (!bytes) throw_corrupt("half a field");
+    const auto field = in.take(*bytes);
+    if (!field) throw_corrupt("a field longer than its message");
+    fields.emplace_back(base::text_of(*field));
   }
   return fields;
 }
 
 std::string encode_number(std::int64_t number) {
   std::string out;
-  put(out, static_cast<std::uint64_t>(number), number_bytes);
+  base::append_number(out, number);
   return out;
 }
 
 std::int64_t decode_number(std::string_view bytes) {
   if (bytes.size() != number_bytes) throw_corrupt("a number of " + std::to_string(bytes.size()) + " bytes");
-  return static_cast<std::int64_t>(take(bytes, number_bytes));
+  return base::number_at<std::int64_t>(std::as_bytes(std::span(bytes)));
 }
 
 }  // namespace lockstep::store_wire

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/base/proof.h"
 #include "lockstep/rendezvous/store.h"
 
 namespace lockstep::store_wire {
@@ -56,9 +57,16 @@ std::size_t longest_body(std::uint8_t operation);
 /// The most that a reply of this status to such a request may carry. Error{corrupt_data}: there is none.
 std::size_t longest_reply(Operation operation, std::uint8_t status);
 
+/// What both sides prove before.
+inline Destination destination_of(const std::string& job, const Endpoint& endpoint) {
+  return {.kind = Destination::Kind::store, .job = job, .endpoint = endpoint.to_string()};
+}
+
 /// Header and fields, each with its length in front.
 std::string encode_request(Operation operation, std::span<const std::string_view> fields);
 std::string encode_reply(Status status, std::string_view body);
+/// Of a reply whose body follows.
+std::string encode_reply_header(Status status, std::size_t body_bytes);
 
 /// The fields of a request's body. Error{corrupt_data} unless they fill it exactly.
 std::vector<std::string> decode_fields(std::string_view body);

@@ -15,6 +15,8 @@
 namespace lockstep {
 namespace {
 
+using base::quote;
+
 using store_wire::Operation;
 using store_wire::Status;
 
@@ -132,7 +134,8 @@ Socket TcpStore::connect(bool wait_for_server, Deadline deadline) const {
     Socket socket =
         wait_for_server ? Socket::connect(endpoint_, deadline) : Socket::connect_once(endpoint_, deadline);
     try {
-      prove_as_client(socket, options_.trust, deadline);
+      prove_as_client(socket, options_.trust, store_wire::destination_of(options_.job, endpoint_),
+                      {.rank = options_.rank}, deadline);
       return socket;
     } catch (const Error& error) {
       if (error.code() != ErrorCode::peer_lost) throw;

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include "lockstep/base/secret.h"
+#include "lockstep/base/proof.h"
 #include "lockstep/base/socket.h"
 #include "lockstep/rendezvous/store.h"
 
@@ -15,6 +15,8 @@ namespace lockstep {
 
 struct TcpStoreOptions {
   Trust trust = {};
+  std::string job = {};  ///< as the server's
+  int rank = -1;         ///< of the world, which this client is
   /// How long the store may take over a call without a deadline of its own (set, try_get, add, …).
   std::chrono::nanoseconds operation_timeout = std::chrono::seconds(60);
 };
@@ -31,7 +33,8 @@ struct TcpStoreOptions {
 class TcpStore : public Store {
  public:
   /// Connects, and proves the secret; a server that is not there yet is waited for until `deadline`.
-  /// Errors: timeout (nobody there), invalid_argument (wrong secret, or none over tcp).
+  /// Errors: timeout (nobody there), invalid_argument (wrong secret or job, or none over tcp), corrupt_data (another
+  /// version).
   TcpStore(Endpoint endpoint, Deadline deadline, TcpStoreOptions options = {});
   ~TcpStore() override;
 

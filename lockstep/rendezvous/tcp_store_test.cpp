@@ -141,6 +141,38 @@ TEST(TcpStore, WithAnotherSecretIsTurnedAway) {
   EXPECT_EQ(job.join()->add("n", 1), 1);
 }
 
+TEST(TcpStore, OfAnotherJobIsTurnedAway) {
+  const Job job;
+  const Error error =
+      error_of([&] { TcpStore(job.endpoint, soon(), {.trust = job.trust, .job = "port-29500"}); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error.what(),
+              HasSubstr("is not the store of job \"port-29500\" at " + job.endpoint.to_string()));
+}
+
+// Somebody who has taken a port passes the proof of who comes there on to the store of another job.
+TEST(TcpStore, IsNotDeceivedByARelay) {
+  const Job job;
+  Listener squatter = Listener::bind(any_port);
+  std::jthread relay([&] {
+    Socket deceived = squatter.accept(soon());
+    Socket real = Socket::connect(job.endpoint, soon());
+    const auto pass = [](Socket& from, Socket& to, std::size_t bytes) {
+      std::vector<std::byte> message(bytes);
+      from.receive_all(message, soon());
+      to.send_all(message, soon());
+    };
+    pass(real, deceived, sizeof(proof::Greeting));
+    pass(deceived, real, sizeof(proof::Opening));
+    pass(real, deceived, sizeof(proof::Answer));
+    pass(deceived, real, sizeof(proof::Confirmation));
+  });
+  const Error error = error_of([&] { TcpStore(squatter.endpoint(), soon(), {.trust = job.trust}); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error.what(), HasSubstr("wrong secret"));
+  EXPECT_EQ(job.server->clients(), 0);
+}
+
 TEST(TcpStore, WithoutASecretIsRefusedOverTcp) {
   const Job job;
   const Error client = error_of([&] { TcpStore(job.endpoint, soon()); });
@@ -159,7 +191,7 @@ class StoppedServer {
           while (clients_.size() < expected_clients) {
             Socket client = listener_.accept(soon());
             try {
-              prove_as_server(client, trust_, soon());
+              (void)prove_as_server(client, trust_, store_wire::destination_of("", endpoint()), soon());
               clients_.push_back(std::move(client));
             } catch (const Error&) {  // gave up on a busy machine, and comes again
             }
@@ -206,7 +238,7 @@ TEST(TcpStore, BelievesNoLengthOfAGarbledReply) {
     Listener listener = Listener::bind(any_port);
     std::jthread server([&] {
       Socket client = listener.accept(soon());
-      prove_as_server(client, trust, soon());
+      (void)prove_as_server(client, trust, store_wire::destination_of("", listener.endpoint()), soon());
       client.send_all(std::as_bytes(std::span(reply, 8)), soon());
     });
     TcpStore store(listener.endpoint(), soon(), {.trust = trust});
@@ -220,7 +252,7 @@ void expect_corrupt(const std::string& replies, const std::function<void(TcpStor
   Listener listener = Listener::bind(any_port);
   std::jthread server([&] {
     Socket client = listener.accept(soon());
-    prove_as_server(client, trust, soon());
+    (void)prove_as_server(client, trust, store_wire::destination_of("", listener.endpoint()), soon());
     client.send_all(std::as_bytes(std::span(replies)), soon());
     std::array<std::byte, 1000> request{};
     (void)test::thrown_by([&] { client.receive_all(request, soon()); });  // it ends before

@@ -1,6 +1,6 @@
 #include "lockstep/schedule/algorithms.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 using enum Requirement;
@@ -65,4 +65,4 @@ constexpr AlgorithmEntry entries[] = {
 
 std::span<const AlgorithmEntry> all_algorithms() { return entries; }
 
-}  // namespace lockstep
+}  // namespace lockstep::schedule

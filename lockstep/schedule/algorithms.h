@@ -9,6 +9,28 @@
 
 namespace lockstep {
 
+/// What an algorithm needs besides its call.
+enum class Requirement : std::uint8_t {
+  channels,  ///< messages, so it works everywhere
+  slots,     ///< one host, and a small input
+  arena,     ///< one host, and shared buffers
+  staging,   ///< one host
+};
+
+/// One algorithm for one operation.
+struct AlgorithmEntry {
+  std::string_view name;  ///< of the family, as in docs/algorithms.md, the record and tuning tables
+  Operation operation;
+  Requirement requirement;
+  Algorithm algorithm;
+  bool allows_counts = true;    ///< has the v form
+  bool allows_in_place = true;  ///< on any rank
+  bool keeps_order = true;      ///< combines contributions in the order of ranks
+  bool is_for_nodes = false;    ///< of memory: see Call::ranks_per_node
+};
+
+namespace schedule {
+
 // one_shot.cpp: small messages inside a host, through the slots.
 Schedule one_shot_barrier(const Call& call);
 Schedule one_shot_all_reduce(const Call& call);
@@ -76,27 +98,8 @@ Schedule direct_gather(const Call& call);
 Schedule bruck_all_gather(const Call& call);
 Schedule bruck_all_to_all(const Call& call);
 
-/// What an algorithm needs besides its call.
-enum class Requirement : std::uint8_t {
-  channels,  ///< messages, so it works everywhere
-  slots,     ///< one host, and a small input
-  arena,     ///< one host, and shared buffers
-  staging,   ///< one host
-};
-
-/// One algorithm for one operation.
-struct AlgorithmEntry {
-  std::string_view name;  ///< of the family, as in docs/algorithms.md, the record and tuning tables
-  Operation operation;
-  Requirement requirement;
-  Algorithm algorithm;
-  bool allows_counts = true;    ///< has the v form
-  bool allows_in_place = true;  ///< on any rank
-  bool keeps_order = true;      ///< combines contributions in the order of ranks
-  bool is_for_nodes = false;    ///< of memory: see Call::ranks_per_node
-};
-
 /// All of them: what tests prove, what docs draw, what select() chooses from.
 std::span<const AlgorithmEntry> all_algorithms();
 
+}  // namespace schedule
 }  // namespace lockstep

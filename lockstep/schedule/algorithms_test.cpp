@@ -8,7 +8,7 @@
 
 #include "lockstep/schedule/verify.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 constexpr auto in_arena = BufferClass::arena;
@@ -149,6 +149,20 @@ TEST(PairwiseAllToAll, IsProvenForDifferentSizesBetweenAnyTwoRanks) {
   }
 }
 
+TEST(PairwiseAllToAll, SendsAnEmptyBlockToo) {
+  const Schedule steps = pairwise_all_to_all({.operation = Operation::all_to_all,
+                                              .rank = 0,
+                                              .ranks = 2,
+                                              .counts = {1, 0},
+                                              .receive_counts = {1, 0}});
+  const auto has = [&](StepKind kind) {
+    return std::ranges::count_if(steps.steps(),
+                                 [&](const Step& step) { return step.kind == kind && step.elements == 0; });
+  };
+  EXPECT_EQ(has(StepKind::send), 1);
+  EXPECT_EQ(has(StepKind::receive), 1);
+}
+
 TEST(AllToAll, MayBeInPlaceOnSomeRanksOnly) {
   for (const Algorithm algorithm : {pairwise_all_to_all, bruck_all_to_all, staged_all_to_all}) {
     auto calls = calls_of_all({.operation = Operation::all_to_all,
@@ -179,4 +193,4 @@ INSTANTIATE_TEST_SUITE_P(Schedules, EveryAlgorithmOfBlocks, ::testing::ValuesIn(
                          [](const auto& instance) { return name_of(instance.param); });
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::schedule

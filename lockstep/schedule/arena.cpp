@@ -19,7 +19,7 @@
 
 #include "lockstep/schedule/algorithms.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 std::vector<Place> everywhere(const Call& call, Space space, std::size_t offset) {
@@ -158,4 +158,4 @@ Schedule arena_all_to_all(const Call& call) {
   return steps;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::schedule

@@ -18,7 +18,7 @@
 #include "lockstep/schedule/algorithms.h"
 #include "lockstep/schedule/messages.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 
 Schedule bruck_all_gather(const Call& call) {
   Schedule steps;
@@ -82,4 +82,4 @@ Schedule bruck_all_to_all(const Call& call) {
   return steps;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::schedule

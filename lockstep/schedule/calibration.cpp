@@ -6,7 +6,7 @@
 #include <set>
 #include <tuple>
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 constexpr const char* slots_algorithm = "one_shot";
@@ -141,4 +141,4 @@ Tuning calibrate(const Tuning& table, int ranks, std::span<const Timing> timings
   return made;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::schedule

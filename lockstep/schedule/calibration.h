@@ -7,7 +7,7 @@
 
 #include "lockstep/schedule/tuning.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 
 /// How long a call took with one of the algorithms that can do it.
 struct Timing {
@@ -29,4 +29,4 @@ std::vector<const AlgorithmEntry*> candidates(Operation operation, Where where, 
 /// the best of all others, in the mean of the places where both were measured.
 Tuning calibrate(const Tuning& table, int ranks, std::span<const Timing> timings, double tolerance = 0.05);
 
-}  // namespace lockstep
+}  // namespace lockstep::schedule

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 using ::testing::Contains;
@@ -106,4 +106,4 @@ TEST(Calibration, CandidatesAreWhatCanBeTakenThere) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::schedule

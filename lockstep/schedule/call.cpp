@@ -1,5 +1,7 @@
 #include "lockstep/schedule/call.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <numeric>
 #include <ostream>
@@ -32,9 +34,11 @@ std::ostream& operator<<(std::ostream& out, const Call& call) {
       << call.segment_elements;
   if (call.window_elements > 0) out << ", pieces of " << call.window_elements;
   return out << (call.buffers == BufferClass::arena ? ", arena" : ", private")
-             << (call.ranks_per_node > 0 ? ", nodes of " + std::to_string(call.ranks_per_node) : "")
+             << (call.ranks_per_node > 0 ? fmt::format(", nodes of {}", call.ranks_per_node) : "")
              << (call.in_place ? ", in place" : "") << (call.keeps_order ? ", in rank order" : "");
 }
+
+namespace schedule {
 
 Range chunk_of(std::size_t elements, int index, int parts) {
   const auto position = static_cast<std::size_t>(index);
@@ -127,4 +131,5 @@ std::vector<Range> segments_of(Range range, std::size_t most) {
 
 int wrapped(int rank, int ranks) { return ((rank % ranks) + ranks) % ranks; }
 
+}  // namespace schedule
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 // them: two ranks with schedules that do not fit would hang.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
@@ -46,8 +47,8 @@ struct Call {
   /// Windows that the pieces of a call take by turns. With two, everything is proven and drawn; a rank has
   /// more (staging_ring.h).
   std::size_t windows = 2;
-
-  friend bool operator==(const Call&, const Call&) = default;
+  // clang-tidy 14 sees a 0 in what the compiler makes of it.
+  friend auto operator<=>(const Call&, const Call&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
 std::ostream& operator<<(std::ostream& out, const Call& call);
@@ -57,6 +58,14 @@ struct Range {
   std::size_t begin = 0;
   std::size_t count = 0;
 };
+
+/// Which buffers of `rank` the arena forms of an operation touch from other ranks.
+struct SharedBuffers {
+  bool input = false;
+  bool output = false;
+};
+
+namespace schedule {
 
 /// The `index`th of `parts` shares of `elements`: contiguous, in order, sizes differing by at most one.
 /// A rank's share is called its chunk.
@@ -79,11 +88,6 @@ std::size_t output_elements(const Call& call);
 /// Where, in elements, the smaller of both buffers begins in the larger one if they are one buffer.
 std::size_t in_place_offset(const Call& call);
 
-/// Which buffers of `rank` the arena forms of an operation touch from other ranks.
-struct SharedBuffers {
-  bool input = false;
-  bool output = false;
-};
 SharedBuffers shared_buffers(Operation operation, int rank, int root);
 
 /// `range` cut into pieces of at most `most` elements; none for an empty range.
@@ -91,5 +95,7 @@ std::vector<Range> segments_of(Range range, std::size_t most);
 
 /// A rank counted around the group, so that -1 is the last.
 int wrapped(int rank, int ranks);
+
+}  // namespace schedule
 
 }  // namespace lockstep

@@ -1,14 +1,15 @@
 #include "lockstep/schedule/cost.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>
 #include <map>
 
+#include "lockstep/base/words.h"
 #include "lockstep/schedule/replay.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 class Count {
@@ -103,10 +104,6 @@ class Count {
 /// "1.5 n"; "n" instead of "1 n".
 std::string of_n(double factor) { return factor == 1 ? "n" : fmt::format("{:.4g} n", factor); }
 
-std::string plural(std::size_t count, const char* what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
 }  // namespace
 
 Cost cost_of(const AlgorithmEntry& entry, int ranks) {
@@ -119,14 +116,15 @@ Cost cost_of(const AlgorithmEntry& entry, int ranks) {
 std::string cost(const AlgorithmEntry& entry, int ranks) {
   const Cost cost = cost_of(entry, ranks);
   std::string most;
-  if (cost.messages > 0) most += ", sends " + plural(cost.messages, "message");
+  if (cost.messages > 0)
+    most += ", sends " + base::counted(static_cast<std::int64_t>(cost.messages), "message");
   if (cost.sent > 0) most += " (" + of_n(cost.sent) + ")";
   if (cost.read > 0) most += ", reads " + of_n(cost.read) + ", writes " + of_n(cost.written);
-  std::string text = plural(static_cast<std::size_t>(cost.rounds), "round");
+  std::string text = base::counted(cost.rounds, "round");
   if (!most.empty()) text += "; at most, a rank" + most.substr(1);
   if (cost.roundings == 1) text += "; halves are rounded once";
   if (cost.roundings > 1) text += fmt::format("; halves are rounded {} times", cost.roundings);
   return text;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::schedule

@@ -5,7 +5,7 @@
 
 #include "lockstep/schedule/algorithms.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 
 /// n is the number of elements of the buffer (all_reduce, reduce, broadcast) or of one rank's block (others).
 struct Cost {
@@ -25,4 +25,4 @@ Cost cost_of(const AlgorithmEntry& entry, int ranks);
 /// rounded 3 times".
 std::string cost(const AlgorithmEntry& entry, int ranks);
 
-}  // namespace lockstep
+}  // namespace lockstep::schedule

@@ -8,7 +8,7 @@
 
 #include "lockstep/base/error.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 std::string name_of(const AlgorithmEntry& entry) {
@@ -169,4 +169,4 @@ TEST(Cost, IsOneLine) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::schedule

@@ -20,7 +20,7 @@
 #include "lockstep/schedule/algorithms.h"
 #include "lockstep/schedule/messages.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 struct Node {
@@ -133,4 +133,4 @@ Schedule double_tree_all_reduce(const Call& call) {
   return steps;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::schedule

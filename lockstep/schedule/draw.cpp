@@ -1,5 +1,7 @@
 #include "lockstep/schedule/draw.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -9,7 +11,7 @@
 
 #include "lockstep/schedule/replay.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 
 const char* const picture_signs =
     R"(->2 cd        sends elements c and d to rank 2
@@ -69,7 +71,7 @@ void align(std::vector<std::string>& lines) {
 
 std::string text_of(const std::vector<Row>& rows) {
   std::vector<std::string> lines;
-  for (std::size_t rank = 0; rank < rows.size(); ++rank) lines.push_back("rank " + std::to_string(rank));
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) lines.push_back(fmt::format("rank {}", rank));
   align(lines);
   std::set<int> columns;
   for (const Row& row : rows) {
@@ -123,7 +125,7 @@ struct Names {
     for (std::size_t first = 0, end = 0; first < list.size(); first = end) {
       for (end = first + 1; !have_digits && end < list.size() && list[end] == list[end - 1] + 1;) ++end;
       text += (have_digits || first == 0 ? "" : ",") + std::to_string(list[first]);
-      if (end > first + 1) text += "-" + std::to_string(list[end - 1]);
+      if (end > first + 1) text += fmt::format("-{}", list[end - 1]);
     }
     return text;
   }
@@ -214,7 +216,7 @@ class Picture {
     its_row.has_received = false;
     const Place& source = run_.schedule(taken.rank).sources(taken.step)[0];
     const std::vector<Value> values = memories_.read(source, taken.step.elements);
-    its_row.here().push_back({"->" + std::to_string(taken.step.target), elements_of(values)});
+    its_row.here().push_back({fmt::format("->{}", taken.step.target), elements_of(values)});
     messages_[{taken.rank, taken.index}] = {its_row.column, values};
   }
 
@@ -224,7 +226,7 @@ class Picture {
       its_row.column = message.column;
       its_row.has_received = true;
     }
-    its_row.here().push_back({"<-" + std::to_string(wait.sender), elements_of(message.values)});
+    its_row.here().push_back({fmt::format("<-{}", wait.sender), elements_of(message.values)});
     const Schedule& schedule = run_.schedule(wait.rank);
     memories_.write(schedule.destinations(schedule.steps()[wait.step.target])[0], message.values);
   }
@@ -307,4 +309,4 @@ std::string draw(const AlgorithmEntry& entry, int ranks) {
   return Picture(run).text();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::schedule

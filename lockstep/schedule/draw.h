@@ -6,7 +6,7 @@
 
 #include "lockstep/schedule/algorithms.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 
 /// How to read a picture, in a few lines.
 extern const char* const picture_signs;
@@ -21,4 +21,4 @@ extern const char* const picture_signs;
 /// staging memory, in two pieces. REQUIRES: 1 to most_replayed_ranks ranks.
 std::string draw(const AlgorithmEntry& entry, int ranks);
 
-}  // namespace lockstep
+}  // namespace lockstep::schedule

@@ -8,7 +8,7 @@
 
 #include "lockstep/base/error.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 using ::testing::HasSubstr;
@@ -105,4 +105,4 @@ TEST(Draw, RefusesWhatNeverEnds) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::schedule

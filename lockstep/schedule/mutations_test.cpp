@@ -11,7 +11,7 @@
 #include "lockstep/schedule/schedule_mutation_test.h"
 #include "lockstep/schedule/verify.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 struct Mutant {
@@ -273,4 +273,4 @@ TEST(Mutations, AreRefusedOrExplained) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::schedule

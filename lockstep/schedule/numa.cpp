@@ -19,7 +19,7 @@
 
 #include "lockstep/schedule/algorithms.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 /// Where this rank is among the nodes. Without nodes, all ranks are on one.
@@ -123,4 +123,4 @@ Schedule numa_all_gather(const Call& call) {
   return steps;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::schedule

@@ -14,7 +14,7 @@
 
 #include "lockstep/schedule/algorithms.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 Place slot(int rank, std::size_t offset = 0) { return {Space::slot, rank, offset}; }
@@ -110,4 +110,4 @@ Schedule one_shot_all_to_all(const Call& call) {
   return steps;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::schedule

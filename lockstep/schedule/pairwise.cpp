@@ -16,7 +16,7 @@
 #include "lockstep/schedule/algorithms.h"
 #include "lockstep/schedule/messages.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 void wait_for_peers(Schedule& steps, const std::vector<Posted>& peers) {
@@ -110,4 +110,4 @@ Schedule direct_reduce_scatter(const Call& call) {
   return steps;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::schedule

@@ -12,7 +12,7 @@
 
 #include "lockstep/schedule/messages.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 
 struct PowerOfTwo {
   int ranks;   ///< that take part
@@ -58,4 +58,4 @@ inline void hand_back(Schedule& steps, const Call& call, const PowerOfTwo& power
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::schedule

@@ -23,7 +23,7 @@
 #include "lockstep/schedule/algorithms.h"
 #include "lockstep/schedule/powers.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 /// Chunks [first, first + count) of `parts`, as one range of elements.
@@ -105,4 +105,4 @@ Schedule halving_doubling_all_reduce(const Call& call) {
   return steps;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::schedule

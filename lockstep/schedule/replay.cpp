@@ -1,5 +1,7 @@
 #include "lockstep/schedule/replay.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -7,7 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/schedule/verify.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 bool has_chunks(Operation operation) {
@@ -34,8 +36,8 @@ class Order {
     for (int rank = 0; rank < run_.ranks(); ++rank) {
       const std::size_t next = at(rank).next;
       if (next < run_.schedule(rank).steps().size()) {
-        throw_invalid_argument("ranks wait for each other: rank " + std::to_string(rank) +
-                               " does not get past its step " + std::to_string(next));
+        throw_invalid_argument(
+            fmt::format("ranks wait for each other: rank {} does not get past its step {}", rank, next));
       }
     }
   }
@@ -123,4 +125,4 @@ Replay replay_of(const AlgorithmEntry& entry, int ranks, std::size_t chunk_eleme
 
 void replay(const Replay& run, const std::function<void(const Taken&)>& take) { Order(run, take).all(); }
 
-}  // namespace lockstep
+}  // namespace lockstep::schedule

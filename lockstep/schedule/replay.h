@@ -10,7 +10,7 @@
 
 #include "lockstep/schedule/algorithms.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 
 /// One call, as every rank makes it, and the steps that it gives them.
 struct Replay {
@@ -78,4 +78,4 @@ class Memories {
   std::vector<std::vector<T>> spaces_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::schedule

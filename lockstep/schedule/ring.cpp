@@ -19,7 +19,7 @@
 #include "lockstep/schedule/algorithms.h"
 #include "lockstep/schedule/messages.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 int next(const Call& call) { return wrapped(call.rank + 1, call.ranks); }
@@ -176,4 +176,4 @@ Schedule ring_all_gather(const Call& call) {
   return steps;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::schedule

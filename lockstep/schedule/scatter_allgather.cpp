@@ -14,7 +14,7 @@
 #include "lockstep/schedule/algorithms.h"
 #include "lockstep/schedule/messages.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 
 Schedule scatter_allgather_broadcast(const Call& call) {
   Schedule steps;
@@ -57,4 +57,4 @@ Schedule scatter_allgather_broadcast(const Call& call) {
   return steps;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::schedule

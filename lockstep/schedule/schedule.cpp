@@ -1,5 +1,7 @@
 #include "lockstep/schedule/schedule.h"
 
+#include <fmt/core.h>
+
 namespace lockstep {
 
 Schedule::StepIndex Schedule::add(Step step, std::span<const Place> sources,
@@ -57,8 +59,7 @@ Place Schedule::scratch(int rank, std::size_t elements) {
 
 std::string to_string(const Place& place) {
   static constexpr const char* names[] = {"input", "output", "scratch", "slot", "staging"};
-  return std::string(names[static_cast<int>(place.space)]) + "[" + std::to_string(place.rank) + "]+" +
-         std::to_string(place.offset);
+  return fmt::format("{}[{}]+{}", names[static_cast<int>(place.space)], place.rank, place.offset);
 }
 
 namespace {
@@ -71,7 +72,7 @@ std::string list(std::span<const Place> places) {
 
 std::string to_string(const Schedule& schedule, const Step& step) {
   const std::string target = std::to_string(step.target);
-  const std::string count = " x " + std::to_string(step.elements);
+  const std::string count = fmt::format(" x {}", step.elements);
   const auto from = [&] { return list(schedule.sources(step)); };
   const auto into = [&] { return list(schedule.destinations(step)); };
   switch (step.kind) {
@@ -92,7 +93,7 @@ std::string to_string(const Schedule& schedule, const Step& step) {
 std::string to_string(const Schedule& schedule) {
   std::string text;
   for (std::size_t index = 0; index < schedule.steps().size(); ++index) {
-    text += std::to_string(index) + ": " + to_string(schedule, schedule.steps()[index]) + "\n";
+    text += fmt::format("{}: {}\n", index, to_string(schedule, schedule.steps()[index]));
   }
   return text;
 }

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <set>
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 /// What a table's limits are compared with.
@@ -94,4 +94,4 @@ const AlgorithmEntry& select(const Call& call, std::size_t element_bytes, const 
                        [&](const AlgorithmEntry& entry) { return can_do(entry, call, where, buffers); });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::schedule

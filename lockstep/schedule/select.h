@@ -16,6 +16,8 @@ struct Neighbourhood {
   int ranks_per_node = 0;      ///< of memory: as in Call
 };
 
+namespace schedule {
+
 /// How many ranks each node of memory has, where `nodes` (of each rank, in the ranks' order; -1: not on one
 /// alone) are several and have as many each, one node's after another's; 0 otherwise.
 int ranks_per_node(std::span<const int> nodes);
@@ -28,4 +30,5 @@ bool is_one_shot(const Call& call, std::size_t element_bytes, const Neighbourhoo
 const AlgorithmEntry& select(const Call& call, std::size_t element_bytes, const Neighbourhood& where,
                              const Tuning& tuning);
 
+}  // namespace schedule
 }  // namespace lockstep

@@ -6,7 +6,7 @@
 
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 int found(const std::vector<int>& nodes) { return ranks_per_node(nodes); }
@@ -69,4 +69,4 @@ TEST_F(ForNodes, TheArenaIsTakenWhereThereAreNone) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::schedule

@@ -22,7 +22,7 @@
 
 #include "lockstep/schedule/algorithms.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 Place staging(const Call& call, int rank, std::size_t piece, std::size_t offset) {
@@ -246,4 +246,4 @@ Schedule staged_gathering(const Call& call, bool all_collect) {
 Schedule staged_gather(const Call& call) { return staged_gathering(call, false); }
 Schedule staged_all_gather(const Call& call) { return staged_gathering(call, true); }
 
-}  // namespace lockstep
+}  // namespace lockstep::schedule

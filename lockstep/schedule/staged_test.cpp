@@ -8,7 +8,7 @@
 #include "lockstep/schedule/staging_ring.h"
 #include "lockstep/schedule/verify.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 // Elements of a whole line each: windows begin at one.
@@ -128,4 +128,4 @@ INSTANTIATE_TEST_SUITE_P(Schedules, StagedCallsWithoutGaps, ::testing::ValuesIn(
                          name_of);
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::schedule

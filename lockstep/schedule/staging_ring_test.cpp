@@ -4,7 +4,7 @@
 
 #include <random>
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 constexpr std::size_t memory_bytes = 8192;
@@ -46,4 +46,4 @@ TEST(StagingRing, IsWhole64ByteLinesOfWhatThereIs) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::schedule

@@ -18,7 +18,7 @@
 #include "lockstep/schedule/algorithms.h"
 #include "lockstep/schedule/messages.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 struct Tree {
@@ -49,7 +49,7 @@ Tree tree_of(const Call& call, int root) { return {wrapped(call.rank - root, cal
 
 /// At least one segment, so that a message without elements is still a message: that is a barrier.
 std::vector<Range> segments_of(const Call& call) {
-  auto segments = segments_of(Range{0, call.elements}, call.segment_elements);
+  auto segments = schedule::segments_of(Range{0, call.elements}, call.segment_elements);
   if (segments.empty()) segments.push_back({0, 0});
   return segments;
 }
@@ -224,4 +224,4 @@ Schedule tree_gather(const Call& call) {
   return steps;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::schedule

@@ -1,5 +1,7 @@
 #include "lockstep/schedule/tuning.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -31,7 +33,7 @@ constexpr std::uint64_t least_staging_bytes = 4096;
 constexpr int most_ranks = 1 << 20;
 
 std::optional<Operation> operation_named(const std::string& name) {
-  for (const AlgorithmEntry& entry : all_algorithms()) {
+  for (const AlgorithmEntry& entry : schedule::all_algorithms()) {
     if (to_string(entry.operation) == name) return entry.operation;
   }
   return std::nullopt;
@@ -39,26 +41,27 @@ std::optional<Operation> operation_named(const std::string& name) {
 
 std::string algorithms_of(Operation operation) {
   std::string list;
-  for (const AlgorithmEntry& entry : all_algorithms()) {
+  for (const AlgorithmEntry& entry : schedule::all_algorithms()) {
     if (entry.operation == operation) list += (list.empty() ? "" : ", ") + std::string(entry.name);
   }
   return list;
 }
 
 void require_algorithm(Operation operation, const std::string& name) {
-  const auto entries = all_algorithms();
+  const auto entries = schedule::all_algorithms();
   const bool exists = std::any_of(entries.begin(), entries.end(), [&](const AlgorithmEntry& entry) {
     return entry.operation == operation && entry.name == name;
   });
   if (!exists) {
-    throw_invalid_argument(quote(name) + " is no algorithm for " + std::string(to_string(operation)) +
+    throw_invalid_argument(base::quote(name) + " is no algorithm for " + std::string(to_string(operation)) +
                            "; there are " + algorithms_of(operation));
   }
 }
 
 Operation require_operation(const std::string& name) {
   const auto operation = operation_named(name);
-  if (!operation) throw_invalid_argument(quote(name) + " is no collective that has a choice of algorithms");
+  if (!operation)
+    throw_invalid_argument(base::quote(name) + " is no collective that has a choice of algorithms");
   return *operation;
 }
 
@@ -77,7 +80,7 @@ std::string text_in(const json& object, const char* name) {
 
 /// Never a list or an object, which may be large, and as deep as it is large.
 std::string shown(const json& value) {
-  if (value.is_string()) return quote(value.get_ref<const std::string&>());
+  if (value.is_string()) return base::quote(value.get_ref<const std::string&>());
   return value.is_structured() ? "an " + std::string(value.type_name()) : value.dump();
 }
 
@@ -85,8 +88,8 @@ std::uint64_t number_in(const json& object, const char* name, std::uint64_t leas
   const json& value = member(object, name);
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() < least ||
       value.get<std::uint64_t>() > most) {
-    throw_invalid_argument("\"" + std::string(name) + "\" must be a whole number from " +
-                           std::to_string(least) + " to " + std::to_string(most) + ", not " + shown(value));
+    throw_invalid_argument(
+        fmt::format("\"{}\" must be a whole number from {} to {}, not {}", name, least, most, shown(value)));
   }
   return value.get<std::uint64_t>();
 }
@@ -112,7 +115,7 @@ Where where_in(const json& rule) {
   for (const auto& [where, known] : where_names) {
     if (name == known) return where;
   }
-  throw_invalid_argument("\"where\" must be slots, arena, private or channels, not " + quote(name));
+  throw_invalid_argument("\"where\" must be slots, arena, private or channels, not " + base::quote(name));
 }
 
 Tuning::Rule rule_of(const json& value) {
@@ -121,7 +124,7 @@ Tuning::Rule rule_of(const json& value) {
   rule.where = where_in(value);
   rule.ranks = static_cast<int>(number_in(value, "ranks", 1, most_ranks));
   for (const json& choice : list_in(value, "choose")) {
-    within("choice " + std::to_string(rule.choose.size() + 1), [&] {
+    within(fmt::format("choice {}", rule.choose.size() + 1), [&] {
       Tuning::Choice made{.algorithm = text_in(choice, "algorithm")};
       require_algorithm(rule.operation, made.algorithm);
       if (choice.contains("up_to_bytes")) made.up_to_bytes = number_in(choice, "up_to_bytes", 0, UINT64_MAX);
@@ -137,13 +140,13 @@ Tuning::Rule rule_of(const json& value) {
 
 Tuning tuning_of(const json& value) {
   if (const std::string found = text_in(value, "format"); found != format) {
-    throw_invalid_argument("\"format\" is " + quote(found) + ", not " + quote(format));
+    throw_invalid_argument("\"format\" is " + base::quote(found) + ", not " + base::quote(format));
   }
   Tuning tuning;
   tuning.segment_bytes = number_in(value, "segment_bytes", least_segment_bytes, most_segment_bytes);
   tuning.staging_bytes = number_in(value, "staging_bytes", least_staging_bytes, most_staging_bytes);
   for (const json& rule : list_in(value, "rules")) {
-    within("rule " + std::to_string(tuning.rules.size() + 1), [&] { tuning.rules.push_back(rule_of(rule)); });
+    within(fmt::format("rule {}", tuning.rules.size() + 1), [&] { tuning.rules.push_back(rule_of(rule)); });
   }
   if (value.contains("ranks_per_node"))
     tuning.ranks_per_node = static_cast<int>(number_in(value, "ranks_per_node", 1, most_ranks));
@@ -160,10 +163,10 @@ Tuning tuning_of(const json& value) {
 /// "all_reduce=ring,broadcast=tree"
 std::vector<std::pair<Operation, std::string>> parse_forced(const std::string& text) {
   std::vector<std::pair<Operation, std::string>> forced;
-  for (const std::string& word : split(text, ',')) {
+  for (const std::string& word : base::split(text, ',')) {
     const std::size_t equals = word.find('=');
     if (equals == std::string::npos) {
-      throw_invalid_argument(quote(word) + " is not like all_reduce=ring");
+      throw_invalid_argument(base::quote(word) + " is not like all_reduce=ring");
     }
     forced.emplace_back(require_operation(word.substr(0, equals)), word.substr(equals + 1));
     require_algorithm(forced.back().first, forced.back().second);
@@ -174,8 +177,8 @@ std::vector<std::pair<Operation, std::string>> parse_forced(const std::string& t
 std::string read_text(const std::string& path) {
   const InputFile file(path, "tuning file");
   if (file.size() > most_tuning_bytes) {
-    throw_invalid_argument("LOCKSTEP_TUNING_FILE: " + path + " has " + std::to_string(file.size()) +
-                           " bytes; a tuning file has at most " + std::to_string(most_tuning_bytes));
+    throw_invalid_argument(fmt::format("LOCKSTEP_TUNING_FILE: {} has {} bytes; a tuning file has at most {}",
+                                       path, file.size(), most_tuning_bytes));
   }
   std::string text(file.size(), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));

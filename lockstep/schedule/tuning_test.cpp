@@ -8,7 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/waits_test.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 using test::error_of;
@@ -69,4 +69,4 @@ TEST(Tuning, TakesRanksPerNodeFromTheEnvironment) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::schedule

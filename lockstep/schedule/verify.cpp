@@ -1,5 +1,7 @@
 #include "lockstep/schedule/verify.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <bit>
 #include <deque>
@@ -9,7 +11,7 @@
 #include <tuple>
 #include <unordered_map>
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 using Clock = std::vector<std::uint32_t>;  // how much of each rank's past is known
@@ -21,7 +23,7 @@ struct Refusal {
 };
 
 std::string name(const Place& place, std::size_t count) {
-  return to_string(place) + ".." + std::to_string(place.offset + count);
+  return fmt::format("{}..{}", to_string(place), place.offset + count);
 }
 
 /// Expression trees, each stored once, so that equal numbers mean equal trees.
@@ -152,9 +154,7 @@ class Run {
   Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   std::uint32_t& own_time(int rank) { return at(rank).clock[static_cast<std::size_t>(rank)]; }
 
-  static std::string where(int rank, std::size_t step) {
-    return "rank " + std::to_string(rank) + ", step " + std::to_string(step);
-  }
+  static std::string where(int rank, std::size_t step) { return fmt::format("rank {}, step {}", rank, step); }
 
   const Call& call_of(int rank) const { return calls_[static_cast<std::size_t>(rank)]; }
 
@@ -248,9 +248,8 @@ class Run {
   [[noreturn]] void refuse_race(int rank, bool writes, const Place& place, std::size_t count, AccessId other,
                                 bool other_writes) {
     const std::string them = std::to_string(accesses_[static_cast<std::size_t>(other)].rank);
-    throw Refusal{"rank " + std::to_string(rank) + " may " + (writes ? "write " : "read ") +
-                  name(place, count) + " before rank " + them +
-                  (other_writes ? " wrote it" : " has read it")};
+    throw Refusal{fmt::format("rank {} may {}{} before rank {}{}", rank, writes ? "write " : "read ",
+                              name(place, count), them, other_writes ? " wrote it" : " has read it")};
   }
 
   void read(int rank, std::size_t step, Place place, std::size_t count, AccessId access) {
@@ -316,7 +315,7 @@ class Run {
 
   void post(int rank, const Step& step, std::uint32_t index) {
     if (step.target >= ranks_.size() || static_cast<int>(step.target) == rank) {
-      throw Refusal{where(rank, index) + " names peer " + std::to_string(step.target)};
+      throw Refusal{fmt::format("{} names peer {}", where(rank, index), step.target)};
     }
     const AccessId access = begin_access(rank);
     const Schedule& schedule = *at(rank).schedule;
@@ -340,8 +339,8 @@ class Run {
     Transfer& out = at(sender).transfers.at(send);
     Transfer& in = at(receiver).transfers.at(receive);
     if (out.step.elements != in.step.elements) {
-      throw Refusal{where(sender, send) + " sends " + std::to_string(out.step.elements) + " elements, " +
-                    where(receiver, receive) + " expects " + std::to_string(in.step.elements)};
+      throw Refusal{fmt::format("{} sends {} elements, {} expects {}", where(sender, send), out.step.elements,
+                                where(receiver, receive), in.step.elements)};
     }
     out.matched = in.matched = true;
     in.sender_clock = out.sender_clock;
@@ -432,8 +431,7 @@ class Run {
   void require_all_arrived(int rank) {
     for (int other = 0; other < call_.ranks; ++other) {
       if (at(rank).clock[static_cast<std::size_t>(other)] == 0) {
-        throw Refusal{"rank " + std::to_string(rank) + " may leave before rank " + std::to_string(other) +
-                      " has come"};
+        throw Refusal{fmt::format("rank {} may leave before rank {} has come", rank, other)};
       }
     }
   }
@@ -446,7 +444,7 @@ class Run {
       const Step& step = state.schedule->steps()[state.next];
       text += (text.empty() ? "" : "; ") + where(rank, state.next);
       if (step.kind == StepKind::await) {
-        text += " awaits stage " + std::to_string(step.target);
+        text += fmt::format(" awaits stage {}", step.target);
       } else {
         const Transfer& transfer = state.transfers.at(step.target);
         text +=
@@ -473,13 +471,12 @@ class Run {
   void check_element(int rank, std::size_t index, Expression value) {
     const Call& call = call_of(rank);
     const auto refuse = [&](const std::string& why) {
-      throw Refusal{"rank " + std::to_string(rank) + " ends with a wrong element " + std::to_string(index) +
-                    ": " + why};
+      throw Refusal{fmt::format("rank {} ends with a wrong element {}: {}", rank, index, why)};
     };
     const auto expect = [&](int source, std::size_t element) {
       if (value == nothing) refuse("nothing was written");
       if (value != expressions_.contribution(source, element)) {
-        refuse("not element " + std::to_string(element) + " of rank " + std::to_string(source));
+        refuse(fmt::format("not element {} of rank {}", element, source));
       }
     };
     const auto contains = [&](Range block) {
@@ -520,7 +517,7 @@ class Run {
         call_.ranks == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << call_.ranks) - 1;
     if (node.repeated) refuse("a contribution counts twice");
     if (node.contributors != everybody) {
-      refuse("rank " + std::to_string(std::countr_one(node.contributors)) + "'s contribution is missing");
+      refuse(fmt::format("rank {}'s contribution is missing", std::countr_one(node.contributors)));
     }
     if (node.mixed || node.element != element) refuse("contributions of different elements are mixed");
     if (!node.scaled && call_.ranks > 1) refuse("an average would not be scaled");
@@ -560,4 +557,4 @@ std::vector<Call> calls_of_all(const Call& call) {
   return calls;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::schedule

@@ -20,7 +20,7 @@
 
 #include "lockstep/schedule/schedule.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 
 struct Verdict {
   bool proven = false;
@@ -40,4 +40,4 @@ Verdict verify(const std::vector<Schedule>& schedules, const std::vector<Call>& 
 /// `call` as each rank makes it.
 std::vector<Call> calls_of_all(const Call& call);
 
-}  // namespace lockstep
+}  // namespace lockstep::schedule

@@ -10,7 +10,7 @@
 #include "lockstep/schedule/algorithms.h"
 #include "lockstep/schedule/schedule_mutation_test.h"
 
-namespace lockstep {
+namespace lockstep::schedule {
 namespace {
 
 using ::testing::HasSubstr;
@@ -190,4 +190,4 @@ TEST(Verify, RefusesReadingScratchBeforeAnythingIsThere) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::schedule

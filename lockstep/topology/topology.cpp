@@ -1,5 +1,6 @@
 #include "lockstep/topology/topology.h"
 
+#include <fmt/core.h>
 #include <hwloc.h>
 #include <sched.h>
 
@@ -78,20 +79,6 @@ std::vector<std::vector<int>> split_cores(const std::vector<int>& cores, int loc
   return shares;
 }
 
-std::string to_ranges(std::vector<int> numbers) {
-  std::sort(numbers.begin(), numbers.end());
-  std::string text;
-  for (std::size_t i = 0; i < numbers.size();) {
-    std::size_t last = i;
-    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
-    if (!text.empty()) text += ",";
-    text += std::to_string(numbers[i]);
-    if (last > i) text += "-" + std::to_string(numbers[last]);
-    i = last + 1;
-  }
-  return text;
-}
-
 double ranks_per_core(int local_ranks) {
   const auto told = env::integer("LOCKSTEP_CORES", 1, most_cores);
   return static_cast<double>(local_ranks) / static_cast<double>(told ? *told : available_cores());
@@ -106,7 +93,7 @@ int detail::memory_node(const std::string& folder, const std::vector<int>& cores
     const std::string name = entry.path().filename().string();
     const bool is_beside =
         name.starts_with("node") && std::ranges::any_of(cores, [&](int core) {
-          return std::filesystem::exists(entry.path() / ("cpu" + std::to_string(core)), problem);
+          return std::filesystem::exists(entry.path() / fmt::format("cpu{}", core), problem);
         });
     if (!is_beside) continue;
     if (found >= 0) return -1;

@@ -42,9 +42,6 @@ double ranks_per_core(int local_ranks);
 /// most. With fewer cores than ranks, rank r shares core r modulo cores. REQUIRES: neither is empty.
 std::vector<std::vector<int>> split_cores(const std::vector<int>& cores, int local_ranks);
 
-/// "0-3,8": sorted, for people and for `taskset`.
-std::string to_ranges(std::vector<int> numbers);
-
 namespace detail {
 /// One cgroup that this process is in, from /proc/self/cgroup.
 struct CgroupPath {

@@ -80,12 +80,6 @@ TEST(Topology, SharesCoresInTurnsWhereThereAreTooFew) {
   EXPECT_EQ(split_cores({4, 5}, 5), (Shares{{4}, {5}, {4}, {5}, {4}}));
 }
 
-TEST(Topology, WritesRanges) {
-  EXPECT_EQ(to_ranges({}), "");
-  EXPECT_EQ(to_ranges({3}), "3");
-  EXPECT_EQ(to_ranges({8, 1, 0, 2, 5, 6}), "0-2,5-6,8");
-}
-
 TEST(Topology, APinnedRankKnowsTheCoresOfTheJobFromItsLauncher) {
   unsetenv("LOCKSTEP_CORES");
   EXPECT_DOUBLE_EQ(ranks_per_core(3), 3.0 / available_cores());

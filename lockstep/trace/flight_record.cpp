@@ -1,6 +1,6 @@
 #include "lockstep/trace/flight_record.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

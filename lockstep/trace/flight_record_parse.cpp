@@ -1,5 +1,7 @@
 // The reading half of flight_record.h. The file may be damaged, cut off or made up: nothing in it is believed
 // before it is looked at, and how much is taken of it is bounded before it is taken.
+#include <fmt/core.h>
+
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -18,7 +20,7 @@ constexpr std::uint64_t any_number = std::numeric_limits<std::uint64_t>::max();
 
 [[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::corrupt_data, what); }
 
-/// Adds where a mistake is to what it is.
+/// Puts the place of a mistake in front of what is wrong.
 template <class Parse>
 auto within(const std::string& place, Parse parse) {
   try {
@@ -32,7 +34,7 @@ std::string in_quotes(std::string_view name) { return "\"" + std::string(name) +
 
 std::uint64_t number_of(const json& value, std::string_view what, std::uint64_t most) {
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() > most)
-    fail(in_quotes(what) + " is no whole number from 0 to " + std::to_string(most));
+    fail(fmt::format("{} is no whole number from 0 to {}", in_quotes(what), most));
   return value.get<std::uint64_t>();
 }
 
@@ -40,8 +42,7 @@ int integer_of(const json& value, std::string_view what, std::int64_t least, std
   const bool is_huge = value.is_number_unsigned() && value.get<std::uint64_t>() > std::uint64_t{1} << 32;
   if (!value.is_number_integer() || is_huge || value.get<std::int64_t>() < least ||
       value.get<std::int64_t>() > most) {
-    fail(in_quotes(what) + " is no whole number from " + std::to_string(least) + " to " +
-         std::to_string(most));
+    fail(fmt::format("{} is no whole number from {} to {}", in_quotes(what), least, most));
   }
   return static_cast<int>(value.get<std::int64_t>());
 }
@@ -54,14 +55,14 @@ bool flag_of(const json& value, std::string_view what) {
 std::string text_of(const json& value, std::string_view what) {
   if (!value.is_string()) fail(in_quotes(what) + " is no text");
   if (value.get_ref<const std::string&>().size() > FlightLimits::text_bytes) {
-    fail(in_quotes(what) + " is longer than " + std::to_string(FlightLimits::text_bytes) + " bytes");
+    fail(fmt::format("{} is longer than {} bytes", in_quotes(what), FlightLimits::text_bytes));
   }
   return value.get<std::string>();
 }
 
 const json& list_of(const json& value, std::string_view what, std::size_t most) {
   if (!value.is_array()) fail(in_quotes(what) + " is no list");
-  if (value.size() > most) fail(in_quotes(what) + " has more than " + std::to_string(most) + " elements");
+  if (value.size() > most) fail(fmt::format("{} has more than {} elements", in_quotes(what), most));
   return value;
 }
 
@@ -165,7 +166,7 @@ OpenCall call_of(const json& value) {
 CollectiveEvent event_of(const json& value) {
   list_of(value, "event", event_columns.size());
   if (value.size() < event_columns.size())
-    fail("has " + std::to_string(value.size()) + " of " + std::to_string(event_columns.size()) + " columns");
+    fail(fmt::format("has {} of {} columns", value.size(), event_columns.size()));
   std::size_t column = 0;
   const auto number = [&](std::uint64_t most = any_number) {
     const std::size_t here = column++;
@@ -213,7 +214,7 @@ auto each(const json& list, const std::string& what, Parse parse) {
   std::vector<decltype(parse(list))> all;
   all.reserve(list.size());
   for (const json& value : list)
-    within(what + " " + std::to_string(all.size()), [&] { all.push_back(parse(value)); });
+    within(fmt::format("{} {}", what, all.size()), [&] { all.push_back(parse(value)); });
   return all;
 }
 
@@ -245,8 +246,8 @@ FlightRecord record_of(const json& value) {
   if (const std::string format = fields.text("format"); format != flight_format)
     fail("\"format\" is " + in_quotes(format) + ", not " + in_quotes(flight_format));
   if (const int version = fields.integer("version", 0, most_integer); version != flight_version) {
-    fail("is of version " + std::to_string(version) + ", this Lockstep reads version " +
-         std::to_string(flight_version) + ": use the `lockstep` of the job");
+    fail(fmt::format("is of version {}, this Lockstep reads version {}: use the `lockstep` of the job",
+                     version, flight_version));
   }
   FlightRecord record{.job = fields.text("job"),
                       .host = fields.text("host"),
@@ -262,18 +263,16 @@ FlightRecord record_of(const json& value) {
     events += record.ranks[i].events.size();
     if (i > 0 && record.ranks[i].rank <= record.ranks[i - 1].rank) fail("\"ranks\" are not in their order");
   }
-  if (events > FlightLimits::events)
-    fail("has more than " + std::to_string(FlightLimits::events) + " events");
+  if (events > FlightLimits::events) fail(fmt::format("has more than {} events", FlightLimits::events));
   return record;
 }
 
-/// Counts before the values take memory.
+/// Counts values before any memory is taken for them.
 json parse_json(const std::string& text) {
   std::size_t values = 0;
   const auto count = [&](int depth, json::parse_event_t, const json&) {
-    if (depth > most_depth) fail("has lists in lists, more than " + std::to_string(most_depth) + " deep");
-    if (++values > FlightLimits::values)
-      fail("holds more than " + std::to_string(FlightLimits::values) + " values");
+    if (depth > most_depth) fail(fmt::format("has lists in lists, more than {} deep", most_depth));
+    if (++values > FlightLimits::values) fail(fmt::format("holds more than {} values", FlightLimits::values));
     return true;
   };
   json value = json::parse(text, count, false);
@@ -285,8 +284,7 @@ json parse_json(const std::string& text) {
 
 FlightRecord FlightRecord::parse(const std::string& text, const std::string& name) {
   return within(name, [&] {
-    if (text.size() > FlightLimits::bytes)
-      fail("has more than " + std::to_string(FlightLimits::bytes) + " bytes");
+    if (text.size() > FlightLimits::bytes) fail(fmt::format("has more than {} bytes", FlightLimits::bytes));
     return record_of(parse_json(text));
   });
 }

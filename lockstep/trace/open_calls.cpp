@@ -47,7 +47,7 @@ template <class Change>
 void OpenCalls::change(int place, Change how) {
   if (place == nowhere) return;
   OpenCallTable::Cell& cell = table_->cells[place];
-  // An exchange keeps the change behind it; a store would not have to.
+  // An exchange keeps the change that follows from being seen before it, which a store would not.
   static_cast<void>(cell.stamp.exchange(0, std::memory_order_acq_rel));
   how(cell.call);
   cell.stamp.store(++last_stamp_, std::memory_order_release);

@@ -17,8 +17,8 @@ constexpr bool is_on = true;
 using CollectiveWords = decltype(RecordRings::collectives)::Words;
 using StepWords = decltype(RecordRings::steps)::Words;
 
-/// A value that the compiler reads by itself. Fields that were just stored one by one would have to reach the
-/// cache before they could be read as one word, or as several.
+/// Makes the compiler read this value by itself. Read together with its neighbours, as one wide word, it
+/// would have to wait until all of them, which were just stored one by one, are in the cache.
 template <class Value>
 std::uint64_t alone(Value value) {
   auto word = static_cast<std::uint64_t>(value);

@@ -1,12 +1,14 @@
 #include "lockstep/view/explain.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <optional>
 #include <set>
 
+#include "lockstep/base/words.h"
 #include "lockstep/view/situation.h"
 #include "lockstep/view/standing.h"
-#include "lockstep/view/words.h"
 
 namespace lockstep::view {
 namespace {
@@ -55,7 +57,7 @@ std::vector<Kind> kinds_of(const std::vector<Situation::Called>& meeting) {
 std::string names(const Kind& kind) {
   std::vector<int> ranks;
   for (const Situation::Called& called : kind) ranks.push_back(called.rank);
-  return view::names(ranks);
+  return base::name_rank_ranges(ranks);
 }
 
 Text mismatch(const Situation& situation) {
@@ -71,9 +73,9 @@ Text mismatch(const Situation& situation) {
     const Situation::Called& one = odd->front();
     const std::uint32_t group = one.call != nullptr ? one.call->group : one.over->group;
     const std::uint64_t sequence = one.call != nullptr ? one.call->sequence : one.over->sequence;
-    return "mismatch: as #" + std::to_string(sequence) + " " + situation.in_group(group) + " " + names(*odd) +
-           " called " + text_of(one) + ", but " + names(*most) + " called " + text_of(most->front()) +
-           (kinds.size() > 2 ? ", and others something else again" : "");
+    return fmt::format("mismatch: as #{} {} {} called {}, but {} called {}{}", sequence,
+                       situation.in_group(group), names(*odd), text_of(one), names(*most),
+                       text_of(most->front()), kinds.size() > 2 ? ", and others something else again" : "");
   }
   const auto& cause = situation.record().first_cause;
   if (cause && cause->code == ErrorCode::mismatch) return "mismatch: " + cause->text;
@@ -95,8 +97,8 @@ std::string who_waited(const Situation& situation, int rank, bool seconds) {
     ranks.push_back(standing->rank->rank);
     begin_ns = std::min(begin_ns, theirs->begin_ns);
   }
-  const std::string how_long = seconds ? duration(situation.since(begin_ns)) + " " : "";
-  return "; " + view::names(ranks) +
+  const std::string how_long = seconds ? base::duration(situation.since(begin_ns)) + " " : "";
+  return "; " + base::name_rank_ranges(ranks) +
          (!situation.record().goes_on ? " waited "
           : ranks.size() == 1         ? " has waited "
                                       : " have waited ") +
@@ -154,8 +156,8 @@ bool is_over_due(const Situation& situation, const Wait& wait) {
   return !situation.record().goes_on || situation.since(wait.call->begin_ns) >= long_wait_ns;
 }
 
-/// Those that can never go on: in some call of each, somebody is awaited who cannot either. What is left
-/// after all others have been taken away.
+/// Those that can never go on: each waits in some call for one that can never go on either. They are what is
+/// left when all others have been taken away.
 std::set<int> deadlocked(const Situation& situation) {
   std::set<int> stuck;
   for (const Standing& standing : situation.standings()) {
@@ -214,10 +216,10 @@ Text circle(const Situation& situation) {
   std::string text = messages ? "circle of messages: " : "crossed calls: ";
   const std::string waits = situation.record().goes_on ? " waits in " : " waited in ";
   for (std::size_t i = 0; i < std::min(links.size(), most_links); ++i) {
-    text += (i == 0 ? "rank " : ", rank ") + std::to_string(links[i].rank) + waits +
-            text_of(situation, *links[i].call) + " for rank " + std::to_string(links[i].awaited);
+    text += fmt::format("{}{}{}{} for rank {}", i == 0 ? "rank " : ", rank ", links[i].rank, waits,
+                        text_of(situation, *links[i].call), links[i].awaited);
   }
-  if (links.size() > most_links) text += ", and so on through " + std::to_string(links.size()) + " ranks";
+  if (links.size() > most_links) text += fmt::format(", and so on through {} ranks", links.size());
   return text + (messages ? ": all receive first, or all send much"
                           : ": all ranks have to make these calls in one order");
 }
@@ -253,7 +255,8 @@ Text slow(const Situation& situation) {
   if (first != nullptr && first->rank->state == ProcessState::gone && first->rank->ending == std::nullopt)
     return dead(situation, *first);
   const std::string was = situation.record().goes_on ? " is " : " was ";
-  std::string text = late.size() == 1 ? "slow rank: " : "slow ranks: " + view::names(late) + "; of these ";
+  std::string text =
+      late.size() == 1 ? "slow rank: " : "slow ranks: " + base::name_rank_ranges(late) + "; of these ";
   text += name_of(situation, late.front());
   if (first != nullptr) text += was + place_of(situation, *first);
   return text + who_waited(situation, late.front(), true);
@@ -273,17 +276,17 @@ Text all_well(const Situation& situation) {
   const bool has_failed = situation.record().first_cause.has_value();
   const std::uint64_t longest = longest_wait(situation);
   if (!situation.record().goes_on || has_failed || longest >= long_wait_ns) return std::nullopt;
-  return "nothing is wrong: " +
-         (longest == 0 ? "no rank waits for another" : "no rank waits longer than " + duration(longest));
+  return "nothing is wrong: " + (longest == 0 ? "no rank waits for another"
+                                              : "no rank waits longer than " + base::duration(longest));
 }
 
-/// An error that is nobody's absence: what was said of it is all there is.
+/// An error for which no rank's absence is to blame: there is only what was said of it.
 Text other_failure(const Situation& situation) {
   const auto& cause = situation.record().first_cause;
   const bool is_told_by_waits =
       !cause || cause->code == ErrorCode::timeout || cause->code == ErrorCode::peer_lost;
   if (is_told_by_waits) return std::nullopt;
-  return (cause->reporter >= 0 ? "failed rank: rank " + std::to_string(cause->reporter) + " said: "
+  return (cause->reporter >= 0 ? fmt::format("failed rank: rank {} said: ", cause->reporter)
                                : std::string("failure: ")) +
          cause->text;
 }
@@ -311,7 +314,7 @@ std::string explain(const trace::FlightRecord& record) {
   for (const Standing& standing : situation.standings())
     text += one_line("  " + line_of(situation, standing));
   if (const auto& cause = record.first_cause) {
-    const std::string who = cause->reporter < 0 ? "the launcher" : "rank " + std::to_string(cause->reporter);
+    const std::string who = cause->reporter < 0 ? "the launcher" : fmt::format("rank {}", cause->reporter);
     text += one_line("first cause, found by " + who + ": " + cause->text);
   }
   const std::string job = record.job.empty() ? "" : "job " + record.job + ", ";

@@ -1,5 +1,7 @@
 #include "lockstep/view/situation.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "lockstep/execute/message.h"
@@ -95,7 +97,8 @@ void Situation::find_waits(Standing& standing) {
   }
 }
 
-// What the rank itself said of it, if it looked lately; else who was not there, while the call is young.
+// For whom the rank itself said that it waits, if it looked lately; before its first look, those that were
+// not there.
 std::vector<int> Situation::awaited(const Standing& standing, const OpenCall& call) const {
   const ProcessState state = standing.rank->state;
   const bool has_failed = call.failed_ns != 0;
@@ -162,7 +165,7 @@ std::vector<std::pair<const Standing*, const OpenCall*>> Situation::waiting_for(
 
 std::string Situation::in_group(std::uint32_t number) const {
   const auto found = groups_.find(number);
-  if (found == groups_.end()) return "in a group without a name (" + std::to_string(number) + ")";
+  if (found == groups_.end()) return fmt::format("in a group without a name ({})", number);
   return "in group \"" + found->second->name + "\"";
 }
 

@@ -1,9 +1,11 @@
 #include "lockstep/view/standing.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
+#include "lockstep/base/words.h"
 #include "lockstep/launch/verdict.h"
-#include "lockstep/view/words.h"
 
 namespace lockstep::view {
 namespace {
@@ -15,15 +17,14 @@ using trace::ProcessState;
 // An event has not all of a signature: no root, no hash of counts.
 std::string called(const CollectiveEvent& event) {
   std::string text(to_string(event.operation));
-  const std::string count = std::to_string(event.elements);
   if (event.operation == Operation::barrier) return text;
-  if (!reduces(event.operation)) return text + " (" + count + " bytes)";
-  return text + " (" + std::string(to_string(event.reduce_op)) + " of " +
-         std::string(to_string(event.dtype)) + " x " + count + ")";
+  if (!reduces(event.operation)) return fmt::format("{} ({} bytes)", text, event.elements);
+  return fmt::format("{} ({} of {} x {})", text, to_string(event.reduce_op), to_string(event.dtype),
+                     event.elements);
 }
 
 std::string numbered(std::string text, std::uint64_t number) {
-  return text.insert(std::min(text.find(' '), text.size()), " #" + std::to_string(number));
+  return text.insert(std::min(text.find(' '), text.size()), fmt::format(" #{}", number));
 }
 
 std::string state_prefix(ProcessState state) {
@@ -35,7 +36,7 @@ std::string state_prefix(ProcessState state) {
 std::string place_outside(const Situation& situation, const Standing& standing) {
   if (!standing.rank->joined) return "not in the job: it has not called lockstep::init()";
   if (standing.last_call == nullptr) return "outside of any collective, before its first";
-  return "outside of any collective for " + duration(situation.since(standing.last_call->end_ns)) +
+  return "outside of any collective for " + base::duration(situation.since(standing.last_call->end_ns)) +
          ", after " + text_of(situation, *standing.last_call);
 }
 
@@ -43,16 +44,17 @@ std::string waits_of(const Standing& standing, const OpenCall& call) {
   const auto wait = std::find_if(standing.waits.begin(), standing.waits.end(),
                                  [&](const Wait& each) { return each.call == &call; });
   if (wait == standing.waits.end()) return "";
-  return (wait->any_will_do ? ", waiting for any of " : ", waiting for ") + names(wait->ranks);
+  return (wait->any_will_do ? ", waiting for any of " : ", waiting for ") +
+         base::name_rank_ranges(wait->ranks);
 }
 
 }  // namespace
 
 std::string name_of(const Situation& situation, int world_rank) {
   const Standing* const standing = situation.find(world_rank);
-  const std::string name = "rank " + std::to_string(world_rank);
+  const std::string name = fmt::format("rank {}", world_rank);
   if (standing == nullptr) return name + " (of another host)";
-  return standing->rank->pid == 0 ? name : name + " (pid " + std::to_string(standing->rank->pid) + ")";
+  return standing->rank->pid == 0 ? name : fmt::format("{} (pid {})", name, standing->rank->pid);
 }
 
 std::string text_of(const Situation& situation, const OpenCall& call) {
@@ -71,16 +73,16 @@ std::string place_of(const Situation& situation, const Standing& standing) {
   const std::string state = state_prefix(standing.rank->state);
   if (standing.calls.empty()) return state + place_outside(situation, standing);
   const OpenCall& call = standing.waits.empty() ? *standing.calls.front() : *standing.waits.front().call;
-  return state + "in " + text_of(situation, call) + " for " + duration(situation.since(call.begin_ns));
+  return state + "in " + text_of(situation, call) + " for " + base::duration(situation.since(call.begin_ns));
 }
 
 std::string ending_of(const trace::FlightRank& rank) {
   if (!rank.ending) return "";
   const std::string by = rank.ending->by_launcher ? " by the launcher" : "";
   if (rank.ending->signal == 0)
-    return by.empty() ? "ended with exit code " + std::to_string(rank.ending->exit_code) : "ended" + by;
-  const std::string signal = std::to_string(rank.ending->signal);
-  return by.empty() ? "killed by signal " + signal + " (" + launch::signal_name(rank.ending->signal) + ")"
+    return by.empty() ? fmt::format("ended with exit code {}", rank.ending->exit_code) : "ended" + by;
+  const int signal = rank.ending->signal;
+  return by.empty() ? fmt::format("killed by signal {} ({})", signal, base::signal_name(signal))
                     : "ended" + by;
 }
 
@@ -89,13 +91,12 @@ std::string line_of(const Situation& situation, const Standing& standing) {
   if (!standing.calls.empty()) {
     const OpenCall& call = standing.waits.empty() ? *standing.calls.front() : *standing.waits.front().call;
     text += waits_of(standing, call);
-    if (standing.calls.size() > 1)
-      text += ", with " + std::to_string(standing.calls.size() - 1) + " more under way";
+    if (standing.calls.size() > 1) text += fmt::format(", with {} more under way", standing.calls.size() - 1);
   }
   if (standing.rank->open_calls_left_out > 0) text += ", and more than the record has room for";
   if (const OpenCall* const next = standing.next_call) {
-    text += "; called " + text_of(situation, *next) + " " + duration(next->begin_ns - situation.moment_ns()) +
-            " later";
+    text += "; called " + text_of(situation, *next) + " " +
+            base::duration(next->begin_ns - situation.moment_ns()) + " later";
   }
   const std::string ending = ending_of(*standing.rank);
   if (!ending.empty()) return text + "; " + ending;

@@ -267,7 +267,7 @@ struct Reducing {
 template <class T>
 void check_type(const Group& group, const ConformanceOptions& options) {
   for (const ReduceOp op : all_reduce_ops) {
-    if (!supports(dtype_of<T>, op)) continue;
+    if (!kernel::supports(dtype_of<T>, op)) continue;
     for (const std::size_t count : options.counts) {
       const Reducing<T> reducing{group, options.in_arena, op, count};
       reducing.all_reduces();

@@ -84,7 +84,7 @@ class Forced : public ::testing::TestWithParam<AlgorithmEntry> {
  protected:
   static std::vector<AlgorithmEntry> entries() {
     std::vector<AlgorithmEntry> chosen;
-    for (const AlgorithmEntry& entry : all_algorithms()) {
+    for (const AlgorithmEntry& entry : schedule::all_algorithms()) {
       const bool is_forced = entry.requirement == Requirement::channels ||
                              entry.requirement == Requirement::staging || entry.is_for_nodes;
       if (is_forced && entry.operation != Operation::barrier) chosen.push_back(entry);

@@ -111,7 +111,9 @@ TEST_F(Arrival, ADeathOfRankZeroWhileTheOthersWaitIsNamed) {
   {
     const std::string name = "lockstep-" + std::to_string(::getuid()) + "-port-" + std::to_string(port());
     const Deadline deadline = Deadline::after(std::chrono::seconds(30));
-    TcpStore store(Endpoint::unix_abstract(name + "-store"), deadline);
+    TcpStoreOptions options;
+    options.job = "port-" + std::to_string(port());
+    TcpStore store(Endpoint::unix_abstract(name + "-store"), deadline, options);
     static_cast<void>(store.get("job/rank/1", deadline));
   }
   zero.send(SIGKILL);
@@ -175,7 +177,9 @@ class AfterTheMeeting : public Arrival {
   /// An exception must not go on as a second program of tests.
   [[noreturn]] void be_rank_two(const std::function<void()>& act, const std::string& hint) const noexcept {
     const Deadline deadline = Deadline::after(std::chrono::seconds(20));
-    const TcpStoreOptions options{.trust = {.secret = Secret::from_file(secret_file("one"))}};
+    TcpStoreOptions options;
+    options.trust.secret = Secret::from_file(secret_file("one"));
+    options.job = "port-" + std::to_string(port());
     Identity identity;
     identity.rank = 2;
     identity.size = 3;
@@ -215,7 +219,9 @@ TEST_F(AfterTheMeeting, ARankZeroThatStopsHoldsNobodyLongerThanTheDeadline) {
   const Variables secret = {{"LOCKSTEP_SECRET_FILE", secret_file("one")}, {"LOCKSTEP_INIT_TIMEOUT", "2s"}};
   Process zero = probe(0, 2, secret);
   const Deadline deadline = Deadline::after(std::chrono::seconds(20));
-  const TcpStoreOptions options{.trust = {.secret = Secret::from_file(secret_file("one"))}};
+  TcpStoreOptions options;
+  options.trust.secret = Secret::from_file(secret_file("one"));
+  options.job = "port-" + std::to_string(port());
   const Endpoint endpoint = Endpoint::tcp("127.0.0.1", static_cast<std::uint16_t>(port()));
   auto watcher = std::make_unique<TcpStore>(endpoint, deadline, options);
   static_cast<void>(watcher->get("job/rank/0", deadline));

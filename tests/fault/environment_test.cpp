@@ -98,15 +98,35 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     OtherLaunchers, BadEnvironment,
     ::testing::Values(
-        Environment{"OpenMpi",
-                    {{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "1"}},
-                    {"started by Open MPI", "lockstep run -np N", "RANK, WORLD_SIZE, MASTER_ADDR"},
-                    "unsupported"},
-        Environment{"AnotherMpi", {{"PMI_SIZE", "2"}, {"PMI_RANK", "1"}}, {"an MPI launcher"}, "unsupported"},
-        Environment{"Srun",
-                    {{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "1"}},
-                    {"started by srun"},
-                    "unsupported"}),
+        Environment{"OpenMpiOnSeveralHosts",
+                    {{"OMPI_COMM_WORLD_SIZE", "4"},
+                     {"OMPI_COMM_WORLD_RANK", "1"},
+                     {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}},
+                    {"rank 1 of 4 started by Open MPI (OMPI_COMM_WORLD_SIZE is set)", "MASTER_ADDR",
+                     "MASTER_PORT", "LOCKSTEP_SECRET_FILE"}},
+        Environment{
+            "OpenMpiWithoutARank",
+            {{"OMPI_COMM_WORLD_SIZE", "2"}},
+            {"Open MPI has set OMPI_COMM_WORLD_SIZE, but not OMPI_COMM_WORLD_RANK", "lockstep run -np N"}},
+        Environment{"AnotherMpi", {{"PMI_SIZE", "2"}, {"PMI_RANK", "1"}}, {"an MPI launcher", "MASTER_ADDR"}},
+        Environment{"ARankOutsideOfTheWorld",
+                    {{"PMI_SIZE", "2"}, {"PMI_RANK", "2"}},
+                    {"PMI_RANK=\"2\" is not a whole number from 0 to 1"}},
+        Environment{"MpiexecWithoutItsSocket",
+                    {{"PMI_SIZE", "2"}, {"PMI_RANK", "1"}, {"MPI_LOCALNRANKS", "2"}, {"PMI_FD", "4711"}},
+                    {"PMI_FD=4711 is no socket of this process"}},
+        Environment{"SrunOnSeveralHosts",
+                    {{"SLURM_STEP_ID", "0"},
+                     {"SLURM_STEP_NUM_TASKS", "2"},
+                     {"SLURM_PROCID", "1"},
+                     {"SLURM_STEP_NUM_NODES", "2"}},
+                    {"started by srun (SLURM_STEP_NUM_TASKS is set)", "MASTER_ADDR"}},
+        Environment{"TfConfigIsNoJson", {{"TF_CONFIG", "{"}}, {"TF_CONFIG: it is no JSON (at byte 2)"}},
+        Environment{
+            "TfConfigWithoutASecret",
+            {{"TF_CONFIG",
+              R"({"cluster": {"worker": ["192.0.2.7:1", "192.0.2.8:1"]}, "task": {"type": "worker", "index": 1}})"}},
+            {"tcp:192.0.2.7:1", "need a secret"}}),
     [](const auto& info) { return info.param.name; });
 
 class GoodEnvironment : public JobTest {};
@@ -127,6 +147,12 @@ TEST_F(GoodEnvironment, AWorldOfOneHasSubgroups) {
 TEST_F(GoodEnvironment, OneRankNeedsNoPlaceToMeet) {
   const Ending ending =
       start({program("probe_rank"), "barrier"}, {{"RANK", "0"}, {"WORLD_SIZE", "1"}}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+}
+
+TEST_F(GoodEnvironment, AShellOfABatchJobIsNoRank) {
+  const Variables batch = {{"SLURM_JOB_ID", "17"}, {"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "0"}};
+  const Ending ending = start({program("probe_rank"), "barrier"}, batch).finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
 }
 

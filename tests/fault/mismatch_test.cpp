@@ -63,6 +63,14 @@ const Calls kinds[] = {
      {"0:barrier", "all_reduce,f32,100000", "1:barrier"},
      "rank 0 called barrier as #0",
      "rank 1 called all_reduce (sum of f32 x 100000) as #0"},
+    {"BlocksThatOnlyTheReceiverTakesForEmpty",
+     {"0:all_to_all_v,8-16,8-8", "1:all_to_all_v,8-8,0-8", "barrier"},
+     "rank 1 called all_to_all_v as #0, rank 0 called all_to_all_v as #0",
+     "rank 0 sends 16 bytes to rank 1, which expects 0"},
+    {"BlocksThatOnlyTheSenderTakesForEmpty",
+     {"barrier", "0:all_to_all_v,8-8,8-8", "1:all_to_all_v,0-8,8-8", "barrier"},
+     "rank 0 called all_to_all_v as #1, rank 1 called all_to_all_v as #1",
+     "rank 1 sends 0 bytes to rank 0, which expects 8"},
     {"Messages", {"0:send,1000,1", "1:recv,1001,0", "barrier"}, "send (1000 bytes)", "(1001 bytes)"},
 };
 

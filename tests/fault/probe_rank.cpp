@@ -19,6 +19,7 @@
 #include <functional>
 #include <iostream>
 #include <map>
+#include <numeric>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -28,6 +29,7 @@
 #include "probe_collectives.h"
 #include "probe_cycles.h"
 #include "probe_loop.h"
+#include "probe_messages.h"
 #include "probe_named.h"
 #include "probe_shapes.h"
 
@@ -68,6 +70,28 @@ void throw_in_the_middle(const Group& group, const Words& words) {
   std::vector<float> gradients(count(words, 1));
   auto work = lockstep::all_reduce(group, gradients);
   throw std::runtime_error("the program's own mistake");
+}
+
+/// "all_to_all_v,8-0,8-8": sends 8 bytes to rank 0, none to rank 1, and expects 8 of each.
+void all_to_all_v(const Group& group, const Words& words) {
+  const auto counts = [&](std::size_t index) {
+    std::vector<std::size_t> bytes;
+    for (const std::string& count : split(words.at(index), '-')) bytes.push_back(std::stoull(count));
+    return bytes;
+  };
+  const auto sent = counts(1), received = counts(2);
+  const auto total = [](const auto& bytes) {
+    return std::accumulate(bytes.begin(), bytes.end(), std::size_t{0});
+  };
+  std::vector<char> input(total(sent)), output(total(received));
+  lockstep::all_to_all_v(group, input, sent, output, received).wait();
+}
+
+/// What a program that a rank starts finds open, a line for each.
+void list_descriptors_of_a_child(const Group&, const Words&) {
+  std::cout << std::flush;
+  if (std::system("for f in /proc/$$/fd/*; do echo open $(readlink $f); done") != 0)
+    throw std::runtime_error("no shell");
 }
 
 /// "await_end,1": until rank 1 is gone, which may not send.
@@ -195,6 +219,7 @@ const std::map<std::string, Action>& actions() {
        }},
       {"all_gather",
        [](auto& group, auto& words) { all_gather(group, count(words, 1), in_arena(words, 2)); }},
+      {"all_to_all_v", static_cast<void (*)(const Group&, const Words&)>(all_to_all_v)},
       {"barrier", [](auto& group, auto&) { lockstep::barrier(group).wait(); }},
       {"send",
        [](auto& group, auto& words) {
@@ -205,6 +230,11 @@ const std::map<std::string, Action>& actions() {
          std::vector<char> buffer(count(words, 1));
          lockstep::recv(group, buffer, number(words, 2)).wait();
        }},
+      {"post_recv", [](auto& group, auto& words) { post_recv(group, count(words, 1), number(words, 2)); }},
+      {"await_posted", [](auto&, auto&) { await_posted(); }},
+      {"send_by_thread",
+       [](auto& group, auto& words) { send_by_thread(group, count(words, 1), number(words, 2)); }},
+      {"join_thread", [](auto&, auto&) { join_thread(); }},
       {"everything",
        [](auto& group, auto&) { say(group, "checked " + std::to_string(everything(group)) + " calls"); }},
       {"throw", throw_in_the_middle},
@@ -224,6 +254,7 @@ const std::map<std::string, Action>& actions() {
       {"cycle_failures", say_cycles<cycle_failures>},
       {"subgroup_of_itself", subgroup_of_itself},
       {"fork", fork_and_use},
+      {"list_descriptors", list_descriptors_of_a_child},
       {"fork_and_die", fork_and_die},
       {"subgroup", make_subgroup},
       {"within", act_within},

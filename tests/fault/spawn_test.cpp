@@ -96,13 +96,18 @@ TEST_F(Spawn, AFailureLeavesAFlightRecord) {
 TEST_F(Spawn, WithinARankIsRefused) {
   const Ending ending = run_spawner({"1:nest"});
   EXPECT_THAT(error_of(ending), HasSubstr("code=peer_lost peer=0"));
-  EXPECT_THAT(ending.err, HasSubstr("spawn: this process is already rank 0 of a job, and ranks do not start "
-                                    "ranks; start the program itself only once"));
+  EXPECT_THAT(ending.err,
+              HasSubstr("spawn: this process is already rank 0 of a job, and ranks do not start ranks; "
+                        "probe_spawn starts its ranks itself, so start it without a launcher"));
 }
 
 TEST_F(Spawn, UnderALauncherIsRefused) {
   EXPECT_THAT(error_of(run_spawner({"2"}, {{"RANK", "3"}, {"WORLD_SIZE", "4"}})),
               HasSubstr("code=invalid_argument peer=-1 text=spawn: this process is already rank 3 of a job"));
+  EXPECT_THAT(error_of(run_spawner({"2"}, {{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "1"}})),
+              HasSubstr("code=invalid_argument peer=-1 text=spawn: this process is one of several started by "
+                        "Open MPI (OMPI_COMM_WORLD_SIZE is set), each of which would start ranks; "
+                        "probe_spawn starts its ranks itself"));
 }
 
 TEST_F(Spawn, AfterInitIsRefused) {

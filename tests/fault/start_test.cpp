@@ -1,4 +1,7 @@
 // The ways in which ranks come to know who they are, other than from `lockstep run` on one host.
+#include <unistd.h>
+
+#include "lockstep/base/socket.h"
 #include "tests/support/job_test.h"
 
 namespace lockstep::testing {
@@ -40,6 +43,27 @@ TEST_F(Start, ByHandNeedsFourVariables) {
 TEST_F(Start, ByHandWithASecretMeetsOverTcp) {
   auto ranks = start_probes(2, {"everything"}, {{"LOCKSTEP_SECRET_FILE", secret_file("ours")}});
   expect_done(ranks);
+}
+
+TEST_F(Start, WhatTheLauncherHandedDownIsNotHandedOn) {
+  for (const int size : {1, 2}) {
+    const Ending ending = launch_probes(size, {"list_descriptors"});
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    EXPECT_THAT(ending.out, HasSubstr("open "));
+    EXPECT_THAT(ending.out, ::testing::Not(HasSubstr("memfd:")))
+        << "neither secret, nor page, nor shared memory";
+  }
+}
+
+TEST_F(Start, ARankWhoseSocketNameIsTakenSaysByWhom) {
+  const Endpoint name = Endpoint::unix_abstract("lockstep-" + std::to_string(::getuid()) + "-port-" +
+                                                std::to_string(port()) + "-store");
+  const Listener squatter = Listener::bind(name);
+  auto ranks = start_probes(2, {"barrier"}, {{"LOCKSTEP_INIT_TIMEOUT", "1s"}});
+  const auto endings = finish(ranks);
+  EXPECT_THAT(endings[0].err,
+              AllOf(HasSubstr("code=system"), HasSubstr(name.to_string() + " is already in use by"),
+                    HasSubstr("process " + std::to_string(::getpid()))));
 }
 
 TEST_F(Start, ASecondInitReturnsTheSameWorld) {

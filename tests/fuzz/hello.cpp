@@ -1,8 +1,8 @@
-// A stranger at a rank's door: nothing he says is heard before he has proven himself, and then only that he
-// is a rank of this group.
-#include "lockstep/transport/tcp/hello.h"
-
+// A stranger at a rank's door: whatever he claims is not believed before he has proven himself, and then only that he
+// is another rank of this group.
 #include "lockstep/transport/guest.h"
+
+#include "lockstep/transport/tcp/line.h"
 #include "tests/fuzz/conversation.h"
 #include "tests/fuzz/proof.h"
 
@@ -11,67 +11,70 @@ namespace {
 
 constexpr int me = 1;
 constexpr int ranks = 3;
-constexpr std::uint64_t group = 4711;
 constexpr int most_steps = 16;  // each is a system call or two
 
 class Trial {
  public:
   void run(Script& script) {
     try {
-      for (int i = 0; i < most_steps && !script.is_over() && !hello_; ++i) step(script);
-      if (!hello_) serve();
+      for (int i = 0; i < most_steps && !script.is_over() && !guest_.is_proven(); ++i) step(script);
+      if (!guest_.is_proven()) serve();
     } catch (const Error& error) {
       require(error.code() == ErrorCode::peer_lost || error.code() == ErrorCode::invalid_argument,
               "who does not prove himself is turned away");
     }
-    require(!guest_.is_proven() || is_right_, "only the secret lets in");
-    if (!hello_) return;
-    require(is_right_ && said_ >= ServerProof::answer_bytes + sizeof(tcp::Hello), "a hello is heard whole");
-    if (!tcp::is_for(*hello_, group, me, ranks)) return;
-    require(hello_->from == 0 || hello_->from == 2, "it is another rank of this group");
-    require(static_cast<std::uint32_t>(hello_->line) <= 2, "the line is for something");
+    if (!guest_.is_proven()) return;
+    require(right_ && !has_disturbed_, "only the secret lets in");
+    require(guest_.claim() == claim_, "who was let in is who proved himself");
+    if (!tcp::is_for(guest_.claim(), me, ranks)) return;
+    require(guest_.claim().rank == 0 || guest_.claim().rank == 2, "it is another rank of this group");
+    require(guest_.claim().use <= 2, "the line is for something");
   }
 
  private:
   void step(Script& script) {
     switch (script.below(4)) {
-      case 0: return answer_rightly();
-      case 1: return say(script.bytes(script.byte()));
-      case 2: return say_hello(script);
+      case 0: return prove(script);
+      case 1: return disturb(script.bytes(script.byte()));
+      case 2: return claim(script);
       default: return serve();
     }
   }
 
-  void answer_rightly() {
-    if (said_ > 0) return;
-    is_right_ = true;
-    say(right_answer(std::as_bytes(std::span(guest_side_.hear())).first(ServerProof::challenge_bytes)));
+  // The opening, and once it is answered the confirmation.
+  void prove(Script&) {
+    if (!right_ && !has_spoken_) {
+      right_.emplace(claim_);
+      has_spoken_ = true;
+      (void)guest_side_.say(right_->opening());
+    } else if (right_ && !has_confirmed_ && !has_disturbed_ && right_->hear(guest_side_.hear())) {
+      has_confirmed_ = true;
+      (void)guest_side_.say(right_->confirmation());
+    }
   }
-  void say_hello(Script& script) {
-    const tcp::Hello hello{.line = static_cast<tcp::Line>(script.byte()),
-                           .from = script.byte() - 1,
-                           .to = script.byte() - 1,
-                           .group = group + script.byte()};
-    say(std::as_bytes(std::span(&hello, 1)));
+  void claim(Script& script) {
+    const Claim claim{.rank = script.byte() - 1, .use = static_cast<std::uint32_t>(script.byte())};
+    if (!right_) claim_ = claim;
   }
-  void say(Input bytes) {
-    if (guest_side_.say(bytes)) said_ += bytes.size();
+  void disturb(Input bytes) {
+    if (bytes.empty()) return;
+    has_spoken_ = true;
+    if (!has_confirmed_) has_disturbed_ = true;
+    (void)guest_side_.say(bytes);
   }
 
   // As the door does.
   void serve() {
-    if (!guest_.is_proven()) {
-      if (guest_.prove()) guest_.welcome();
-    } else {
-      hello_ = guest_.hello<tcp::Hello>();
-    }
+    if (guest_.prove()) guest_.welcome();
   }
 
   OtherSide guest_side_;
-  Guest guest_{guest_side_.take_socket(), trust()};
-  std::size_t said_ = 0;
-  bool is_right_ = false;
-  std::optional<tcp::Hello> hello_;
+  Guest guest_{guest_side_.take_socket(), trust(), destination()};
+  Claim claim_{};
+  std::optional<RightClient> right_;
+  bool has_spoken_ = false;
+  bool has_confirmed_ = false;
+  bool has_disturbed_ = false;
 };
 
 }  // namespace

@@ -1,15 +1,12 @@
-// The client's half of the proof (docs/wire_formats.md), for an input that plays a client: right, or not.
+// The client's half of the proof, for an input that plays a client: right, or not.
 #pragma once
-
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <string_view>
-#include <vector>
 
-#include "lockstep/base/secret.h"
+#include "lockstep/base/proof.h"
 #include "tests/fuzz/targets.h"
 
 namespace lockstep::fuzz {
@@ -20,20 +17,36 @@ inline const Trust& trust() {
   return instance;
 }
 
-/// Of who knows the secret, with a nonce of zeros.
-inline std::array<std::byte, ServerProof::answer_bytes> right_answer(Input challenge) {
-  constexpr std::string_view label = "lockstep-proof-1 client";
-  std::array<std::byte, ServerProof::answer_bytes> answer{};
-  std::vector<std::byte> text;
-  std::ranges::transform(label, std::back_inserter(text), [](char c) { return static_cast<std::byte>(c); });
-  text.insert(text.end(), challenge.begin(), challenge.end());
-  text.resize(text.size() + 32);
-  const auto key = trust().secret->bytes();
-  require(::HMAC(::EVP_sha256(), key.data(), static_cast<int>(key.size()),
-                 reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-                 reinterpret_cast<unsigned char*>(answer.data() + 32), nullptr) != nullptr,
-          "libcrypto has HMAC");
-  return answer;
+inline const Destination& destination() {
+  static const Destination instance{.kind = Destination::Kind::door,
+                                    .job = "job",
+                                    .group = "world",
+                                    .rank = 1,
+                                    .endpoint = "tcp:10.0.0.1:4711"};
+  return instance;
 }
+
+/// Of who knows the secret: answers rightly whatever it hears first.
+class RightClient {
+ public:
+  explicit RightClient(const Claim& claim) : proof_(trust(), destination(), claim) {}
+
+  std::span<const std::byte> opening() const { return proof_.opening(); }
+  /// `heard`: all that the server has said. False: its answer has not come.
+  bool hear(std::string_view heard) {
+    constexpr std::size_t before = sizeof(proof::Greeting);
+    if (heard.size() < before + sizeof(proof::Answer)) return false;
+    proof::Answer answer{};
+    std::ranges::copy(std::as_bytes(std::span(heard)).subspan<before, sizeof(answer)>(), answer.begin());
+    confirmation_ = proof_.hear(answer);
+    require(proof_.server_is_right(), "the server proves itself, too");
+    return true;
+  }
+  std::span<const std::byte> confirmation() const { return confirmation_; }
+
+ private:
+  ClientProof proof_;
+  proof::Confirmation confirmation_{};
+};
 
 }  // namespace lockstep::fuzz

@@ -39,6 +39,7 @@ constexpr Target targets[] = {
     {"notices", notices::run_one},
     {"tuning", tuning::run_one},
     {"settings", settings::run_one},
+    {"hosts", hosts::run_one},
     {"idx", idx::run_one},
     {"checkpoint", checkpoint::run_one},
     {"cifar10", cifar10::run_one},

@@ -17,8 +17,11 @@ constexpr int most_steps = 12;  // each is several system calls
 constexpr StoreLimits limits{.key_bytes = 20, .value_bytes = 200, .total_bytes = 1000};
 
 struct Client {
+  explicit Client(std::shared_ptr<StoreBudget> traffic)
+      : connection(side.take_socket(), trust(), destination(), std::move(traffic)) {}
+
   OtherSide side;
-  StoreConnection connection{side.take_socket(), trust()};
+  StoreConnection connection;
   bool is_right = false;  // the first thing that it said is the right answer
   bool has_spoken = false;
 };
@@ -48,6 +51,7 @@ class Trial {
       if (client) drop(*client);
     }
     require(service_.waiting() == 0, "who is gone waits no longer");
+    require(service_.budget()->used() <= limits.total_bytes, "the store holds no more than its limit");
   }
 
  private:
@@ -56,7 +60,7 @@ class Trial {
   void step(Script& script) {
     const int kind = script.below(7);
     Place& client = clients_[static_cast<std::size_t>(script.below(3))];
-    if (!client) client = std::make_unique<Client>();
+    if (!client) client = std::make_unique<Client>(service_.traffic());
     if (kind == 0) say(*client, script.text(script.byte()));
     if (kind == 1 || kind == 3) prove(*client);
     if (kind == 3) serve(*client);
@@ -88,12 +92,14 @@ class Trial {
     client.has_spoken = client.has_spoken || !text.empty();
     (void)client.side.say(text);
   }
-  static void prove(Client& client) {
+  void prove(Client& client) {
     if (client.has_spoken) return;
-    const auto answer =
-        right_answer(std::as_bytes(std::span(client.side.hear())).first(ServerProof::challenge_bytes));
-    client.is_right = client.side.say(answer);
     client.has_spoken = true;
+    RightClient right({});
+    if (!client.side.say(right.opening())) return;
+    serve(client);
+    require(right.hear(client.side.hear()), "an opening is answered");
+    client.is_right = client.side.say(right.confirmation());
   }
 
   // What StoreServer does when a descriptor is ready.
@@ -127,7 +133,8 @@ class Trial {
   void check_replies(Client& client) {
     if (!client.is_right || client.side.has_ended()) return;
     const std::string& heard = client.side.hear();
-    constexpr std::size_t proof_bytes = ServerProof::challenge_bytes + ServerProof::reply_bytes;
+    constexpr std::size_t proof_bytes =
+        sizeof(proof::Greeting) + sizeof(proof::Answer) + sizeof(proof::Verdict);
     if (heard.size() < proof_bytes) return;
     const std::size_t index = index_of(client);
     require(count_last_replies(std::string_view(heard).substr(proof_bytes)) <=

@@ -43,7 +43,7 @@ int run_one(Input input);
 namespace store_replies {
 int run_one(Input input);
 }
-/// What a stranger says at the door of a rank: transport/guest.h, transport/tcp/hello.h.
+/// What a stranger says at the door of a rank: base/proof.h, transport/guest.h.
 namespace hello {
 int run_one(Input input);
 }
@@ -57,6 +57,10 @@ int run_one(Input input);
 }
 /// Texts in the environment: base/env.h, endpoints, the environment of ranks.
 namespace settings {
+int run_one(Input input);
+}
+/// Hosts, and who this process is: launch/hosts/, group/tf_config.h, rendezvous/pmi1.h.
+namespace hosts {
 int run_one(Input input);
 }
 /// Data sets: data/idx.h, cifar10.h, tokens.h.

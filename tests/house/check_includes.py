@@ -32,7 +32,7 @@ ROOMS = {
     "trials": 6,
 }
 # Siblings inside one floor that must not know each other either.
-SIBLINGS = {"transport": {"memory", "shm", "tcp"}, "backend": {"native"}}
+SIBLINGS = {"transport": {"ring", "tcp"}, "backend": {"native"}}
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]lockstep/([^">]+)[">]', re.MULTILINE)
 LIBTORCH = re.compile(r'^\s*#\s*include\s*["<](torch|c10|ATen|caffe2)/', re.MULTILINE)
 

@@ -29,7 +29,7 @@ class Includes(unittest.TestCase):
 
     def test_transports_do_not_know_each_other(self):
         line = '#include "lockstep/transport/tcp/tcp_transport.h"\n'
-        self.assertIn("goes sideways", self.problems({"transport/shm/a.cpp": line})[0])
+        self.assertIn("goes sideways", self.problems({"transport/ring/a.cpp": line})[0])
 
     def test_libtorch_stays_in_train(self):
         self.assertIn("libtorch", self.problems({"group/a.cpp": "#include <torch/torch.h>\n"})[0])

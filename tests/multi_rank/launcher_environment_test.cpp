@@ -13,6 +13,7 @@
 
 #include "launcher_job.h"
 #include "lockstep/base/socket.h"
+#include "lockstep/base/words.h"
 #include "lockstep/topology/topology.h"
 
 namespace lockstep::launch {
@@ -105,7 +106,7 @@ TEST(LauncherEnvironment, PinsRanksAndSaysSo) {
   const Result result = run_job(shells(ranks, script));
   for (int rank = 0; rank < ranks; ++rank) {
     const std::string own = std::to_string(cores.numbers[static_cast<std::size_t>(rank)]);
-    const std::string list = has_quota ? topology::to_ranges(cores.numbers) : own;
+    const std::string list = has_quota ? base::to_ranges(cores.numbers) : own;
     EXPECT_THAT(result.out, HasSubstr("[" + std::to_string(rank) + "] Cpus_allowed_list:\t" + list + "\n"));
   }
   EXPECT_EQ(count(result.out, "threads=1\n"), ranks);
@@ -122,7 +123,7 @@ TEST(LauncherEnvironment, LeavesTheUsersOwnSettingsAlone) {
   const Result result = run_job(options, {.variables = {{"OMP_NUM_THREADS", "13"}}});
   EXPECT_THAT(result.out, HasSubstr("threads=13\n"));
   EXPECT_THAT(result.out,
-              HasSubstr("Cpus_allowed_list:\t" + topology::to_ranges(topology::find_cores().numbers)));
+              HasSubstr("Cpus_allowed_list:\t" + base::to_ranges(topology::find_cores().numbers)));
   EXPECT_EQ(result.err, "");
 }
 

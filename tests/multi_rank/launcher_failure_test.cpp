@@ -77,7 +77,7 @@ TEST(LauncherFailure, NamesTheRankThatFailedAndReturnsItsCode) {
   const std::string summary = result.err.substr(result.err.find("lockstep run: rank 2"));
   EXPECT_THAT(summary, MatchesRegex("lockstep run: rank 2 \\(pid [0-9]+\\) ended with exit code 42\n"
                                     "  its last lines on stderr:\n    line 3\n(    line [0-9]+\n){9}"
-                                    "  ranks 0-1,3: ended by the launcher\n"));
+                                    "  ranks 0-1, 3: ended by the launcher\n"));
 }
 
 TEST(LauncherFailure, NamesTheSignal) {
@@ -151,7 +151,7 @@ TEST(LauncherFailure, ARankThatLeftEarlyIsToBlame) {
   EXPECT_THAT(result.err, HasSubstr("lockstep run: rank 1 (pid "));
   EXPECT_THAT(result.err, HasSubstr(") ended with exit code 0 while others still needed it\n"));
   EXPECT_THAT(result.err, HasSubstr(": rank 1 left early\n"));
-  EXPECT_THAT(result.err, HasSubstr("  ranks 0,2: exit code 7\n"));
+  EXPECT_THAT(result.err, HasSubstr("  ranks 0, 2: exit code 7\n"));
 }
 
 TEST(LauncherFailure, LeavingEarlyIsAFailureThoughAllReturnZero) {
@@ -174,7 +174,7 @@ TEST(LauncherFailure, OneCauseIsShownOnceBesideTheRanksOwnLines) {
               MatchesRegex("lockstep run: rank 1 \\(pid [0-9]+\\) ended with exit code 1\n"
                            "  its last lines on stderr:\n    error: the ranks' calls differ\n"
                            "  first cause, found by rank 0: as in the lines above\n"
-                           "  ranks 0,2: exit code 1\n"));
+                           "  ranks 0, 2: exit code 1\n"));
 }
 
 TEST(LauncherFailure, SurvivorsHearOfADeathFromTheLauncher) {

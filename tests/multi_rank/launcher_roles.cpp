@@ -110,12 +110,22 @@ int fails_after_goodbye(const ControlPage& page, int rank) {
 int meets_in_the_store(const ControlPage&, int rank) {
   TcpStoreOptions options;
   options.trust.secret = Secret::from_inherited_fd(number("LOCKSTEP_SECRET_FD"));
+  options.job = env::text("LOCKSTEP_JOB").value();
   TcpStore store(Endpoint::parse(env::text("LOCKSTEP_STORE").value()), deadline, options);
   store.set("rank " + std::to_string(rank), "here");
   for (int other = 0; other < number("WORLD_SIZE"); ++other)
     store.get("rank " + std::to_string(other), deadline);
   printf("all have met\n");
   fflush(stdout);
+  return 0;
+}
+
+// Rank 1 stops itself; rank 0 ends with 0.
+int stops_when_left(const ControlPage&, int rank) {
+  if (rank == 0) return 0;
+  printf("stops %d\n", getpid());
+  fflush(stdout);
+  kill(getpid(), SIGSTOP);
   return 0;
 }
 
@@ -128,6 +138,7 @@ int play(const std::string& role) {
       {"hears_from_the_launcher", hears_from_the_launcher},
       {"fails_after_goodbye", fails_after_goodbye},
       {"meets_in_the_store", meets_in_the_store},
+      {"stops_when_left", stops_when_left},
   };
   const int rank = number("RANK");
   const ControlPage page =

@@ -1,5 +1,7 @@
 #include "tests/soak/mismatched_calls.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -42,9 +44,9 @@ std::size_t sum(const std::vector<std::size_t>& counts) {
 }
 
 void make_sensible(DrawnCall& call) {
-  const bool can_scale = reduces(call.kind) && lockstep::supports(call.dtype, ReduceOp::average) &&
+  const bool can_scale = reduces(call.kind) && lockstep::kernel::supports(call.dtype, ReduceOp::average) &&
                          (call.op == ReduceOp::sum || call.op == ReduceOp::average);
-  if (!lockstep::supports(call.dtype, call.op)) call.op = ReduceOp::sum;
+  if (!lockstep::kernel::supports(call.dtype, call.op)) call.op = ReduceOp::sum;
   if (!can_scale) call.prescale = 1.0F;
   if (!reduces(call.kind)) call.op = ReduceOp::sum;
   if (call.kind == Kind::custom) call.op = call.op == ReduceOp::sum ? ReduceOp::sum : ReduceOp::min;
@@ -56,9 +58,7 @@ std::vector<std::size_t> draw_counts(std::mt19937_64& dice, Kind kind, int ranks
   const std::size_t most = kind == Kind::grouped ? 4 : sizes.size();
   std::vector<std::size_t> counts(kind == Kind::grouped ? 2 + pick(dice, 3)
                                                         : static_cast<std::size_t>(ranks));
-  // A block of all_to_all_v that is empty on one side only is a message that never comes: a timeout.
-  const std::size_t least = kind == Kind::all_to_all_v ? 1 : 0;
-  for (std::size_t& count : counts) count = sizes[least + pick(dice, most - least)];
+  for (std::size_t& count : counts) count = sizes[pick(dice, most)];
   return counts;
 }
 
@@ -114,7 +114,7 @@ std::string DrawnCall::text() const {
   const std::string version = counts.empty() || kind == Kind::grouped ? "" : "_v";
   const std::string bytes =
       std::to_string((counts.empty() ? elements : sum(counts)) * lockstep::size_of(dtype)) + " bytes";
-  const std::string scaled = prescale == 1.0F ? "" : ", prescaled by " + std::to_string(prescale);
+  const std::string scaled = prescale == 1.0F ? "" : fmt::format(", prescaled by {}", prescale);
   const std::string reduced = std::string(to_string(op)) + " of " + std::string(to_string(dtype)) + " x " +
                               std::to_string(counts.empty() ? elements : sum(counts)) + scaled;
   const std::string where = std::to_string(root);

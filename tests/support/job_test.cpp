@@ -135,12 +135,14 @@ std::vector<Ending> finish(std::vector<Process>& processes) {
   return endings;
 }
 
-std::optional<fs::path> peer_python(const std::string& peer) {
+std::optional<fs::path> peer_program(const std::string& peer, const std::string& name) {
   const char* const peers = std::getenv("LOCKSTEP_PEERS");
   if (peers == nullptr) return std::nullopt;
-  const fs::path python = fs::path(peers) / peer / "bin" / "python";
-  return fs::exists(python) ? std::optional(python) : std::nullopt;
+  const fs::path program = fs::path(peers) / peer / "bin" / name;
+  return fs::exists(program) ? std::optional(program) : std::nullopt;
 }
+
+std::optional<fs::path> peer_python(const std::string& peer) { return peer_program(peer, "python"); }
 
 std::vector<std::string> lines_with(const std::string& text, const std::string& beginning) {
   std::vector<std::string> found;

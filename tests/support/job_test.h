@@ -68,6 +68,8 @@ class JobTest : public ::testing::Test {
 
 std::vector<Ending> finish(std::vector<Process>& processes);
 
+/// A program of the peer of this name, if `script/bootstrap --peers` has installed it.
+std::optional<std::filesystem::path> peer_program(const std::string& peer, const std::string& name);
 /// Python with the peer of this name, if `script/bootstrap --peers` has installed it.
 std::optional<std::filesystem::path> peer_python(const std::string& peer);
 

@@ -28,8 +28,9 @@ constexpr auto patience = std::chrono::seconds(30);
 // What launchers say to their ranks; a test says it itself.
 bool is_of_a_launcher(const std::string& name) {
   static const std::array prefixes = {
-      "LOCKSTEP_", "HOROVOD_", "OMPI_",       "PMI_",    "PMIX_",  "TORCHELASTIC",   "SLURM_",
-      "LOCAL_",    "RANK=",    "WORLD_SIZE=", "MASTER_", "GROUP_", "OMP_NUM_THREADS"};
+      "LOCKSTEP_",       "HOROVOD_",  "OMPI_",     "PMI_",        "PMIX_",   "TORCHELASTIC",
+      "SLURM_",          "LOCAL_",    "RANK=",     "WORLD_SIZE=", "MASTER_", "GROUP_",
+      "OMP_NUM_THREADS", "TF_CONFIG", "MPI_LOCAL", "JSM_",        "FLUX_"};
   return std::any_of(prefixes.begin(), prefixes.end(),
                      [&](const char* prefix) { return name.starts_with(prefix); });
 }
@@ -122,9 +123,12 @@ bool Process::read_some(Deadline deadline) {
   return true;
 }
 
-void Process::await(const std::string& text) {
+void Process::await(const std::string& text) { await(text, seen_.out); }
+void Process::await_err(const std::string& text) { await(text, seen_.err); }
+
+void Process::await(const std::string& text, const std::string& stream) {
   const Deadline deadline = Deadline::after(patience);
-  while (seen_.out.find(text) == std::string::npos) {
+  while (stream.find(text) == std::string::npos) {
     if (read_some(deadline)) continue;
     ADD_FAILURE() << "process " << pid_ << " never wrote \"" << text << "\"\n" << seen_.out << seen_.err;
     return;

@@ -44,10 +44,15 @@ class Process {
   void type(const std::string& text) const;
   /// Reads until its stdout holds `text`.
   void await(const std::string& text);
+  /// The same of its stderr.
+  void await_err(const std::string& text);
+  /// What has been read of its stdout so far.
+  const std::string& out() const { return seen_.out; }
   /// Reads its output to the end and waits for it.
   Ending finish();
 
  private:
+  void await(const std::string& text, const std::string& stream);
   bool read_some(Deadline deadline);  // false: both streams have ended, or the deadline has passed
 
   struct Owned {

@@ -40,7 +40,7 @@ class Help : public CLI::Formatter {
 
 void describe(CLI::App& app, Flags& flags) {
   app.formatter(std::make_shared<Help>());
-  app.footer(std::string(lockstep::picture_signs) + about_costs);
+  app.footer(std::string(lockstep::schedule::picture_signs) + about_costs);
   app.add_option("--ranks", flags.ranks, "How many ranks are drawn [4]");
   app.add_option("--operation", flags.operation, "Only algorithms for this collective, such as all_reduce");
   app.add_option("NAME", flags.name, "Only this algorithm, such as ring");
@@ -50,7 +50,7 @@ void describe(CLI::App& app, Flags& flags) {
 template <class Name>
 std::string names(Name name) {
   std::vector<std::string_view> all;
-  for (const AlgorithmEntry& entry : lockstep::all_algorithms()) {
+  for (const AlgorithmEntry& entry : lockstep::schedule::all_algorithms()) {
     if (std::find(all.begin(), all.end(), name(entry)) == all.end()) all.push_back(name(entry));
   }
   std::string text;
@@ -65,7 +65,7 @@ std::vector<AlgorithmEntry> meant_by(const Flags& flags) {
   std::vector<AlgorithmEntry> found;
   bool is_name = flags.name.empty();
   bool is_operation = flags.operation.empty();
-  for (const AlgorithmEntry& entry : lockstep::all_algorithms()) {
+  for (const AlgorithmEntry& entry : lockstep::schedule::all_algorithms()) {
     const bool has_name = flags.name.empty() || flags.name == algorithm(entry);
     const bool has_operation = flags.operation.empty() || flags.operation == operation(entry);
     if (has_name && has_operation) found.push_back(entry);
@@ -88,7 +88,7 @@ std::string text_of(const std::vector<AlgorithmEntry>& entries, int ranks) {
   for (const AlgorithmEntry& entry : entries) {
     if (!text.empty()) text += "\n";
     text += std::string(entry.name) + " " + std::string(to_string(entry.operation)) + "\n" +
-            lockstep::draw(entry, ranks) + lockstep::cost(entry, ranks) + "\n";
+            lockstep::schedule::draw(entry, ranks) + lockstep::schedule::cost(entry, ranks) + "\n";
   }
   return text;
 }
@@ -103,7 +103,8 @@ int algorithms_command(const std::vector<std::string>& arguments) {
     std::vector<std::string> words(arguments.rbegin(), arguments.rend());  // as CLI11 wants it
     app.parse(words);
     const std::vector<AlgorithmEntry> entries = meant_by(flags);
-    const auto ranks = lockstep::env::parse_integer("--ranks", flags.ranks, 1, lockstep::most_replayed_ranks);
+    const auto ranks =
+        lockstep::env::parse_integer("--ranks", flags.ranks, 1, lockstep::schedule::most_replayed_ranks);
     return std::fputs(text_of(entries, static_cast<int>(ranks)).c_str(), stdout) < 0 ? 1 : 0;
   } catch (const CLI::Success& success) {
     return app.exit(success);

@@ -1,6 +1,6 @@
 #include "bench.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -80,7 +80,7 @@ void describe(CLI::App& app, Flags& flags) {
 std::vector<Operation> operations_named(const std::string& list) {
   if (list.empty()) return measure::operations();
   std::vector<Operation> named;
-  for (const std::string& name : lockstep::split(list, ',')) {
+  for (const std::string& name : lockstep::base::split(list, ',')) {
     const auto& known = measure::operations();
     const auto found = std::ranges::find_if(known, [&](Operation one) { return to_string(one) == name; });
     if (found == known.end()) {

@@ -1,6 +1,6 @@
 #include "calibration_run.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <map>
@@ -40,7 +40,7 @@ Contestant contestant(const Group& world, const Tuning& tuning, PrivateMemory& m
 /// Takes algorithms of this name wherever there is one.
 Tuning forcing(Tuning tuning, std::string_view name) {
   tuning.forced.clear();
-  for (const lockstep::AlgorithmEntry& entry : lockstep::all_algorithms()) {
+  for (const lockstep::AlgorithmEntry& entry : lockstep::schedule::all_algorithms()) {
     if (entry.name == name) tuning.forced.emplace_back(entry.operation, entry.name);
   }
   return tuning;
@@ -73,7 +73,7 @@ std::uint64_t best_of(const Group& world, const CalibrationPlan& plan, const Tun
 }
 
 struct Task {
-  lockstep::Timing timing;
+  lockstep::schedule::Timing timing;
   std::vector<double> seconds;
 };
 
@@ -83,7 +83,8 @@ std::vector<Task> tasks_for(const Group& world, const CalibrationPlan& plan, con
   for (const Operation operation : plan.operations) {
     for (const Where where : places) {
       if (operation == Operation::barrier && where == Where::arena) continue;  // it has no buffers
-      for (const lockstep::AlgorithmEntry* entry : lockstep::candidates(operation, where, has_nodes)) {
+      for (const lockstep::AlgorithmEntry* entry :
+           lockstep::schedule::candidates(operation, where, has_nodes)) {
         const bool is_small = entry->requirement == lockstep::Requirement::slots;
         for (std::uint64_t bytes = least_bytes; buffer_bytes(operation, bytes, world.size()) <=
                                                 (is_small ? lockstep::slot_bytes : plan.most_bytes);
@@ -133,18 +134,18 @@ Tuning run_calibration(const Group& world, const CalibrationPlan& plan,
     say(fmt::format("pass {} of {}: {} times of {} algorithms", pass + 1, plan.passes, tasks.size(),
                     contestants.size()));
     for (Task& task : tasks) {
-      const lockstep::Timing& timing = task.timing;
+      const lockstep::schedule::Timing& timing = task.timing;
       task.seconds.push_back(
           contestants.at(timing.algorithm)
               .buffers.time({timing.operation, timing.where, timing.bytes}, plan.seconds_each));
     }
   }
-  std::vector<lockstep::Timing> timings;
+  std::vector<lockstep::schedule::Timing> timings;
   for (Task& task : tasks) {
     task.timing.seconds = median(std::move(task.seconds));
     timings.push_back(std::move(task.timing));
   }
-  Tuning table = lockstep::calibrate(tuning, world.size(), timings);
+  Tuning table = lockstep::schedule::calibrate(tuning, world.size(), timings);
   table.ranks_per_node = 0;  // that is this job's, as LOCKSTEP_ALGORITHM
   return table;
 }

@@ -1,5 +1,7 @@
 #include "explain.h"
 
+#include <fmt/core.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -76,8 +78,8 @@ fs::path find_file(const fs::path& path) {
 FlightRecord read_file(const fs::path& path) {
   const lockstep::InputFile file(path, "flight record");
   if (file.size() > FlightLimits::bytes) {
-    lockstep::throw_invalid_argument(path.string() + " has more than " + std::to_string(FlightLimits::bytes) +
-                                     " bytes: it is no flight record");
+    lockstep::throw_invalid_argument(
+        fmt::format("{} has more than {} bytes: it is no flight record", path.string(), FlightLimits::bytes));
   }
   std::string text(file.size(), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));

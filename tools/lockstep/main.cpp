@@ -9,6 +9,7 @@
 #include "algorithms.h"
 #include "bench.h"
 #include "explain.h"
+#include "fetch.h"
 #include "run.h"
 
 namespace {
@@ -25,6 +26,7 @@ const std::vector<Subcommand>& subcommands() {
       {"algorithms", "draw what the collectives do, and count what it costs", algorithms_command},
       {"bench", "measure the collectives on this machine, and write the table they are chosen by",
        bench_command},
+      {"fetch", "bring a public data set (MNIST, Fashion-MNIST, CIFAR-10) into a folder", fetch_command},
       {"explain", "say which rank of a failed or hanging job is where, and why", explain_command},
   };
   return all;

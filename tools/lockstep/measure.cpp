@@ -33,7 +33,7 @@ const std::vector<Operation>& operations() {
 std::uint64_t buffer_bytes(Operation operation, std::uint64_t bytes, int ranks) {
   const lockstep::Call call{
       .operation = operation, .elements = bytes, .rank = root, .ranks = ranks, .root = root};
-  return std::max(lockstep::input_elements(call), lockstep::output_elements(call));
+  return std::max(lockstep::schedule::input_elements(call), lockstep::schedule::output_elements(call));
 }
 
 double median(std::vector<double> values) {

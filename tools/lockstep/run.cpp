@@ -21,8 +21,11 @@ Rank 0 reads stdin. One Ctrl-C ends the job, a second one at once.
 Each rank gets its share of the cores, at most SLURM_CPUS_PER_TASK of them where that is set, and as many threads in
 OMP_NUM_THREADS unless you set that yourself.
 
+A rank that still runs 30 s (LOCKSTEP_WARN_AFTER) after others have ended, or is stopped then, is named. Where only
+stopped ones are left, they are ended after 10 minutes (LOCKSTEP_TIMEOUT).
+
 The exit code is 0, or that of the rank that failed first (128 + signal where a signal killed it; 1 where it left
-early with 0). A signal that ended the job gives 128 + its number (130 after Ctrl-C, 143 after SIGTERM), or 0 where
+early with 0, or was stopped). A signal that ended the job gives 128 + its number (130 after Ctrl-C, 143 after SIGTERM), or 0 where
 all ranks end with 0 then. Wrong usage is 2, a program that cannot run 126 or 127. It is 1 where the system refused
 something, be it to take the ranks' output.
 
@@ -112,6 +115,7 @@ lockstep::launch::RunOptions to_options(const Flags& flags, std::vector<std::str
   }
   options.record_dir =
       lockstep::launch::record_dir(flags.record_dir.empty() ? std::nullopt : std::optional(flags.record_dir));
+  options.stragglers = lockstep::launch::StragglerLimits::from_environment();
   options.pin = !flags.no_pin;
   options.prefix = !flags.no_prefix;
   options.nested = flags.nested;

@@ -2,7 +2,8 @@
 
 namespace lockstep {
 
-void bind_call(Bindings& bindings, const Request& request, const Signature& signature, int rank, int ranks) {
+void bind_call(Bindings& bindings, const Request& request, int rank, int ranks) {
+  const Signature& signature = request.signature;
   const auto count = static_cast<std::size_t>(ranks);
   bindings.element_bytes = request.element_bytes;
   bindings.dtype = signature.dtype;

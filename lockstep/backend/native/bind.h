@@ -1,17 +1,18 @@
-// What a schedule's places and elements are in one call, and what a message is.
+// Says for one call where the places of its schedule lie and what its elements are; and what a message is.
 #pragma once
 
 #include "lockstep/backend/backend.h"
 #include "lockstep/execute/arrivals.h"
 #include "lockstep/execute/execution.h"
 #include "lockstep/execute/mailbox.h"
+#include "lockstep/execute/plan.h"
 
 namespace lockstep {
 
 /// The user's buffers of this rank, `rank` of `ranks`, and what is done with their elements.
-void bind_call(Bindings& bindings, const Request& request, const Signature& signature, int rank, int ranks);
+void bind_call(Bindings& bindings, const Request& request, int rank, int ranks);
 
-/// Of these only the buffers, where the call is the last one's again.
+/// Only the buffers of these, where a call is the same as the last one.
 void bind_buffers(Bindings& bindings, const Request& request, int rank);
 
 /// Where the slots of all ranks lie in work `number`.

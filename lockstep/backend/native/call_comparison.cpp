@@ -1,15 +1,13 @@
 #include "lockstep/backend/native/call_comparison.h"
 
-#include "lockstep/backend/native/native_backend.h"
+#include "lockstep/backend/native/mismatch.h"
+#include "lockstep/backend/native/native_task.h"
 
 namespace lockstep {
 namespace {
 
-// Ranks differ in speed; who waits for less tells nobody.
+// Ranks differ in speed: one that has waited for less than this tells nobody.
 constexpr std::uint64_t long_wait_ns = 250'000'000;
-// Listening to somebody takes a connection. In large groups only ranks that have one listen to each other:
-// most often enough, because ranks that wait for each other have had to do with each other before.
-constexpr int few_ranks = 16;
 
 }  // namespace
 
@@ -28,33 +26,39 @@ void CallComparison::look(NativeTask& waiting, std::uint64_t waited_ns) {
   for (const int peer : waiting.missing()) {
     if (waiting.told_to == peer) continue;
     waiting.told_to = peer;
-    backend_.link(peer).post_call(waiting.number, waiting.signature);
+    links_.to(peer).post_call(waiting.number, waiting.signature());
   }
-  for (int peer = 0; peer < backend_.ranks(); ++peer) {
-    if (peer == backend_.rank()) continue;
-    if (backend_.ranks() > few_ranks && !backend_.has_link(peer)) continue;
-    if (const auto call = backend_.link(peer).listen()) compare(peer, *call);
+  for (int peer = 0; peer < members_.size(); ++peer) {
+    if (peer == members_.rank()) continue;
+    if (members_.size() > few_ranks && !links_.has(peer)) continue;
+    if (const auto call = links_.to(peer).listen()) compare(peer, *call);
   }
 }
 
 void CallComparison::compare(int peer, const MessageHeader& call) const {
   const Signature* mine = find(call.sequence);
-  if (mine == nullptr || mine->matches(call.signature)) return;
-  throw mismatch(backend_.world_rank(backend_.rank()), *mine, call.sequence, backend_.world_rank(peer),
-                 call.signature, call.sequence);
+  const Signature theirs = call.signature.whole_call();
+  if (mine == nullptr || mine->matches(theirs)) return;
+  throw mismatch({members_.self().world, *mine, call.sequence},
+                 {members_[peer].world, theirs, call.sequence});
 }
 
-Error CallComparison::explain(int peer, const Link::Unexpected& unexpected) const {
-  std::uint64_t number = unexpected.sequence;
-  Signature expected = unexpected.expected;
+Error CallComparison::explain(int peer) const {
+  const Link::Unexpected& unexpected = *links_.to(peer).unexpected();
   const MessageHeader& arrived = unexpected.arrived;
+  Caller me{members_.self().world, unexpected.expected, unexpected.sequence};
+  Caller other{members_[peer].world, arrived.signature, arrived.sequence};
+  const bool is_same_call = unexpected.sequence == arrived.sequence &&
+                            unexpected.expected.whole_call().matches(arrived.signature.whole_call());
+  if (is_same_call && arrived.signature.has_counts_of_its_own()) return mismatch_of_blocks(me, other);
+  me.signature = me.signature.whole_call();
+  other.signature = other.signature.whole_call();
   // Left over from an earlier call, which then was another one here.
-  if (const Signature* mine = find(arrived.sequence); mine != nullptr && !mine->matches(arrived.signature)) {
-    number = arrived.sequence;
-    expected = *mine;
+  if (const Signature* mine = find(other.number); mine != nullptr && !mine->matches(other.signature)) {
+    me.number = other.number;
+    me.signature = *mine;
   }
-  return mismatch(backend_.world_rank(backend_.rank()), expected, number, backend_.world_rank(peer),
-                  arrived.signature, arrived.sequence);
+  return mismatch(me, other);
 }
 
 }  // namespace lockstep

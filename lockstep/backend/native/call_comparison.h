@@ -7,31 +7,37 @@
 #include <array>
 #include <cstdint>
 
-#include "lockstep/execute/link.h"
+#include "lockstep/backend/native/links.h"
+#include "lockstep/transport/members.h"
 
 namespace lockstep {
 
-class NativeBackend;
 class NativeTask;
+
+/// Listening to somebody takes a connection. In larger groups only ranks that have one listen to each other: most
+/// often enough, because ranks that wait for each other have had to do with each other before.
+inline constexpr int few_ranks = 16;
 
 /// Collectives of one group as one of its ranks calls them. Under the progress lock.
 class CallComparison {
  public:
-  explicit CallComparison(NativeBackend& backend) : backend_(backend) {}
+  /// Borrows both.
+  CallComparison(const Members& members, Links& links) : members_(members), links_(links) {}
 
   /// This rank calls `signature` as number `number`, the next one.
   void note(std::uint64_t number, const Signature& signature);
   /// The slow part of a wait: tells and compares. Throws mismatch.
   void look(NativeTask& waiting, std::uint64_t waited_ns);
-  /// Explains a message that was not the one to come next. `peer` sent it; a mismatch.
-  Error explain(int peer, const Link::Unexpected& unexpected) const;
+  /// A mismatch: explains the message of `peer` that was not the one to come next. REQUIRES: it stopped its link.
+  Error explain(int peer) const;
 
  private:
   static constexpr std::uint64_t remembered = 256;
   const Signature* find(std::uint64_t number) const;
   void compare(int peer, const MessageHeader& call) const;
 
-  NativeBackend& backend_;
+  const Members& members_;
+  Links& links_;
   std::array<Signature, remembered> called_{};  // by number
   std::uint64_t next_ = 0;
 };

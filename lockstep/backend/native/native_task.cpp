@@ -2,52 +2,15 @@
 
 #include <algorithm>
 
-#include "lockstep/backend/native/native_backend.h"
+#include "lockstep/backend/native/mismatch.h"
 #include "lockstep/kernel/reduce.h"
 
 namespace lockstep {
 
-namespace {
-
-/// What two calls differ in that look alike in words.
-std::string hidden_difference(const Signature& one, const Signature& other) {
-  if (to_string(one) != to_string(other)) return "";
-  return one.reduce_op == ReduceOp::custom
-             ? " (they differ in the operation's name or the size of its elements)"
-             : " (they differ in their counts)";
-}
-
-}  // namespace
-
-trace::CompletedCollective completed(const Signature& called, std::uint64_t number,
-                                     std::uint32_t group_number, std::uint64_t begin_ns,
-                                     std::uint64_t arrived_ns, std::uint64_t end_ns) {
-  return {.sequence = number,
-          .elements = called.elements,
-          .begin_ns = begin_ns,
-          .arrived_ns = arrived_ns,
-          .end_ns = end_ns,
-          .group = group_number,
-          .operation = called.operation,
-          .dtype = called.dtype,
-          .reduce_op = called.reduce_op,
-          .failed = 0};
-}
-
-Error mismatch(int rank, const Signature& called, std::uint64_t number, int other_rank,
-               const Signature& other_called, std::uint64_t other_number) {
-  const auto call = [](int who, const Signature& what, std::uint64_t count) {
-    return "rank " + std::to_string(who) + " called " + to_string(what) + " as #" + std::to_string(count);
-  };
-  return Error(ErrorCode::mismatch, "ranks called different operations: " + call(rank, called, number) +
-                                        ", " + call(other_rank, other_called, other_number) +
-                                        hidden_difference(called, other_called));
-}
-
 void NativeTask::begin(const Request& request, const Signature& called, const BufferOffsets& offsets,
                        std::uint64_t its_number) {
   request_ = request;
-  signature = called;
+  request_.signature = called;
   offsets_ = offsets;
   number = its_number;
   state = State::queued;
@@ -56,6 +19,7 @@ void NativeTask::begin(const Request& request, const Signature& called, const Bu
   arrived_ns = last_look_ns_ = 0;
   waiting_since_ns = 0;
   warned = false;
+  is_awaited = false;
   told_to = -1;
   open_call = trace::OpenCalls::nowhere;
   compared_ = false;
@@ -72,18 +36,18 @@ void NativeTask::go_on(const Request& request, const std::shared_ptr<const Plan>
 
 void NativeTask::begin_message() {
   state = State::running;
-  if (signature.operation == Operation::send) {
+  if (signature().operation == Operation::send) {
     outgoing_ = outgoing(request_, number);
-    backend_.mailbox().post(outgoing_);
+    parts_.mailbox.post(outgoing_);
   } else {
     incoming_ = incoming(request_, number);
-    backend_.mailbox().post(incoming_);
+    parts_.mailbox.post(incoming_);
   }
   begin_ns = trace::record_now_ns();
 }
 
 bool NativeTask::advance_message() {
-  const bool sends = signature.operation == Operation::send;
+  const bool sends = signature().operation == Operation::send;
   if (sends ? !outgoing_.is_over : !incoming_.is_over) return false;
   if (!sends && request_.received != nullptr) *request_.received = incoming_.from;
   state = State::complete;
@@ -104,7 +68,7 @@ bool NativeTask::advance(bool is_alone, std::uint64_t& own_work_ns) {
   return execution_.has_moved() || state != before;
 }
 
-// The clock is read when the others know of the call: they wait for that, and nobody for the clock.
+// The clock is read after the others were told of the call, because they wait for that.
 bool NativeTask::leave_queue() {
   const bool has_left = begin_work();
   if (begin_ns == 0) begin_ns = trace::record_now_ns();
@@ -112,32 +76,31 @@ bool NativeTask::leave_queue() {
 }
 
 bool NativeTask::begin_work() {
-  Arrivals* arrivals = backend_.arrivals();
-  PlanCache& plans = backend_.plans();
-  if (arrivals == nullptr) {
-    plan = plans.find(signature, request_.element_bytes, request_.counts, BufferClass::private_memory);
+  auto& arrivals = parts_.arrivals;
+  PlanCache& plans = parts_.plans;
+  if (!arrivals) {
+    plan = plans.find(request_.call, signature(), request_.element_bytes, BufferClass::private_memory);
     state = State::planned;
     return true;
   }
   if (!arrivals->lane_is_free(number)) return false;
-  plan = plans.find_one_shot(signature, request_.element_bytes, request_.counts);
+  plan = plans.find_one_shot(request_.call, signature(), request_.element_bytes);
   if (plan) {
-    arrivals->announce(number, signature);
+    arrivals->announce(number, signature());
     run();
   } else {
-    arrivals->announce(number, signature, offsets_);
+    arrivals->announce(number, signature(), offsets_);
     arrive(1);
     arrivals->take_cell(number + 1);
     state = State::announced;
-    if (!shares_buffers(backend_.rank())) choose_early();
+    if (!shares_buffers(parts_.rank())) choose_early();
   }
   return true;
 }
 
 // One rank's private buffer is enough for all to choose among the algorithms for those.
 void NativeTask::choose_early() {
-  plan =
-      backend_.plans().find(signature, request_.element_bytes, request_.counts, BufferClass::private_memory);
+  plan = parts_.plans.find(request_.call, signature(), request_.element_bytes, BufferClass::private_memory);
   if (plan->schedule.needs_no_first_wait()) {
     state = State::planned;
   } else {
@@ -147,25 +110,25 @@ void NativeTask::choose_early() {
 
 bool NativeTask::learn_plan() {
   if (!await(1)) return false;
-  plan = backend_.plans().find(signature, request_.element_bytes, request_.counts,
-                               all_share_buffers() ? BufferClass::arena : BufferClass::private_memory);
+  plan = parts_.plans.find(request_.call, signature(), request_.element_bytes,
+                           all_share_buffers() ? BufferClass::arena : BufferClass::private_memory);
   state = State::planned;
   if (!plan->schedule.is_exclusive()) run();
   return true;
 }
 
 bool NativeTask::shares_buffers(int rank) const {
-  const std::uint8_t flags = backend_.arrivals()->signature(number, rank).flags;
-  const SharedBuffers wanted = shared_buffers(signature.operation, rank, signature.root);
+  const std::uint8_t flags = parts_.arrivals->signature(number, rank).flags;
+  const SharedBuffers wanted = schedule::shared_buffers(signature().operation, rank, signature().root);
   if (wanted.input && (flags & Signature::input_in_arena) == 0) return false;
   if (wanted.output && (flags & Signature::output_in_arena) == 0) return false;
   // Others would read what this rank has overwritten.
   const bool is_in_place = (flags & Signature::is_in_place) != 0;
-  return !is_in_place || signature.operation != Operation::all_to_all;
+  return !is_in_place || signature().operation != Operation::all_to_all;
 }
 
 bool NativeTask::all_share_buffers() const {
-  for (int rank = 0; rank < backend_.ranks(); ++rank) {
+  for (int rank = 0; rank < parts_.ranks(); ++rank) {
     if (!shares_buffers(rank)) return false;
   }
   return true;
@@ -173,25 +136,30 @@ bool NativeTask::all_share_buffers() const {
 
 void NativeTask::run(std::size_t first_step) {
   constexpr std::size_t after_first_wait = 2;
-  const bool has_announced = backend_.arrivals() != nullptr && plan->schedule.needs_no_first_wait();
+  const bool has_announced = parts_.arrivals && plan->schedule.needs_no_first_wait();
   bind();
-  execution_.begin(plan->schedule, *this, backend_.rank(), number, signature,
+  execution_.begin(plan->schedule, *this, parts_.rank(), number, signature(),
                    has_announced ? after_first_wait : first_step);
   state = State::running;
 }
 
 void NativeTask::bind() {
   Bindings& bindings = execution_.bindings();
-  bind_call(bindings, request_, signature, backend_.rank(), backend_.ranks());
-  if (const Arrivals* arrivals = backend_.arrivals()) {
-    const auto ranks = static_cast<std::size_t>(backend_.ranks());
+  bind_call(bindings, request_, parts_.rank(), parts_.ranks());
+  bindings.sent_blocks = bindings.received_blocks = {};
+  if (signature().has_counts_of_its_own()) {
+    bindings.sent_blocks = request_.call.counts;
+    bindings.received_blocks = request_.call.receive_counts;
+  }
+  if (const auto& arrivals = parts_.arrivals) {
+    const auto ranks = static_cast<std::size_t>(parts_.ranks());
     const Requirement needs = plan->choice->requirement;
     if (needs == Requirement::slots) {
-      bind_slots(bindings, *arrivals, number, *plan, backend_.ranks());
+      bind_slots(bindings, *arrivals, number, *plan, parts_.ranks());
     } else if (needs == Requirement::arena) {
       for (std::size_t rank = 0; rank < ranks; ++rank) {
-        if (static_cast<int>(rank) == backend_.rank()) continue;
-        std::byte* arena = backend_.region().arena(static_cast<int>(rank));
+        if (static_cast<int>(rank) == parts_.rank()) continue;
+        std::byte* arena = parts_.region->arena(static_cast<int>(rank));
         const BufferOffsets& offsets = arrivals->offsets(number, static_cast<int>(rank));
         bindings.inputs[rank] = arena + offsets.input;
         bindings.outputs[rank] = arena + offsets.output;
@@ -199,15 +167,15 @@ void NativeTask::bind() {
     } else if (needs == Requirement::staging) {
       bindings.staging.resize(ranks);
       for (std::size_t rank = 0; rank < ranks; ++rank) {
-        bindings.staging[rank] = backend_.region().staging(static_cast<int>(rank));
+        bindings.staging[rank] = parts_.region->staging(static_cast<int>(rank));
       }
       bindings.window_elements = plan->window_elements;
-      bindings.windows = backend_.staging_ring().take(
-          plan->schedule.staged_pieces(), plan->schedule.staged_elements() * bindings.element_bytes);
-      bindings.crossing = &backend_.crossing();
+      bindings.windows = parts_.staging_ring.take(plan->schedule.staged_pieces(),
+                                                  plan->schedule.staged_elements() * bindings.element_bytes);
+      bindings.crossing = &parts_.crossing;
     }
   }
-  if (signature.prescale != 1.0F && plan->schedule.uses_channels()) prescale();
+  if (signature().prescale != 1.0F && plan->schedule.uses_channels()) prescale();
 }
 
 // Where contributions are added one by one, a factor that only came at the end would not keep halves from
@@ -217,63 +185,63 @@ void NativeTask::prescale() {
   prescaled_.resize(request_.input.size());
   const std::byte* source = request_.input.data();
   std::byte* destination = prescaled_.data();
-  reduce(signature.dtype, ReduceOp::sum, request_.input.size() / request_.element_bytes,
-         std::span(&source, 1), std::span(&destination, 1), signature.prescale);
-  bindings.inputs[static_cast<std::size_t>(backend_.rank())] = prescaled_.data();
-  bindings.scale /= signature.prescale;
+  kernel::reduce(signature().dtype, ReduceOp::sum, request_.input.size() / request_.element_bytes,
+                 std::span(&source, 1), std::span(&destination, 1), signature().prescale);
+  bindings.inputs[static_cast<std::size_t>(parts_.rank())] = prescaled_.data();
+  bindings.scale /= signature().prescale;
 }
 
-trace::CompletedCollective NativeTask::make_event(std::uint32_t group_number) const {
+trace::CompletedCollective NativeTask::make_event() const {
   const bool short_path = arrived_ns != 0 && plan && plan->choice->requirement == Requirement::slots;
   const std::uint64_t end_ns = short_path ? arrived_ns : trace::record_now_ns();
   auto event =
-      completed(signature, number, group_number, begin_ns, arrived_ns != 0 ? arrived_ns : end_ns, end_ns);
+      parts_.record.event(signature(), number, begin_ns, arrived_ns != 0 ? arrived_ns : end_ns, end_ns);
   event.failed = state == State::failed ? 1 : 0;
   return event;
 }
 
-trace::OpenCall NativeTask::describe(std::uint32_t group_number) const {
+trace::OpenCall NativeTask::describe() const {
   return {.sequence = number,
           .begin_ns = begin_ns,
           .arrived_ns = arrived_ns,
-          .signature = signature,
-          .group = group_number,
+          .signature = signature(),
+          .group = parts_.record.group(),
           .peer = is_message() ? request_.peer : 0};
 }
 
 void NativeTask::note_waiting(const std::vector<int>& missing) const {
   std::vector<int> ranks;
-  for (const int rank : missing) ranks.push_back(backend_.world_rank(rank));
-  backend_.open_calls().set_awaited(open_call, trace::now_ns(), ranks);
+  for (const int rank : missing) ranks.push_back(parts_.members[rank].world);
+  parts_.record.open_calls().set_awaited(open_call, trace::now_ns(), ranks);
 }
 
-Link& NativeTask::link(int peer) { return backend_.link(peer); }
+Link& NativeTask::link(int peer) { return parts_.links.to(peer); }
 
-void NativeTask::arrive(std::uint32_t stage) { backend_.arrivals()->arrive(number, stage); }
+void NativeTask::arrive(std::uint32_t stage) { parts_.arrivals->arrive(number, stage); }
 
 bool NativeTask::await(std::uint32_t stage) {
-  if (!backend_.arrivals()->have_all_arrived(number, stage)) {
+  if (!parts_.arrivals->have_all_arrived(number, stage)) {
     if (!compared_) last_look_ns_ = trace::record_now_ns();
     return false;
   }
-  backend_.arrivals()->take_cell(number);  // for the next stage; the others have read it
+  parts_.arrivals->take_cell(number);  // for the next stage; the others have read it
   if (!compared_) {
     compared_ = true;
     arrived_ns = std::max(begin_ns, last_look_ns_);  // read while there was nothing else to do
-    if (open_call != trace::OpenCalls::nowhere) backend_.open_calls().set_arrived(open_call, arrived_ns);
+    if (open_call != trace::OpenCalls::nowhere) parts_.record.open_calls().set_arrived(open_call, arrived_ns);
     compare_signatures();
   }
   return true;
 }
 
 void NativeTask::compare_signatures() const {
-  for (int rank = 0; rank < backend_.ranks(); ++rank) {
-    const Signature& other = backend_.arrivals()->signature(number, rank);
-    if (rank != backend_.rank() && !signature.matches(other)) {
-      const int least = std::min(rank, backend_.rank());
-      const int greatest = std::max(rank, backend_.rank());
-      throw mismatch(backend_.world_rank(least), backend_.arrivals()->signature(number, least), number,
-                     backend_.world_rank(greatest), backend_.arrivals()->signature(number, greatest), number);
+  for (int rank = 0; rank < parts_.ranks(); ++rank) {
+    const Signature& other = parts_.arrivals->signature(number, rank);
+    if (rank != parts_.rank() && !signature().matches(other)) {
+      const auto caller = [&](int who) {
+        return Caller{parts_.members[who].world, parts_.arrivals->signature(number, who), number};
+      };
+      throw mismatch(caller(std::min(rank, parts_.rank())), caller(std::max(rank, parts_.rank())));
     }
   }
 }
@@ -281,21 +249,21 @@ void NativeTask::compare_signatures() const {
 std::vector<int> NativeTask::missing() const {
   std::vector<int> ranks;
   if (is_message()) {
-    // For a message of its own a rank may wait, too; of anybody's, it is the others'.
-    if (request_.peer != any_source || backend_.ranks() == 1) return {std::max(request_.peer, 0)};
-    for (int rank = 0; rank < backend_.ranks(); ++rank) {
-      if (rank != backend_.rank()) ranks.push_back(rank);
+    // A rank may wait for a message of its own. In a receive from any source it waits for the others.
+    if (request_.peer != any_source || parts_.ranks() == 1) return {std::max(request_.peer, 0)};
+    for (int rank = 0; rank < parts_.ranks(); ++rank) {
+      if (rank != parts_.rank()) ranks.push_back(rank);
     }
     return ranks;
   }
   const auto add_late = [&](std::uint32_t stage) {
-    for (int rank = 0; rank < backend_.ranks(); ++rank) {
-      if (!backend_.arrivals()->has_arrived(number, stage, rank)) ranks.push_back(rank);
+    for (int rank = 0; rank < parts_.ranks(); ++rank) {
+      if (!parts_.arrivals->has_arrived(number, stage, rank)) ranks.push_back(rank);
     }
   };
-  if (state == State::queued && backend_.arrivals() != nullptr) {
-    for (int rank = 0; rank < backend_.ranks(); ++rank) {
-      if (backend_.region().progress(rank).completed.load(std::memory_order_acquire) + lane_count <= number) {
+  if (state == State::queued && parts_.arrivals) {
+    for (int rank = 0; rank < parts_.ranks(); ++rank) {
+      if (parts_.region->progress(rank).completed.load(std::memory_order_acquire) + lane_count <= number) {
         ranks.push_back(rank);
       }
     }
@@ -306,7 +274,7 @@ std::vector<int> NativeTask::missing() const {
     if (step.kind == StepKind::await) add_late(step.target);
     if (step.kind == StepKind::wait) ranks.push_back(static_cast<int>(execution_.awaited().target));
   }
-  std::erase(ranks, backend_.rank());
+  std::erase(ranks, parts_.rank());
   return ranks;
 }
 

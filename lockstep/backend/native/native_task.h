@@ -2,12 +2,14 @@
 // are, gets its plan and runs it.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "lockstep/backend/backend.h"
 #include "lockstep/backend/native/bind.h"
+#include "lockstep/backend/native/group_parts.h"
 #include "lockstep/execute/execution.h"
 #include "lockstep/execute/mailbox.h"
 #include "lockstep/execute/plan.h"
@@ -16,8 +18,6 @@
 #include "lockstep/trace/open_calls.h"
 
 namespace lockstep {
-
-class NativeBackend;
 
 class NativeTask final : public Surroundings {
  public:
@@ -30,7 +30,8 @@ class NativeTask final : public Surroundings {
     failed,
   };
 
-  explicit NativeTask(NativeBackend& backend) : backend_(backend) {}
+  /// Borrows `parts`.
+  explicit NativeTask(GroupParts& parts) : parts_(parts) {}
 
   void begin(const Request& request, const Signature& called, const BufferOffsets& offsets,
              std::uint64_t its_number);
@@ -45,8 +46,10 @@ class NativeTask final : public Surroundings {
     if (begin_ns == 0) begin_ns = trace::record_now_ns();  // it could not even be tried
   }
 
+  /// What was called, and where the buffers lie.
+  const Signature& signature() const { return request_.signature; }
   bool is_over() const { return state == State::complete || state == State::failed; }
-  bool is_message() const { return lockstep::is_message(signature.operation); }
+  bool is_message() const { return lockstep::is_message(signature().operation); }
   /// Whether later works that use channels or staging memory have to wait for this one.
   bool is_exclusive() const {
     return !is_message() && !is_over() && (!plan || plan->schedule.is_exclusive());
@@ -55,8 +58,8 @@ class NativeTask final : public Surroundings {
   std::vector<int> missing() const;
 
   /// For the record. The event of a call that is over, as of now.
-  trace::CompletedCollective make_event(std::uint32_t group_number) const;
-  trace::OpenCall describe(std::uint32_t group_number) const;
+  trace::CompletedCollective make_event() const;
+  trace::OpenCall describe() const;
   /// A look at a long wait found these `missing`.
   void note_waiting(const std::vector<int>& missing) const;
 
@@ -65,14 +68,14 @@ class NativeTask final : public Surroundings {
   bool await(std::uint32_t stage) override;
 
   State state = State::queued;
-  Signature signature;
   std::uint64_t number = 0;
   std::shared_ptr<const Plan> plan;
   std::uint64_t begin_ns = 0, arrived_ns = 0;
   std::uint64_t waiting_since_ns = 0;  ///< first look after the last progress; 0: none yet
   bool warned = false;
-  int told_to = -1;  ///< the last rank that was told of this call
-  /// Where it stands among the open calls of the record; it does not if it completed at once.
+  std::atomic<bool> is_awaited = false;  ///< a thread stays in its wait until it is over
+  int told_to = -1;                      ///< the last rank that was told of this call
+  /// Its place among the open calls of the record; nowhere if it completed at once.
   int open_call = trace::OpenCalls::nowhere;
 
  private:
@@ -89,7 +92,7 @@ class NativeTask final : public Surroundings {
   void prescale();
   void compare_signatures() const;
 
-  NativeBackend& backend_;
+  GroupParts& parts_;
   Request request_;
   BufferOffsets offsets_;  // of our buffers
   Execution execution_;
@@ -99,14 +102,5 @@ class NativeTask final : public Surroundings {
   std::uint64_t last_look_ns_ = 0;  // that did not find all others
   bool compared_ = false;
 };
-
-/// The event of a call that is over and did not fail.
-trace::CompletedCollective completed(const Signature& called, std::uint64_t number,
-                                     std::uint32_t group_number, std::uint64_t begin_ns,
-                                     std::uint64_t arrived_ns, std::uint64_t end_ns);
-
-/// Mismatch between two ranks' calls, naming both by their world ranks.
-Error mismatch(int rank, const Signature& called, std::uint64_t number, int other_rank,
-               const Signature& other_called, std::uint64_t other_number);
 
 }  // namespace lockstep

@@ -1,34 +1,54 @@
 // The user's end of a NativeTask.
 #pragma once
 
-#include "lockstep/backend/native/native_backend.h"
+#include <memory>
+
+#include "lockstep/backend/native/native_task.h"
+#include "lockstep/execute/progress.h"
+#include "lockstep/execute/work.h"
 
 namespace lockstep {
 
+/// Who carries a task out: all that a work needs of its group.
+class TaskOwner {
+ public:
+  virtual Progress& progress() = 0;
+  /// Its user needs the task no more.
+  virtual void recycle(std::unique_ptr<NativeTask> task) = 0;
+  /// Why it failed.
+  virtual Error error_of(const NativeTask& task) const = 0;
+  /// See PendingWork.
+  virtual void abandon(const NativeTask& task) noexcept = 0;
+
+ protected:
+  ~TaskOwner() = default;
+};
+
 class NativeWork final : public PendingWork {
  public:
-  NativeWork(std::shared_ptr<NativeBackend> backend, std::unique_ptr<NativeTask> task)
-      : backend_(std::move(backend)), task_(std::move(task)) {}
-  ~NativeWork() override { backend_->recycle(std::move(task_)); }
+  NativeWork(std::shared_ptr<TaskOwner> owner, std::unique_ptr<NativeTask> task)
+      : owner_(std::move(owner)), task_(std::move(task)) {}
+  ~NativeWork() override { owner_->recycle(std::move(task_)); }
 
   bool poll() override {
-    const auto lock = backend_->progress().lock();
-    backend_->progress().advance();
+    const auto lock = owner_->progress().lock();
+    owner_->progress().advance();
     return task_->is_over();
   }
   void wait() override {
+    task_->is_awaited.store(true, std::memory_order_relaxed);
     static_cast<void>(wait_until_over(std::chrono::nanoseconds::max()));
-    if (task_->state == NativeTask::State::failed) throw backend_->error_of(*task_);
+    if (task_->state == NativeTask::State::failed) throw owner_->error_of(*task_);
   }
   bool wait_for(std::chrono::nanoseconds duration) override { return wait_until_over(duration); }
-  void abandon() noexcept override { backend_->abandon(*task_); }
+  void abandon() noexcept override { owner_->abandon(*task_); }
 
  private:
   bool wait_until_over(std::chrono::nanoseconds at_most) {
-    return backend_->progress().wait([this] { return task_->is_over(); }, at_most);
+    return owner_->progress().wait([this] { return task_->is_over(); }, at_most);
   }
 
-  std::shared_ptr<NativeBackend> backend_;
+  std::shared_ptr<TaskOwner> owner_;
   std::unique_ptr<NativeTask> task_;
 };
 

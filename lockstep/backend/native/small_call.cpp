@@ -9,17 +9,17 @@ namespace lockstep {
 bool SmallCall::recall(const Request& request) {
   call_ = &calls_[static_cast<std::size_t>(request.signature.operation)];
   return call_->element_bytes == request.element_bytes && call_->signature == request.signature &&
-         !request.custom && request.counts.counts.empty();
+         !request.custom && request.call.counts.empty();
 }
 
 void SmallCall::learn(const Request& request, std::shared_ptr<const Plan> plan) {
   call_ = &calls_[static_cast<std::size_t>(request.signature.operation)];
   // One with counts or a function of the user's is not to be recalled: they would have to be compared.
-  const bool is_plain = !request.custom && request.counts.counts.empty();
+  const bool is_plain = !request.custom && request.call.counts.empty();
   call_->element_bytes = is_plain ? request.element_bytes : 0;
   call_->signature = request.signature;
   call_->plan = std::move(plan);
-  bind_call(call_->execution.bindings(), request, request.signature, rank_, ranks_);
+  bind_call(call_->execution.bindings(), request, rank_, ranks_);
 }
 
 void SmallCall::begin(const Request& request, std::uint64_t number) {

@@ -13,8 +13,8 @@ class SmallCall final : public Surroundings {
  public:
   SmallCall(Arrivals& arrivals, int rank, int ranks) : arrivals_(arrivals), rank_(rank), ranks_(ranks) {}
 
-  /// Whether `request` is the last one of its operation again but for its buffers, as it is most of the time.
-  /// If not, learn() has to come before begin().
+  /// Whether `request` is the same as the last one of its operation, apart from its buffers. Most are. If it
+  /// is not, learn() has to come before begin().
   bool recall(const Request& request);
   /// REQUIRES: `plan` uses slots.
   void learn(const Request& request, std::shared_ptr<const Plan> plan);
@@ -23,12 +23,14 @@ class SmallCall final : public Surroundings {
   /// Tells the others, and leaves our part where they see it. REQUIRES: the lane of work `number` is free;
   /// `request` was recalled or learnt. Its buffers are borrowed until finish().
   void begin(const Request& request, std::uint64_t number);
-  /// Looks so often; whether all are there and call the same. If not, a task has to go on from next_step().
+  /// Looks so many times; returns whether all are there and call the same. If not, a task has to go on from
+  /// next_step().
   bool is_met(int looks);
   /// By record_now_ns(): when our part was done, and the last moment at which others were not known to have
   /// come.
   std::uint64_t begin_ns() const { return begin_ns_; }
   std::uint64_t arrived_ns() const { return arrived_ns_; }
+  std::uint64_t number() const { return number_; }
   std::size_t next_step() const { return call_->execution.next_step(); }
   /// Takes the steps that are left. REQUIRES: is_met().
   void finish();
@@ -38,7 +40,7 @@ class SmallCall final : public Surroundings {
   void arrive(std::uint32_t stage) override;
   bool await(std::uint32_t) override { return is_met_; }
 
-  /// One that was made, ready to be made again.
+  /// The last call of an operation, kept to be made again.
   struct KnownCall {
     Signature signature;
     std::size_t element_bytes = 0;  ///< 0: not to be recalled

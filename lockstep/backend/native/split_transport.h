@@ -2,17 +2,16 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "lockstep/transport/channel.h"
+#include "lockstep/transport/members.h"
 
 namespace lockstep {
 
 class SplitTransport final : public Transport {
  public:
-  /// `local_of`: group rank -> number on this host, -1: elsewhere.
-  SplitTransport(std::vector<int> local_of, std::unique_ptr<Transport> near, std::unique_ptr<Transport> far)
-      : local_of_(std::move(local_of)), near_(std::move(near)), far_(std::move(far)) {}
+  SplitTransport(Members members, std::unique_ptr<Transport> near, std::unique_ptr<Transport> far)
+      : members_(std::move(members)), near_(std::move(near)), far_(std::move(far)) {}
 
   Channel& channel(int peer, Purpose purpose) override { return to(peer).channel(peer, purpose); }
   std::vector<PeerNews> look() override {
@@ -39,9 +38,9 @@ class SplitTransport final : public Transport {
   std::vector<pollfd> wait_descriptors() override { return far_->wait_descriptors(); }
 
  private:
-  Transport& to(int rank) const { return local_of_[static_cast<std::size_t>(rank)] >= 0 ? *near_ : *far_; }
+  Transport& to(int rank) const { return members_[rank].is_here() ? *near_ : *far_; }
 
-  std::vector<int> local_of_;
+  Members members_;
   std::unique_ptr<Transport> near_;
   std::unique_ptr<Transport> far_;
 };

@@ -12,14 +12,20 @@
 #include <functional>
 
 #include "lockstep/group/collectives.h"
+#include "lockstep/train/checkpoint/saved_model_test.h"
 #include "lockstep/train/data_parallel/data_parallel.h"
 #include "lockstep/train/optimizer/fused_optimizer.h"
+#include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/sharded/sharded_optimizer.h"
-#include "lockstep/train/tensor/ranks_test.h"
 
 namespace lockstep {
 namespace {
 
+using test::copy_of;
+using test::refusal;
+using test::same;
+using test::text_in;
+using test::train;
 using testing::Each;
 using testing::ElementsAre;
 using testing::Field;
@@ -42,61 +48,13 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-std::vector<torch::Tensor> copy_of(const torch::nn::Module& net) {
-  std::vector<torch::Tensor> tensors;
-  for (const auto& item : tensors_of(net)) tensors.push_back(item.tensor.detach().clone());
-  return tensors;
-}
-
-bool same(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b) {
-  return !a.empty() && std::ranges::equal(a, b, test::same_bits);
-}
-
-template <class Model>
-void train(Model& model, Optimizer& optimizer, const Group& group, int from, int to) {
-  for (int step = from; step < to; ++step) {
-    const auto x = torch::sin(torch::arange(32, torch::kFloat32).view({8, 4}) * (step + 1) + group.rank());
-    optimizer.zero_grad();
-    model(x).pow(2).sum().backward();
-    optimizer.step();
-  }
-}
-
-class AsyncCheckpointTest : public testing::Test {
+class AsyncCheckpointTest : public test::CheckpointFolderTest {
  protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "async_checkpoint.XXXXXX";
-    folder_ = ::mkdtemp(pattern.data());
-    path_ = folder_ / "model.ckpt";
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  static std::string content(const fs::path& path) {
-    std::ifstream in(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
-  std::vector<std::string> files() const {
-    std::vector<std::string> names;
-    for (const auto& item : fs::directory_iterator(folder_)) names.push_back(item.path().filename());
-    std::ranges::sort(names);
-    return names;
-  }
   std::uint64_t saved_epoch() const {
     Net net;
     return load_checkpoint(path_, Group(), net).epoch;
   }
-
-  fs::path folder_, path_;
 };
-
-std::string failure_of(const std::function<void()>& task) {
-  try {
-    task();
-  } catch (const Error& error) {
-    return std::string(to_string(error.code())) + ": " + error.what();
-  }
-  return "none";
-}
 
 TEST_F(AsyncCheckpointTest, HoldsWhatWasThereWhenSaveReturned) {
   Net net, other;
@@ -125,7 +83,7 @@ TEST_F(AsyncCheckpointTest, IsTheFileThatSaveCheckpointWrites) {
   AsyncCheckpoint checkpoint{Group()};
   checkpoint.save(path_, net, {.epoch = 2});
   checkpoint.wait();
-  EXPECT_EQ(content(path_), content(folder_ / "other.ckpt"));
+  EXPECT_EQ(text_in(path_), text_in(folder_ / "other.ckpt"));
 }
 
 using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(const std::vector<torch::Tensor>&)>;
@@ -251,10 +209,10 @@ TEST_F(AsyncCheckpointTest, ShardedTakesItsPlaceWhenAllRanksKnow) {
   test::on_ranks(
       2, [&](const Group& group) { save(group, 1, [](AsyncCheckpoint& checkpoint) { checkpoint.wait(); }); });
   const auto before = files();
-  const std::string old = content(path_);
+  const std::string old = text_in(path_);
   test::on_ranks(2, [&](const Group& group) {
     save(group, 2, [&](AsyncCheckpoint& checkpoint) {
-      EXPECT_EQ(content(path_), old);
+      EXPECT_EQ(text_in(path_), old);
       barrier(group).wait();
       checkpoint.wait();
       EXPECT_EQ(saved_epoch(), 2U);
@@ -299,7 +257,7 @@ TEST_F(AsyncCheckpointTest, FailsOnAllRanksAlikeOnceInTheNextCall) {
       Net net;
       AsyncCheckpoint checkpoint(group);
       checkpoint.save(absent / "model.ckpt", Net());
-      const std::string failure = failure_of([&] {
+      const std::string failure = refusal([&] {
         if (in_save)
           checkpoint.save(path_, net);
         else
@@ -349,18 +307,18 @@ TEST_F(AsyncCheckpointTest, StaysAsItWasWhereThereIsNoRoomForANewOne) {
   Net net;
   torch::nn::Linear large(200, 200);
   save_checkpoint(path_, Group(), net);
-  const std::string before = content(path_);
+  const std::string before = text_in(path_);
   AsyncCheckpoint checkpoint{Group()};
   rlimit limit{}, small{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
   small = {.rlim_cur = 20'000, .rlim_max = limit.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
   checkpoint.save(path_, large);
-  const std::string failure = failure_of([&] { checkpoint.wait(); });
+  const std::string failure = refusal([&] { checkpoint.wait(); });
   ::setrlimit(RLIMIT_FSIZE, &limit);
   EXPECT_THAT(failure, HasSubstr("system: cannot write the checkpoint " + path_.string()));
   EXPECT_THAT(failure, HasSubstr("File too large"));
-  EXPECT_EQ(content(path_), before);
+  EXPECT_EQ(text_in(path_), before);
   EXPECT_THAT(files(), ElementsAre("model.ckpt"));
 }
 
@@ -370,7 +328,7 @@ TEST_F(AsyncCheckpointTest, RefusesAtOnceWhatItCannotCopy) {
   };
   const auto endings = test::run_ranks(2, [&](const Group& group) {
     AsyncCheckpoint checkpoint(group);
-    EXPECT_THAT(failure_of([&] { checkpoint.save(path_, Meta()); }), HasSubstr("unsupported: buffer b is "));
+    EXPECT_THAT(refusal([&] { checkpoint.save(path_, Meta()); }), HasSubstr("unsupported: buffer b is "));
     checkpoint.wait();
     Net net;
     checkpoint.save(path_, net, {.epoch = 1});

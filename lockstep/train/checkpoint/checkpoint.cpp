@@ -6,18 +6,20 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/byte_codec.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
+#include "lockstep/group/outcome.h"
 #include "lockstep/train/checkpoint/checkpoint_file.h"
 #include "lockstep/train/checkpoint/checkpoint_save.h"
 #include "lockstep/train/checkpoint/checkpoint_shards.h"
 #include "lockstep/train/optimizer/optimizer_state.h"
 #include "lockstep/train/optimizer/update_rule.h"
 #include "lockstep/train/replicas/broadcast_tensors.h"
+#include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/replicas/named_tensor.h"
-#include "lockstep/train/replicas/outcome.h"
 #include "lockstep/train/replicas/same_facts.h"
-#include "lockstep/train/replicas/sharded_state.h"
+#include "lockstep/train/replicas/state_storage.h"
 #include "lockstep/train/tensor/host_array.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 
@@ -86,23 +88,9 @@ OptimizerContent read_optimizer(const CheckpointFile& file, const torch::optim::
   return read;
 }
 
-/// All of each parameter of the optimizer.
-std::vector<ParameterSlice> whole_slices(const torch::optim::Optimizer& optimizer,
-                                         std::span<const NamedTensor> tensors) {
-  std::map<const void*, const NamedTensor*> items;
-  for (const auto& item : tensors) items.emplace(item.tensor.unsafeGetTensorImpl(), &item);
-  std::vector<ParameterSlice> slices;
-  for (const auto& group : optimizer.param_groups()) {
-    for (const auto& parameter : group.params()) {
-      const auto found = items.find(parameter.unsafeGetTensorImpl());
-      if (found == items.end()) {
-        throw_invalid_argument("the optimizer has a parameter, " + describe(parameter) +
-                               ", that is not one of the module's; sharded state is found by name");
-      }
-      slices.push_back({*found->second, 0, static_cast<std::size_t>(parameter.numel())});
-    }
-  }
-  return slices;
+/// As ranks compare it.
+std::string label_of(const torch::optim::Optimizer& optimizer) {
+  return optimizer_kind(optimizer) + (storage_of(optimizer).is_sharded() ? " (sharded)" : "");
 }
 
 /// State from shards, on its way to an optimizer.
@@ -117,17 +105,17 @@ StateFromShards read_shards(const std::filesystem::path& path, const Group& grou
                             std::span<const NamedTensor> tensors, const torch::optim::Optimizer& optimizer,
                             const OptimizerContent& read) {
   StateFromShards from;
-  const auto* const sharded = dynamic_cast<const ShardedState*>(&optimizer);
+  const StateStorage& storage = storage_of(optimizer);
   on_every_rank(group, [&] {
     const std::string where = path.string();
     from.index = decode_index(std::as_bytes(std::span(read.content)), optimizer_kind(optimizer), where);
     require_fitting_state(from.index.options, optimizer, "checkpoint " + where);
-    from.slices = sharded != nullptr ? sharded->slices() : whole_slices(optimizer, tensors);
+    from.slices = storage.slices(optimizer, tensors);
     require_same_parameters(from.index, from.slices, where);
-    if (sharded != nullptr || group.rank() == 0)
-      from.states = read_slices(path, from.index, from.slices, sharded != nullptr);
+    if (storage.is_sharded() || group.rank() == 0)
+      from.states = read_slices(path, from.index, from.slices, storage.is_sharded());
   });
-  if (sharded != nullptr || group.size() == 1) return from;
+  if (storage.is_sharded() || group.size() == 1) return from;
   std::vector<std::span<std::byte>> spans;
   from.states.resize(from.slices.size());
   for (std::size_t i = 0; i < from.slices.size(); ++i) {
@@ -145,27 +133,6 @@ StateFromShards read_shards(const std::filesystem::path& path, const Group& grou
   return from;
 }
 
-/// Collective for a ShardedOptimizer. The model is in place.
-void restore_from_shards(torch::optim::Optimizer& optimizer, const StateFromShards& from) {
-  restore_options(optimizer, from.index.options);
-  if (auto* const sharded = dynamic_cast<ShardedState*>(&optimizer)) {
-    sharded->restore_slices(from.states);
-    return;
-  }
-  optimizer.state().clear();
-  std::size_t next = 0;
-  for (const auto& group : optimizer.param_groups()) {
-    for (const auto& parameter : group.params()) {
-      const SliceState& kept = from.states[next++];
-      if (state_arrays(group.options()) == 0 || !kept.arrays[0].defined()) continue;
-      StateArrays arrays;
-      for (std::size_t array = 0; array < state_arrays(group.options()); ++array)
-        arrays[array] = shaped_like(kept.arrays[array], parameter).to(parameter.device());
-      optimizer.state()[parameter.unsafeGetTensorImpl()] = make_state(group.options(), arrays, kept.steps);
-    }
-  }
-}
-
 void read_tensors(const CheckpointFile& file, std::span<const NamedTensor> tensors,
                   std::span<const CheckpointEntry* const> entries) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -178,8 +145,7 @@ void read_tensors(const CheckpointFile& file, std::span<const NamedTensor> tenso
 /// What rank 0 tells the others besides tensors.
 std::string pack(std::uint64_t epoch, const Metadata& metadata) {
   CheckpointHeader header{.epoch = epoch, .metadata = metadata};
-  const auto bytes = encode(header);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return std::string(base::text_of(encode(header)));
 }
 
 CheckpointInfo unpack(const std::string& text, int rank) {
@@ -204,11 +170,8 @@ void save_checkpoint(const std::filesystem::path& path, const Group& group, cons
 CheckpointInfo load_checkpoint(const std::filesystem::path& path, const Group& group,
                                const torch::nn::Module& module, torch::optim::Optimizer* optimizer) {
   const auto tensors = tensors_of(module);
-  auto* const sharded = dynamic_cast<ShardedState*>(optimizer);
   auto facts = facts_of(tensors);
-  facts.push_back({"optimizer", optimizer == nullptr
-                                    ? "none"
-                                    : optimizer_kind(*optimizer) + (sharded != nullptr ? " (sharded)" : "")});
+  facts.push_back({"optimizer", optimizer == nullptr ? "none" : label_of(*optimizer)});
   require_same_facts(group, facts,
                      "Build the same model and optimizer on every rank before a checkpoint is loaded");
   for (const auto& item : tensors) require_array(item.tensor, item.label());
@@ -241,7 +204,10 @@ CheckpointInfo load_checkpoint(const std::filesystem::path& path, const Group& g
   if (optimizer != nullptr && !shards) restore_optimizer(*optimizer, read.content);
   on_rank_0(group, [&] { read_tensors(*file, tensors, entries); });
   broadcast_tensors(group, tensors);
-  if (shards) restore_from_shards(*optimizer, *shards);
+  if (shards) {
+    restore_options(*optimizer, shards->index.options);
+    storage_of(*optimizer).restore(*optimizer, shards->states);
+  }
   return unpack(broadcast_text(group, std::move(info)), group.rank());
 }
 

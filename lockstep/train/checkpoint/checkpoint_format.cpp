@@ -2,17 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 #include <optional>
 #include <utility>
 
+#include "lockstep/base/byte_codec.h"
 #include "lockstep/base/error.h"
 
 namespace lockstep {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "numbers are written as they lie in memory");
 
 constexpr std::array<unsigned char, 8> magic = {0x89, 'L', 'S', 'C', 'K', '\r', '\n', 0x1a};
 constexpr std::uint32_t version = 1;
@@ -25,20 +23,18 @@ std::uint64_t aligned(std::uint64_t offset) {
 
 class Writer {
  public:
-  template <class Number>
-  void number(Number value) {
-    const auto bytes = std::as_bytes(std::span(&value, 1));
-    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  template <base::Number T>
+  void number(T value) {
+    base::append_number(bytes_, value);
   }
-  void raw(std::span<const std::byte> bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
+  void raw(std::span<const std::byte> bytes) { base::append_bytes(bytes_, bytes); }
   void text(const std::string& text, const char* what) {
     if (text.size() > max_text_bytes) {
       throw_invalid_argument(std::string("a checkpoint cannot hold ") + what + " of " +
                              std::to_string(text.size()) + " bytes; at most " +
                              std::to_string(max_text_bytes));
     }
-    number(static_cast<std::uint32_t>(text.size()));
-    raw(std::as_bytes(std::span(text)));
+    base::append_with_length(bytes_, text);
   }
   std::vector<std::byte>& bytes() { return bytes_; }
 
@@ -48,37 +44,34 @@ class Writer {
 
 class Reader {
  public:
-  Reader(std::span<const std::byte> bytes, std::string_view file) : bytes_(bytes), file_(file) {}
+  Reader(std::span<const std::byte> bytes, std::string_view file) : in_(bytes), file_(file) {}
 
-  template <class Number>
-  Number number(const char* what) {
-    Number value;
-    std::memcpy(&value, take(sizeof value, what).data(), sizeof value);
-    return value;
+  template <base::Number T>
+  T number(const char* what) {
+    return base::number_at<T>(take(sizeof(T), what));
   }
   std::string text(const char* what) {
-    const auto length = number<std::uint32_t>(what);
+    const auto length = number<base::Length>(what);
     if (length > max_text_bytes)
       corrupt(what + std::string(" of at most 1 MiB"), std::to_string(length) + " bytes");
-    const auto bytes = take(length, what);
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    return std::string(base::text_of(take(length, what)));
   }
   std::span<const std::byte> take(std::size_t count, const char* what) {
-    if (count > bytes_.size() - at_) {
+    const auto taken = in_.take(count);
+    if (!taken) {
       corrupt(what + std::string(" (") + std::to_string(count) + " bytes)",
-              "the header's end after " + std::to_string(bytes_.size() - at_));
+              "the header's end after " + std::to_string(in_.left().size()));
     }
-    return bytes_.subspan(std::exchange(at_, at_ + count), count);
+    return *taken;
   }
-  std::size_t at() const { return at_; }
+  std::size_t left() const { return in_.left().size(); }
   [[noreturn]] void corrupt(const std::string& expected, const std::string& found) const {
-    throw_corrupt_checkpoint(file_, at_, expected, found);
+    throw_corrupt_checkpoint(file_, in_.at(), expected, found);
   }
 
  private:
-  std::span<const std::byte> bytes_;
+  base::ByteReader in_;
   std::string_view file_;
-  std::size_t at_ = 0;
 };
 
 Sha256 checksum_of_header(std::span<const std::byte> bytes) {
@@ -245,8 +238,7 @@ CheckpointHeader decode(std::span<const std::byte> bytes, std::uint64_t file_byt
     const auto& entry = header.entries.emplace_back(read_entry(in, aligned(end), file_bytes));
     end = entry.offset + entry.bytes;
   }
-  if (in.at() != bytes.size())
-    in.corrupt("the header's end", std::to_string(bytes.size() - in.at()) + " bytes more");
+  if (in.left() != 0) in.corrupt("the header's end", std::to_string(in.left()) + " bytes more");
   if (end != file_bytes) throw_corrupt_checkpoint(file, end, "the end of the file", "more of it");
   return header;
 }

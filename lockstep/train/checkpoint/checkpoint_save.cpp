@@ -5,13 +5,15 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/group/outcome.h"
 #include "lockstep/train/checkpoint/checkpoint_shards.h"
 #include "lockstep/train/checkpoint/optimizer_copy.h"
 #include "lockstep/train/optimizer/optimizer_state.h"
 #include "lockstep/train/replicas/broadcast_tensors.h"
+#include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/replicas/named_tensor.h"
-#include "lockstep/train/replicas/outcome.h"
 #include "lockstep/train/replicas/parameter_claim.h"
+#include "lockstep/train/replicas/state_storage.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 
 namespace lockstep {
@@ -44,15 +46,12 @@ CheckpointSave::CheckpointSave(const std::filesystem::path& path, const Group& g
                                SnapshotMemory* memory)
     : path_(path), group_(group), is_sharded_(content.is_sharded) {
   if (memory != nullptr) memory->begin();
-  const auto* const sharded = dynamic_cast<const ShardedState*>(content.optimizer);
-  if (is_sharded_ && sharded == nullptr)
-    throw_invalid_argument("CheckpointOptions::sharded is for a ShardedOptimizer; save whole");
-  const auto record = gather_record(group_, content.info.training);
   if (is_sharded_) {
-    take_slices(content, *sharded, record, memory);
+    take_slices(content, memory);
     return;
   }
-  if (sharded != nullptr) sharded->gather_state();
+  const auto record = gather_record(group_, content.info.training);
+  if (content.optimizer != nullptr) storage_of(*content.optimizer).gather(*content.optimizer);
   on_rank_0(group_, [&] {
     take_model(content, record, memory);
     if (content.optimizer != nullptr) take_state(*content.optimizer, memory);
@@ -92,10 +91,14 @@ void CheckpointSave::take_state(const torch::optim::Optimizer& optimizer, Snapsh
 }
 
 /// Collective.
-void CheckpointSave::take_slices(const Content& content, const ShardedState& sharded,
-                                 const std::optional<TrainingRecord>& record, SnapshotMemory* memory) {
-  const auto slices = sharded.slices();
-  states_ = sharded.slice_states();
+void CheckpointSave::take_slices(const Content& content, SnapshotMemory* memory) {
+  if (content.optimizer == nullptr)
+    throw_invalid_argument(
+        "CheckpointOptions::sharded is for a ShardedOptimizer, and there is no optimizer; save whole");
+  const StateStorage& storage = storage_of(*content.optimizer);
+  states_ = storage.slice_states(*content.optimizer);
+  const auto slices = storage.slices(*content.optimizer, tensors_of(content.module));
+  const auto record = gather_record(group_, content.info.training);
   index_ = make_index(group_.size(), *content.optimizer, slices, states_);
   on_rank_0(group_, [&] {
     remove_stale_shards(path_);

@@ -57,8 +57,7 @@ class CheckpointSave {
   void take_model(const Content& content, const std::optional<TrainingRecord>& record,
                   SnapshotMemory* memory);
   void take_state(const torch::optim::Optimizer& optimizer, SnapshotMemory* memory);
-  void take_slices(const Content& content, const ShardedState& sharded,
-                   const std::optional<TrainingRecord>& record, SnapshotMemory* memory);
+  void take_slices(const Content& content, SnapshotMemory* memory);
   void write_file();
   void put_in_place();
 

@@ -23,16 +23,11 @@ constexpr std::size_t token_digits = 16;
 /// Who needs a few elements reads no more than so many besides.
 constexpr std::size_t most_piece_elements = std::size_t{1} << 20;
 
-torch::Tensor shaped(const torch::Tensor& flat, torch::IntArrayRef sizes,
-                     const std::vector<std::int64_t>& order) {
-  return order.empty() ? flat.view(sizes) : flat.as_strided(sizes, order);
-}
-
 /// All elements of a parameter, brought from one order into its own.
 torch::Tensor reordered(const torch::Tensor& flat, const std::vector<std::int64_t>& from,
                         const torch::Tensor& parameter) {
   auto result = torch::empty_like(flat);
-  shaped(result, parameter.sizes(), order_of(parameter)).copy_(shaped(flat, parameter.sizes(), from));
+  in_order(result, parameter.sizes(), order_of(parameter)).copy_(in_order(flat, parameter.sizes(), from));
   return result;
 }
 
@@ -208,7 +203,7 @@ CheckpointImage make_shard(const ShardIndex& index, int shard, std::span<const P
       if (!content.defined() || slices[i].elements == 0) continue;
       const auto bytes = elements_of(content);
       const std::size_t size = content.element_size();
-      for (const Range& range : segments_of({0, slices[i].elements}, most_piece_elements)) {
+      for (const Range& range : schedule::segments_of({0, slices[i].elements}, most_piece_elements)) {
         image.add({.kind = EntryKind::buffer,
                    .type = checkpoint_type(content.scalar_type()).value(),
                    .name = name_of({array, slices[i].begin + range.begin, slices[i].parameter.name}),
@@ -243,7 +238,7 @@ std::vector<SliceState> read_slices(const std::filesystem::path& path, const Sha
       const auto number = piece ? numbers.find(piece->parameter) : numbers.end();
       if (number == numbers.end()) {
         throw_corrupt_checkpoint(file.name(), entry.offset, "state of a parameter of the checkpoint",
-                                 quote(entry.name));
+                                 base::quote(entry.name));
       }
       wanted[number->second].take(file, entry, *piece);
     }
@@ -251,10 +246,6 @@ std::vector<SliceState> read_slices(const std::filesystem::path& path, const Sha
   std::vector<SliceState> states;
   for (const auto& slice : wanted) states.push_back(slice.finish(path));
   return states;
-}
-
-torch::Tensor shaped_like(const torch::Tensor& flat, const torch::Tensor& parameter) {
-  return shaped(flat, parameter.sizes(), order_of(parameter));
 }
 
 std::optional<std::string> named_token(const std::filesystem::path& path) noexcept try {

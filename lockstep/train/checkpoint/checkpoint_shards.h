@@ -47,9 +47,6 @@ UniqueFd write_shard(const std::filesystem::path& path, const ShardIndex& index,
 std::vector<SliceState> read_slices(const std::filesystem::path& path, const ShardIndex& index,
                                     std::span<const ParameterSlice> slices, bool with_masters);
 
-/// An array of a SliceState of all of `parameter`, in its shape.
-torch::Tensor shaped_like(const torch::Tensor& flat, const torch::Tensor& parameter);
-
 /// The token that the checkpoint at `path` names; empty if there is none, or one without shards; nullopt if
 /// it cannot be told.
 std::optional<std::string> named_token(const std::filesystem::path& path) noexcept;

@@ -15,16 +15,22 @@
 #include "lockstep/base/file.h"
 #include "lockstep/base/unique_fd.h"
 #include "lockstep/train/checkpoint/checkpoint_file.h"
+#include "lockstep/train/checkpoint/saved_model_test.h"
 #include "lockstep/train/checkpoint/state_dict.h"
 #include "lockstep/train/data_parallel/data_parallel.h"
+#include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/replicas/named_tensor.h"
 #include "lockstep/train/replicas/parameter_claim.h"
-#include "lockstep/train/tensor/ranks_test.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 
 namespace lockstep {
 namespace {
 
+using test::copy_of;
+using test::refusal;
+using test::same;
+using test::text_in;
+using test::train;
 using testing::HasSubstr;
 using torch::nn::Linear;
 namespace fs = std::filesystem;
@@ -41,56 +47,11 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-std::vector<torch::Tensor> copy_of(const torch::nn::Module& net) {
-  std::vector<torch::Tensor> tensors;
-  for (const auto& item : tensors_of(net)) tensors.push_back(item.tensor.detach().clone());
-  return tensors;
-}
-
-bool same(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b) {
-  return std::ranges::equal(a, b, test::same_bits);
-}
-
-template <class Model>
-void train(Model& model, torch::optim::Optimizer& optimizer, const Group& group, int from, int to) {
-  for (int step = from; step < to; ++step) {
-    const auto x = torch::sin(torch::arange(32, torch::kFloat32).view({8, 4}) * (step + 1) + group.rank());
-    optimizer.zero_grad();
-    model(x).pow(2).sum().backward();
-    optimizer.step();
-  }
-}
-
-class CheckpointTest : public testing::Test {
+class CheckpointTest : public test::CheckpointFolderTest {
  protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "checkpoint.XXXXXX";
-    folder_ = ::mkdtemp(pattern.data());
-    path_ = folder_ / "model.ckpt";
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::string content() const {
-    std::ifstream in(path_, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
-  std::vector<std::string> files() const {
-    std::vector<std::string> names;
-    for (const auto& item : fs::directory_iterator(folder_)) names.push_back(item.path().filename());
-    std::ranges::sort(names);
-    return names;
-  }
-
   std::string refusal_to_load(Net& net, torch::optim::Optimizer* optimizer = nullptr) const {
-    try {
-      (void)load_checkpoint(path_, Group(), *net, optimizer);
-    } catch (const Error& error) {
-      return std::string(to_string(error.code())) + ": " + error.what();
-    }
-    return "accepted";
+    return refusal([&] { (void)load_checkpoint(path_, Group(), *net, optimizer); });
   }
-
-  fs::path folder_, path_;
 };
 
 TEST_F(CheckpointTest, BringsBackModelEpochAndMetadata) {
@@ -270,7 +231,7 @@ TEST_F(CheckpointTest, IsRefusedWithAnyByteChangedAndChangesNothing) {
   const TrainingState training{
       .step = 1, .sampler = SamplerPosition{.samples = 8}, .random = torch::ones({5}, torch::kUInt8)};
   save_checkpoint(path_, Group(), net, sgd, {.metadata = {{"loss", "0.25"}}, .training = training});
-  const std::string whole = content();
+  const std::string whole = text_in(path_);
   const auto before = copy_of(*other);
   std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
   const auto put = [&](std::size_t at, int byte) {
@@ -366,7 +327,7 @@ TEST_F(CheckpointTest, FailsOnAllRanksAlike) {
 TEST_F(CheckpointTest, StaysAsItWasWhereThereIsNoRoomForANewOne) {
   Net net(4), large(4000);
   save_checkpoint(path_, Group(), net);
-  const std::string before = content();
+  const std::string before = text_in(path_);
   const auto previous = std::signal(SIGXFSZ, SIG_IGN);
   rlimit limit{}, small{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -382,7 +343,7 @@ TEST_F(CheckpointTest, StaysAsItWasWhereThereIsNoRoomForANewOne) {
   std::signal(SIGXFSZ, previous);
   EXPECT_THAT(text, HasSubstr("cannot write the checkpoint " + path_.string()));
   EXPECT_THAT(text, HasSubstr("File too large"));
-  EXPECT_EQ(content(), before);
+  EXPECT_EQ(text_in(path_), before);
   EXPECT_THAT(files(), testing::ElementsAre("model.ckpt"));
 }
 

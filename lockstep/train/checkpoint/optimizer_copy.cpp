@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "lockstep/train/optimizer/fused_optimizer.h"
-#include "lockstep/train/replicas/sharded_state.h"
+#include "lockstep/train/replicas/state_storage.h"
 
 namespace lockstep {
 namespace {
@@ -26,8 +26,7 @@ template <class Kind>
 bool is_saved_as(const Optimizer& optimizer) {
   const auto& type = typeid(optimizer);
   return type == typeid(Kind) || type == typeid(FusedOptimizer<Kind>) ||
-         (dynamic_cast<const ShardedState*>(&optimizer) != nullptr &&
-          dynamic_cast<const Kind*>(&optimizer) != nullptr);
+         (storage_of(optimizer).is_sharded() && dynamic_cast<const Kind*>(&optimizer) != nullptr);
 }
 
 template <class Kind, class Options, class State>

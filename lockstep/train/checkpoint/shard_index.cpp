@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "lockstep/base/byte_codec.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/quote.h"
 #include "lockstep/train/checkpoint/checkpoint_file.h"
@@ -87,11 +88,6 @@ std::optional<ShardPiece> piece_of(const std::string& name) {
   return piece;
 }
 
-std::vector<std::int64_t> order_of(const torch::Tensor& parameter) {
-  if (parameter.is_contiguous() || !parameter.is_non_overlapping_and_dense()) return {};
-  return parameter.strides().vec();
-}
-
 ShardIndex make_index(int shards, const torch::optim::Optimizer& optimizer,
                       std::span<const ParameterSlice> slices, std::span<const SliceState> states) {
   ShardIndex index{.shards = shards, .options = optimizer_options(optimizer)};
@@ -123,9 +119,7 @@ std::string encode_index(const ShardIndex& index, const std::string& kind) {
   image.add({.kind = EntryKind::optimizer, .name = kind, .shape = {index.options.size()}},
             std::as_bytes(std::span(index.options)));
   std::string content;
-  image.write([&](std::span<const std::byte> bytes) {
-    content.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  });
+  image.write([&](std::span<const std::byte> bytes) { base::append_bytes(content, bytes); });
   return content;
 }
 
@@ -144,7 +138,7 @@ ShardIndex decode_index(std::span<const std::byte> content, const std::string& k
   ShardIndex index;
   for (const auto& [key, value] : header.metadata) {
     if (key == "token") {
-      expect(is_token(value), "a token of 16 hex digits", quote(value));
+      expect(is_token(value), "a token of 16 hex digits", base::quote(value));
       index.token = value;
     } else if (key == "shards") {
       index.shards = static_cast<int>(Words(value).number(most_shards).value_or(0));
@@ -152,13 +146,12 @@ ShardIndex decode_index(std::span<const std::byte> content, const std::string& k
       const auto kept = kept_of(value);
       expect(key.starts_with(parameter_mark) && kept &&
                  (kept->arrays == 0 || (kept->arrays == arrays_of_kind(kind) && kept->steps > 0)),
-             "what is kept for a parameter", quote(key + ": " + value));
+             "what is kept for a parameter", base::quote(key + ": " + value));
       index.parameters[key.substr(parameter_mark.size())] = *kept;
     }
   }
   expect(!index.token.empty() && index.shards > 0, "the shards' token and number", "none");
-  const auto options = content.subspan(header.entries[0].offset, header.entries[0].bytes);
-  index.options.assign(reinterpret_cast<const char*>(options.data()), options.size());
+  index.options = base::text_of(content.subspan(header.entries[0].offset, header.entries[0].bytes));
   return index;
 }
 
@@ -177,7 +170,7 @@ void require_same_parameters(const ShardIndex& index, std::span<const ParameterS
         item.tensor.scalar_type() == torch::kFloat16 || item.tensor.scalar_type() == torch::kBFloat16;
     if (!is_order(kept.strides, item.tensor) || (kept.has_master && !is_half)) {
       throw_corrupt_checkpoint(file, checkpoint_fixed_bytes, "state of " + describe(item.tensor),
-                               "for " + item.label() + " " + quote(to_text(kept)));
+                               "for " + item.label() + " " + base::quote(to_text(kept)));
     }
   }
   if (!left.empty()) refuse("it has some for parameter " + left.begin()->first + ", which is not in it here");

@@ -45,9 +45,6 @@ struct ShardIndex {
   std::string options{};                          ///< see optimizer_options()
 };
 
-/// The order in which the elements of a parameter lie in memory, as strides; empty: row-major.
-std::vector<std::int64_t> order_of(const torch::Tensor& parameter);
-
 /// Everything but the token.
 ShardIndex make_index(int shards, const torch::optim::Optimizer& optimizer,
                       std::span<const ParameterSlice> slices, std::span<const SliceState> states);

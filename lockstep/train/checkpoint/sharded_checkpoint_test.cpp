@@ -13,13 +13,16 @@
 #include "lockstep/group/impl.h"
 #include "lockstep/train/checkpoint/checkpoint.h"
 #include "lockstep/train/checkpoint/checkpoint_file.h"
+#include "lockstep/train/checkpoint/saved_model_test.h"
 #include "lockstep/train/optimizer/update_rule.h"
+#include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/sharded/sharded_optimizer.h"
-#include "lockstep/train/tensor/ranks_test.h"
 
 namespace lockstep {
 namespace {
 
+using test::copy_of;
+using test::same;
 using testing::AllOf;
 using testing::HasSubstr;
 using torch::optim::AdamOptions;
@@ -91,31 +94,8 @@ void train(Net& net, Optimizer& optimizer, const Group& group, int from, int to)
   }
 }
 
-std::vector<torch::Tensor> copy_of(const torch::nn::Module& net) {
-  std::vector<torch::Tensor> tensors;
-  for (const auto& item : tensors_of(net)) tensors.push_back(item.tensor.detach().clone());
-  return tensors;
-}
-
-bool same(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b) {
-  return !a.empty() && std::ranges::equal(a, b, test::same_bits);
-}
-
-class ShardedCheckpoint : public testing::Test {
+class ShardedCheckpoint : public test::CheckpointFolderTest {
  protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "sharded_checkpoint.XXXXXX";
-    folder_ = ::mkdtemp(pattern.data());
-    path_ = folder_ / "model.ckpt";
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::vector<std::string> files() const {
-    std::vector<std::string> names;
-    for (const auto& item : fs::directory_iterator(folder_)) names.push_back(item.path().filename());
-    std::ranges::sort(names);
-    return names;
-  }
   /// Of the checkpoint at path_, in the order of ranks.
   std::vector<fs::path> shards() const {
     std::vector<fs::path> found;
@@ -152,9 +132,19 @@ class ShardedCheckpoint : public testing::Test {
     if (endings[0].ok) return "accepted";
     return std::string(to_string(endings[0].code)) + ": " + endings[0].text;
   }
-
-  fs::path folder_, path_;
 };
+
+TEST_F(ShardedCheckpoint, IsForAnOptimizerThatHasShards) {
+  Net net;
+  torch::optim::SGD plain(net.parameters(), momentum);
+  EXPECT_EQ(test::refusal([&] { save_checkpoint(path_, Group(), net, plain, {}, sharded); }),
+            "invalid_argument: CheckpointOptions::sharded is for a ShardedOptimizer; save whole");
+  EXPECT_EQ(
+      test::refusal([&] { save_checkpoint(path_, Group(), net, nullptr, {}, sharded); }),
+      "invalid_argument: CheckpointOptions::sharded is for a ShardedOptimizer, and there is no optimizer; "
+      "save whole");
+  EXPECT_TRUE(files().empty());
+}
 
 /// Saves on some ranks, whole and sharded, and goes on on others from both.
 struct Change {

@@ -12,9 +12,9 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/quote.h"
 #include "lockstep/data/pth_file.h"
+#include "lockstep/group/outcome.h"
 #include "lockstep/train/replicas/broadcast_tensors.h"
 #include "lockstep/train/replicas/named_tensor.h"
-#include "lockstep/train/replicas/outcome.h"
 #include "lockstep/train/replicas/parameter_claim.h"
 #include "lockstep/train/replicas/same_facts.h"
 #include "lockstep/train/tensor/host_array.h"
@@ -90,14 +90,14 @@ void require_fitting(const StateDict& read, const std::vector<NamedTensor>& tens
     here.insert(item.name, item.tensor);
     const torch::Tensor* const found = read.find(item.name);
     if (found == nullptr) {
-      missing.push_back(quote(item.name));
+      missing.push_back(base::quote(item.name));
     } else if (found->sizes() != item.tensor.sizes() || found->scalar_type() != item.tensor.scalar_type()) {
-      different.push_back(quote(item.name) + " is " + describe(*found) + " there and " +
+      different.push_back(base::quote(item.name) + " is " + describe(*found) + " there and " +
                           describe(item.tensor) + " here");
     }
   }
   for (const auto& item : read) {
-    if (!here.contains(item.key())) unexpected.push_back(quote(item.key()));
+    if (!here.contains(item.key())) unexpected.push_back(base::quote(item.key()));
   }
   const std::string differences =
       list("missing", missing) + list("unexpected", unexpected) + list("different", different);

@@ -7,6 +7,7 @@
 
 #include "lockstep/data/folder_test.h"
 #include "lockstep/train/data_parallel/data_parallel.h"
+#include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/replicas/named_tensor.h"
 #include "lockstep/train/tensor/ranks_test.h"
 
@@ -64,15 +65,11 @@ void expect_same(const StateDict& a, const StateDict& b) {
 
 class StateDictTest : public test::FolderTest {
  protected:
-  void SetUp() override {
-    FolderTest::SetUp();
-    path_ = folder_ / "model.pth";
-  }
   template <class Model>
   std::string refused(const std::filesystem::path& path, Model& model) const {
     return refusal([&] { load_state_dict(path, Group(), model); });
   }
-  std::filesystem::path path_;
+  std::filesystem::path path_ = folder_ / "model.pth";
 };
 
 TEST_F(StateDictTest, HasPythonsNamesAndOrder) {

@@ -35,7 +35,7 @@ class RecordReader {
     if (!text) corrupt(std::string("a metadatum ") + key, "none");
     Words words(*text);
     const auto value = number(words, *text, key);
-    if (!words.rest().empty()) corrupt(std::string("one number as ") + key, quote(*text));
+    if (!words.rest().empty()) corrupt(std::string("one number as ") + key, base::quote(*text));
     return value;
   }
   std::optional<SamplerPosition> sampler() {
@@ -45,7 +45,7 @@ class RecordReader {
     SamplerPosition position;
     for (auto* const number_of : {&position.samples, &position.seed, &position.epoch, &position.consumed})
       *number_of = number(words, *text, sampler_key);
-    if (!words.rest().empty()) corrupt(std::string("four numbers as ") + sampler_key, quote(*text));
+    if (!words.rest().empty()) corrupt(std::string("four numbers as ") + sampler_key, base::quote(*text));
     return position;
   }
   [[noreturn]] void corrupt(const std::string& expected, const std::string& found) const {
@@ -55,7 +55,7 @@ class RecordReader {
  private:
   std::uint64_t number(Words& words, const std::string& text, const char* key) const {
     if (const auto value = words.number(std::numeric_limits<std::uint64_t>::max())) return *value;
-    corrupt(std::string("a number in ") + key, quote(text));
+    corrupt(std::string("a number in ") + key, base::quote(text));
   }
 
   Metadata& metadata_;
@@ -67,7 +67,7 @@ class RecordReader {
 void put_record(Metadata& metadata, const std::optional<TrainingRecord>& record) {
   for (const auto& [key, value] : metadata) {
     if (is_reserved(key)) {
-      throw_invalid_argument("the key " + quote(key) +
+      throw_invalid_argument("the key " + base::quote(key) +
                              " of the checkpoint's metadata is for CheckpointInfo::training; choose another");
     }
   }
@@ -93,7 +93,7 @@ std::optional<TrainingRecord> take_record(Metadata& metadata, std::string_view f
     record.random.push_back(std::move(*state));
   const auto left = metadata.lower_bound(random_mark);
   if (left != metadata.end() && left->first.starts_with(random_mark)) {
-    reader.corrupt("random states of ranks from 0 on, without a gap", quote(left->first));
+    reader.corrupt("random states of ranks from 0 on, without a gap", base::quote(left->first));
   }
   return record;
 }

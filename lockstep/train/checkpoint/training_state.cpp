@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/byte_codec.h"
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/train/checkpoint/sha256.h"
@@ -20,7 +21,7 @@ namespace {
 
 std::string text_of(const torch::Tensor& bytes) {
   const auto elements = elements_of(bytes);
-  return {reinterpret_cast<const char*>(elements.data()), elements.size()};
+  return std::string(base::text_of(elements));
 }
 
 torch::Tensor tensor_of(const std::string& bytes) {
@@ -42,13 +43,11 @@ std::string random_of(const TrainingState& state) {
 
 /// For a rank that was not there.
 std::string derived_random(const std::string& of_rank_0, int rank) {
-  const auto number = static_cast<std::uint64_t>(rank);
+  std::string source = of_rank_0;
+  base::append_number(source, static_cast<std::uint64_t>(rank));
   Sha256Sum sum;
-  sum.update(std::as_bytes(std::span(of_rank_0)));
-  sum.update(std::as_bytes(std::span(&number, 1)));
-  const Sha256 digest = sum.digest();
-  std::uint64_t seed = 0;
-  std::memcpy(&seed, digest.data(), sizeof seed);
+  sum.update(std::as_bytes(std::span(source)));
+  const auto seed = base::number_at<std::uint64_t>(sum.digest());
   return text_of(at::detail::createCPUGenerator(seed).get_state());
 }
 

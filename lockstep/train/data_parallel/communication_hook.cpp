@@ -23,16 +23,16 @@ torch::Tensor arena_tensor(const Group& group, torch::IntArrayRef shape, torch::
       block->bytes().data(), shape, [block](void*) {}, type);
 }
 
-Work average(const GradientBucket& bucket, const torch::Tensor& flat) {
-  const auto bytes = writable_bytes(flat, "a bucket");
-  const Dtype dtype = reducible_dtype(flat.scalar_type()).value();
-  if (bucket.contributors == bucket.group.size())
-    return all_reduce_bytes(bucket.group, bytes, bytes, {.dtype = dtype, .op = ReduceOp::average});
-  flat.div_(bucket.contributors);
-  return all_reduce_bytes(bucket.group, bytes, bytes, {.dtype = dtype});
+Work GradientBucket::average(const torch::Tensor& other) const {
+  const auto bytes = writable_bytes(other, "a bucket");
+  const Dtype dtype = reducible_dtype(other.scalar_type()).value();
+  if (contributors == group.size())
+    return all_reduce_bytes(group, bytes, bytes, {.dtype = dtype, .op = ReduceOp::average});
+  other.div_(contributors);
+  return all_reduce_bytes(group, bytes, bytes, {.dtype = dtype});
 }
 
-Work AllReduceHook::begin(const GradientBucket& bucket) { return average(bucket, bucket.flat); }
+Work AllReduceHook::begin(const GradientBucket& bucket) { return bucket.average(bucket.flat); }
 
 HalfHook::HalfHook(torch::ScalarType type) : type_(type) {
   if (type != torch::kHalf && type != torch::kBFloat16)
@@ -42,11 +42,11 @@ HalfHook::HalfHook(torch::ScalarType type) : type_(type) {
 std::string HalfHook::name() const { return type_ == torch::kHalf ? "fp16" : "bf16"; }
 
 Work HalfHook::begin(const GradientBucket& bucket) {
-  if (bucket.flat.element_size() <= 2) return average(bucket, bucket.flat);
+  if (bucket.flat.element_size() <= 2) return bucket.average(bucket.flat);
   torch::Tensor& halves = halves_[bucket.number];
   if (!halves.defined()) halves = arena_tensor(bucket.group, bucket.flat.sizes(), type_);
   halves.copy_(bucket.flat);
-  return average(bucket, halves);
+  return bucket.average(halves);
 }
 
 std::optional<Work> HalfHook::proceed(const GradientBucket& bucket) {

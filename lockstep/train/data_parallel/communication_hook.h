@@ -26,6 +26,10 @@ struct GradientBucket {
   /// Ranks that have gradients: the average is the sum divided by it. Less than size() with uneven inputs,
   /// where the others' gradients are 0.
   int contributors = 1;
+
+  /// `other`, which may be flat: contiguous and of a type that has an average. It becomes the average over the
+  /// ranks of the bucket.
+  Work average(const torch::Tensor& other) const;
 };
 
 /// Derive from it to replace the average. All ranks have a hook that does the same; it serves one
@@ -93,9 +97,6 @@ class HalfHook final : public CommunicationHook {
   torch::ScalarType type_;
   std::map<std::size_t, torch::Tensor> halves_;  // of a bucket, by its number
 };
-
-/// `flat`, contiguous and of a type that has an average, becomes the average over the ranks of the bucket.
-Work average(const GradientBucket& bucket, const torch::Tensor& flat);
 
 /// A contiguous tensor in this rank's arena, its contents undefined. It outlives the group.
 torch::Tensor arena_tensor(const Group& group, torch::IntArrayRef shape, torch::ScalarType type);

@@ -9,7 +9,9 @@
 #include "lockstep/group/collectives.h"
 #include "lockstep/group/shared_memory.h"
 #include "lockstep/train/replicas/broadcast_tensors.h"
+#include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/replicas/named_tensor.h"
+#include "lockstep/train/replicas/parameter_drift.h"
 #include "lockstep/train/replicas/same_facts.h"
 #include "lockstep/train/replicas/sparse_gradients.h"
 #include "lockstep/train/replicas/sync_batch_norm.h"
@@ -27,6 +29,7 @@ std::vector<Fact> facts_of(const DataParallelOptions& options) {
           {"option broadcast_buffers", yes_or_no(options.broadcast_buffers)},
           {"option find_unused_parameters", yes_or_no(options.find_unused_parameters)},
           {"option static_graph", yes_or_no(options.static_graph)},
+          {"option compare_parameters", yes_or_no(options.compare_parameters)},
           {"option non_finite", std::to_string(static_cast<int>(options.non_finite))},
           {"communication hook", options.communication_hook ? options.communication_hook->name() : "none"}};
 }
@@ -73,6 +76,7 @@ void DataParallelEngine::make_hooks() {
   broadcast_tensors(group_, tensors);
   auto trainable = distinct_parameters(tensors, true);
   auto trainable_sparse = sparse_gradients(*module_, trainable);
+  const auto agreement = options_.compare_parameters ? std::make_shared<ParameterDrift>(trainable) : nullptr;
   auto reducer = std::make_unique<Reducer>(
       group_, std::move(trainable), std::move(trainable_sparse),
       ReducerOptions{
@@ -80,7 +84,8 @@ void DataParallelEngine::make_hooks() {
           .find_unused = options_.find_unused_parameters,
           .static_graph = options_.static_graph,
           .non_finite = options_.non_finite,
-          .hook = options_.communication_hook});
+          .hook = options_.communication_hook,
+          .agreement = agreement});
   if (options_.communication_hook) options_.communication_hook->forget();
   hooks_ = GradientHooks::attach(std::move(reducer), {.frozen = distinct_parameters(tensors, false)});
   hooks_->set_contributors(contributors_);

@@ -32,6 +32,11 @@ struct DataParallelOptions {
   /// Gradients that are sparse are not looked at. Costs one more look at each gradient, unless they are
   /// ignored.
   NonFinite non_finite = NonFinite::ignore;
+  /// Every rank throws Error{mismatch}, naming a parameter, two ranks and their values, where the replicas are no
+  /// longer equal: optimizers that do not do the same. A few elements are compared, other ones in each
+  /// backward, in a message that there is anyway. Off for hooks that leave ranks different gradients, and for
+  /// ranks that are to train on their own for a while.
+  bool compare_parameters = true;
   /// How gradients become everybody's; null: the average as it is. See communication_hook.h, power_sgd.h.
   std::shared_ptr<CommunicationHook> communication_hook = nullptr;
 };

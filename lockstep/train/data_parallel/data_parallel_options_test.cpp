@@ -238,7 +238,7 @@ struct WatchOrder : CommunicationHook {
   std::string name() const override { return "watch"; }
   Work begin(const GradientBucket& bucket) override {
     order.insert(order.end(), bucket.names.begin(), bucket.names.end());
-    return average(bucket, bucket.flat);
+    return bucket.average(bucket.flat);
   }
   void forget() override { ++forgotten; }
   std::vector<std::string> order;

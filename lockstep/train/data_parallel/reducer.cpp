@@ -1,7 +1,6 @@
 #include "lockstep/train/data_parallel/reducer.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -9,161 +8,55 @@
 #include "lockstep/trace/recorder.h"
 #include "lockstep/train/data_parallel/sparse_average.h"
 #include "lockstep/train/replicas/exposed_time.h"
+#include "lockstep/train/replicas/finite_gradients.h"
 #include "lockstep/train/replicas/missing_gradients.h"
 #include "lockstep/train/replicas/told_where.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 
 namespace lockstep {
-namespace {
-
-// What ranks tell each other beside their gradients, a bit each.
-constexpr std::size_t word_bits = 64;
-constexpr std::uint64_t misses_some_bit = 1, non_finite_bit = 2;
-constexpr std::size_t first_used_bit = 2;  // of parameter 0
-
-/// Autograd takes a gradient as it is only if it is laid out like its parameter.
-torch::Tensor make_place(const Bucket& bucket, const BucketPlan::Slot& slot, const torch::Tensor& like) {
-  const auto keep_alive = [memory = bucket.keep_alive()](void*) {};
-  void* const data = bucket.slot_data(slot);
-  const auto options = torch::dtype(like.scalar_type());
-  if (like.is_non_overlapping_and_dense())
-    return torch::from_blob(data, like.sizes(), like.strides(), keep_alive, options);
-  return torch::from_blob(data, like.sizes(), keep_alive, options);
-}
-
-/// Whether elements lie in `gradient` as they do in `place`.
-bool is_laid_out_as(const torch::Tensor& gradient, const torch::Tensor& place) {
-  return gradient.layout() == torch::kStrided && gradient.device().is_cpu() &&
-         gradient.dtype() == place.dtype() && gradient.sizes() == place.sizes() &&
-         gradient.strides() == place.strides();
-}
-
-torch::Tensor flat_view(const Bucket& bucket, torch::ScalarType type) {
-  return torch::from_blob(
-      bucket.bytes().data(), {static_cast<std::int64_t>(bucket.plan().elements)},
-      [memory = bucket.keep_alive()](void*) {}, type);
-}
-
-}  // namespace
 
 Reducer::Reducer(Group group, std::vector<NamedTensor> parameters, std::vector<char> sparse,
                  ReducerOptions options)
     : group_(std::move(group)),
-      parameters_(std::move(parameters)),
-      sparse_(std::move(sparse)),
       options_(std::move(options)),
-      used_(parameters_.size()) {
-  for (const auto& [name, tensor, is_parameter] : parameters_)
-    shapes_.push_back({tensor.scalar_type(), tensor.sizes().vec(), tensor.device()});
-  make_buckets(backward_order(parameters_.size()));
-}
+      buckets_(group_, std::move(parameters), sparse, options_.limits),
+      exchange_(make_exchange(group_, buckets_, options_.hook)),
+      arrivals_(buckets_.parameters().size()) {}
 
 Reducer::~Reducer() {
   if (under_way_) abandon();
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    try {
-      if (lies_in_place(i)) parameters_[i].tensor.mutable_grad() = slots_[i].place.clone();
-    } catch (const std::exception&) {
-      continue;  // no memory: the gradient stays where it is, and keeps its bucket alive
-    }
-  }
-}
-
-void Reducer::make_buckets(std::span<const std::size_t> order) {
-  std::vector<GradientSize> sizes;
-  for (const auto& [type, shape, device] : shapes_)
-    sizes.push_back({static_cast<std::size_t>(c10::multiply_integers(shape)), reducible_dtype(type).value()});
-  std::vector<std::size_t> dense;
-  for (const std::size_t parameter : order) {
-    if (sparse_[parameter] == 0) dense.push_back(parameter);
-  }
-  going_.wait();
-  page_locked_.clear();
-  coming_.clear();
-  buckets_.clear();
-  views_.clear();
-  slots_.assign(parameters_.size(), {});
-  const bool has_devices =
-      std::ranges::any_of(shapes_, [](const Shape& shape) { return !shape.device.is_cpu(); });
-  for (auto& plan : plan_buckets(sizes, dense, options_.limits)) {
-    const std::size_t number = buckets_.size();
-    const Bucket& bucket = buckets_.emplace_back(group_, std::move(plan), has_devices);
-    if (has_devices) page_locked_.emplace_back(bucket.bytes());
-    GradientBucket& view = views_.emplace_back();
-    view.group = group_;
-    view.number = number;
-    view.flat = flat_view(bucket, shapes_[bucket.plan().slots.front().parameter].type);
-    for (const auto& slot : bucket.plan().slots) {
-      const auto& [name, tensor, is_parameter] = parameters_[slot.parameter];
-      slots_[slot.parameter].place = make_place(bucket, slot, tensor);
-      slots_[slot.parameter].bucket = number;
-      view.gradients.push_back(slots_[slot.parameter].place);
-      view.names.push_back(name);
-    }
-  }
-  coming_.resize(buckets_.size());
-  if (!options_.hook && shares_memory(group_)) {
-    average_.emplace(group_, buckets_);
-    for (const Bucket& bucket : buckets_) {
-      for (const auto& slot : bucket.plan().slots)
-        slots_[slot.parameter].home = average_->place_of({bucket.slot_data(slot), 0}).value();
-    }
-  } else if (!options_.hook) {
-    options_.hook = std::make_shared<AllReduceHook>();
-  }
 }
 
 void Reducer::rebuild_buckets() {
   std::vector<std::uint32_t> order(order_.begin(), order_.end());
-  for (const std::size_t parameter : backward_order(parameters_.size())) {
-    if (visits_[parameter] == 0) order.push_back(static_cast<std::uint32_t>(parameter));
+  for (const std::size_t parameter : backward_order(arrivals_.size())) {
+    if (arrivals_[parameter].visits == 0) order.push_back(static_cast<std::uint32_t>(parameter));
   }
   broadcast(group_, order, 0).wait();
   const std::vector<std::size_t> wanted(order.begin(), order.end());
-  if (wanted == backward_order(parameters_.size())) return;
-  std::vector<char> has_moved;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) has_moved.push_back(lies_in_place(i));
-  make_buckets(wanted);
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!has_moved[i]) continue;
-    torch::Tensor& gradient = parameters_[i].tensor.mutable_grad();
-    slots_[i].place.copy_(gradient);
-    gradient = slots_[i].place.detach();
-  }
-  if (options_.hook) options_.hook->forget();
-}
-
-bool Reducer::fits(std::size_t parameter) const {
-  const torch::Tensor& tensor = parameters_[parameter].tensor;
-  const auto& [type, sizes, device] = shapes_[parameter];
-  return tensor.requires_grad() && tensor.scalar_type() == type && tensor.device() == device &&
-         tensor.sizes() == torch::IntArrayRef(sizes);
+  if (wanted == backward_order(arrivals_.size())) return;
+  exchange_.reset();  // it keeps the old ones alive
+  buckets_.rebuild(wanted);
+  exchange_ = make_exchange(group_, buckets_, options_.hook);
+  exchange_->forget();
 }
 
 void Reducer::begin(std::uint64_t forward_ns, int contributors) {
-  going_.wait();
+  buckets_.wait_for_taken_out();
   under_way_ = true;
   all_ranks_threw_ = misses_some_ = false;
-  arrived_ = 0;
+  arrived_ = ready_ = 0;
   contributors_ = contributors;
-  visits_.assign(parameters_.size(), 0);
-  ready_.assign(parameters_.size(), 0);
-  status_.assign(says_who_is_used() ? (first_used_bit + parameters_.size()) / word_bits + 1 : 1, 0);
-  first_non_finite_ = parameters_.size();
+  for (Arrival& arrival : arrivals_) {
+    arrival.visits = 0;
+    arrival.is_ready = arrival.is_lent = arrival.is_new = false;
+  }
+  status_.begin(options_.find_unused || options_.static_graph ? arrivals_.size() : 0);
+  first_non_finite_ = arrivals_.size();
   order_.clear();
   pending_.clear();
-  std::uint64_t bytes = 0;
-  for (const auto& bucket : buckets_) {
-    pending_.push_back(bucket.plan().slots.size());
-    bytes += bucket.bytes().size();
-  }
-  for (auto& view : views_) view.contributors = contributors;
-  for (auto& slot : slots_) {
-    slot.source = slot.home;
-    slot.is_lent = slot.is_new = false;
-  }
-  works_.clear();
-  added_ = completed_ = 0;
+  for (const auto& filled : buckets_.all()) pending_.push_back(filled.bucket.plan().slots.size());
+  exchange_->begin(contributors);
   step_ = {.step = steps_,
            .begin_ns = forward_ns,
            .last_gradient_ns = 0,
@@ -172,27 +65,20 @@ void Reducer::begin(std::uint64_t forward_ns, int contributors) {
            .exposed_wait_ns = 0,
            .buckets = static_cast<std::uint32_t>(buckets_.size()),
            .buckets_complete_at_last_gradient = 0,
-           .gradient_bytes = bytes};
-  for (std::size_t i = 0; i < expected_.size(); ++i) {
-    if (expected_[i] == 0) make_ready(i);
+           .gradient_bytes = buckets_.bytes()};
+  for (std::size_t i = 0; i < arrivals_.size(); ++i) {
+    if (arrivals_[i].expected == 0) make_ready(i);
   }
-}
-
-bool Reducer::lies_in_place(std::size_t parameter) const {
-  const torch::Tensor& gradient = parameters_[parameter].tensor.grad();
-  const torch::Tensor& place = slots_[parameter].place;
-  return place.defined() && gradient.defined() && is_laid_out_as(gradient, place) &&
-         gradient.data_ptr() == place.data_ptr();
 }
 
 torch::Tensor Reducer::place(std::size_t parameter, const torch::Tensor& gradient) {
   const std::uint64_t begin = trace::now_ns();
-  const torch::Tensor& place = slots_[parameter].place;
+  const torch::Tensor& place = buckets_.place_of(parameter).tensor;
   if (!place.defined() || gradient.layout() != torch::kStrided || !gradient.device().is_cpu() ||
       gradient.dtype() != place.dtype() || gradient.sizes() != place.sizes())
     return {};
-  if (place_for_all(parameter, gradient)) {
-    slots_[parameter].is_new = true;
+  if (is_laid_out_as(gradient, place) && exchange_->can_lend(gradient)) {
+    arrivals_[parameter].is_new = true;
     return {};
   }
   place.copy_(gradient);
@@ -203,11 +89,12 @@ torch::Tensor Reducer::place(std::size_t parameter, const torch::Tensor& gradien
 
 /// What is in grad() into its bucket, or zeros if this pass left it out.
 void Reducer::collect(std::size_t parameter) {
-  if (lies_in_place(parameter)) return;
-  const auto& [name, tensor, is_parameter] = parameters_[parameter];
+  if (buckets_.lies_in_place(parameter)) return;
+  const auto& [name, tensor, is_parameter] = parameters()[parameter];
   const torch::Tensor& gradient = tensor.grad();
-  const bool is_sparse = sparse_[parameter] != 0;
-  if (!gradient.defined() && visits_[parameter] > 0) {
+  Arrival& arrival = arrivals_[parameter];
+  const bool is_sparse = buckets_.is_sparse(parameter);
+  if (!gradient.defined() && arrival.visits > 0) {
     throw_invalid_argument("a hook has taken the gradient of parameter " + name +
                            " away before it was averaged; update parameters after backward() only");
   }
@@ -219,70 +106,64 @@ void Reducer::collect(std::size_t parameter) {
                     "sparse(false)");
   }
   if (is_sparse) return;
-  Slot& slot = slots_[parameter];
+  const GradientBuckets::Place& place = buckets_.place_of(parameter);
   if (!gradient.defined()) {
-    slot.place.zero_();
-  } else if (const auto place = place_for_all(parameter, gradient)) {
-    slot.source = *place;
-    slot.is_lent = true;
+    place.tensor.zero_();
+  } else if (is_laid_out_as(gradient, place.tensor) && exchange_->lend(place, gradient)) {
+    arrival.is_lent = true;
   } else {
-    coming_[slot.bucket].copy(slot.place, gradient);
+    buckets_.put(parameter, gradient);
   }
-}
-
-/// Where the others can read the gradient; none if it has to be copied for them.
-std::optional<ArenaPlace> Reducer::place_for_all(std::size_t parameter, const torch::Tensor& gradient) const {
-  if (!average_ || !is_laid_out_as(gradient, slots_[parameter].place)) return std::nullopt;
-  return average_->place_of(elements_of(gradient));
 }
 
 void Reducer::make_ready(std::size_t parameter) {
   collect(parameter);
-  ready_[parameter] = 1;
-  ++added_;
-  if (used_[parameter] != 0 && says_who_is_used())
-    status_[(first_used_bit + parameter) / word_bits] |= std::uint64_t{1}
-                                                         << (first_used_bit + parameter) % word_bits;
-  if (sparse_[parameter] == 0) --pending_[slots_[parameter].bucket];
+  arrivals_[parameter].is_ready = true;
+  ++ready_;
+  if (arrivals_[parameter].is_used) status_.note_use(parameter);
+  if (!buckets_.is_sparse(parameter)) --pending_[buckets_.place_of(parameter).bucket];
+}
+
+void Reducer::refuse_another(std::size_t parameter) const {
+  const std::string& name = parameters()[parameter].name;
+  if (options_.static_graph) {
+    throw_invalid_argument(
+        "parameter " + name + " got more gradients in this backward pass than in the first (" +
+        std::to_string(arrivals_[parameter].expected) +
+        "); with static_graph all passes are alike: switch it off, or build the same graph "
+        "each time");
+  }
+  throw_invalid_argument("parameter " + name +
+                         " got its gradient twice in one backward pass; where checkpointed parts of a module "
+                         "share parameters, and each pass is like the first, set static_graph");
+}
+
+void Reducer::refuse_unforeseen(std::size_t parameter) const {
+  throw_invalid_argument("parameter " + parameters()[parameter].name +
+                         " got a gradient although nothing in this backward's graph leads to it; where it is "
+                         "recomputed, and each pass is like the first, set static_graph");
 }
 
 void Reducer::add(std::size_t parameter) try {
   const std::uint64_t begin = trace::now_ns();
   const torch::NoGradGuard no_grad;
-  const std::string& name = parameters_[parameter].name;
-  used_[parameter] = 1;
+  Arrival& arrival = arrivals_[parameter];
+  arrival.is_used = true;
   ++arrived_;
-  const unsigned visits = ++visits_[parameter];
-  if (visits == 1) order_.push_back(parameter);
-  const unsigned expected = expected_.empty() ? 1 : expected_[parameter];
-  if (visits > expected && options_.static_graph && !expected_.empty()) {
-    throw_invalid_argument(
-        "parameter " + name + " got more gradients in this backward pass than in the first (" +
-        std::to_string(expected) +
-        "); with static_graph all passes are alike: switch it off, or build the same graph "
-        "each time");
-  }
-  if (visits > expected && !options_.static_graph) {
-    throw_invalid_argument(
-        "parameter " + name +
-        " got its gradient twice in one backward pass; where checkpointed parts of a module "
-        "share parameters, and each pass is like the first, set static_graph");
-  }
-  if (visits == expected && !is_first_of_static_graph()) {
-    if (ready_[parameter] != 0) {
-      throw_invalid_argument(
-          "parameter " + name +
-          " got a gradient although nothing in this backward's graph leads to it; where it is "
-          "recomputed, and each pass is like the first, set static_graph");
+  if (++arrival.visits == 1) order_.push_back(parameter);
+  if (!is_first_of_static_graph()) {
+    if (arrival.visits > arrival.expected) refuse_another(parameter);
+    if (arrival.visits == arrival.expected) {
+      if (arrival.is_ready) refuse_unforeseen(parameter);
+      make_ready(parameter);
+      if (ready_ == arrivals_.size()) {
+        step_.last_gradient_ns = begin;
+        step_.buckets_complete_at_last_gradient = static_cast<std::uint32_t>(exchange_->completed());
+      }
+      send_ready();
     }
-    make_ready(parameter);
-    if (added_ == parameters_.size()) {
-      step_.last_gradient_ns = begin;
-      step_.buckets_complete_at_last_gradient = static_cast<std::uint32_t>(completed_);
-    }
-    send_ready();
   }
-  progress();
+  exchange_->progress();
   step_.exposed_work_ns += trace::now_ns() - begin;
 } catch (const Error& error) {
   throw told_where(error, where());
@@ -290,65 +171,52 @@ void Reducer::add(std::size_t parameter) try {
 
 void Reducer::leave_out(std::size_t parameter) {
   const torch::NoGradGuard no_grad;
-  if (ready_[parameter] == 0) make_ready(parameter);
+  if (!arrivals_[parameter].is_ready) make_ready(parameter);
 }
 
 std::string Reducer::where() const { return "backward " + std::to_string(steps_) + " of a wrapped model"; }
 
 void Reducer::send_ready() {
-  while (works_.size() < buckets_.size() && pending_[works_.size()] == 0 &&
-         coming_[works_.size()].are_over()) {
-    const std::size_t next = works_.size();
+  for (std::size_t next = exchange_->sent();
+       next < buckets_.size() && pending_[next] == 0 && buckets_.has_arrived(next); ++next) {
     if (options_.non_finite != NonFinite::ignore && !misses_some_) look_for_non_finite(next);
-    works_.push_back(send(next));
+    exchange_->send_next();
   }
 }
 
-Work Reducer::send(std::size_t bucket) {
-  if (!average_) return options_.hook->begin(views_[bucket]);
-  std::vector<std::uint64_t> places;
-  for (const auto& slot : buckets_[bucket].plan().slots)
-    places.push_back(to_word(slots_[slot.parameter].source));
-  return average_->tell(bucket, places);
-}
-
 void Reducer::look_for_non_finite(std::size_t bucket) {
-  for (const auto& slot : buckets_[bucket].plan().slots) {
-    const Slot& here = slots_[slot.parameter];
-    const torch::Tensor& gradient = here.is_lent ? parameters_[slot.parameter].tensor.grad() : here.place;
+  for (const auto& slot : buckets_.all()[bucket].bucket.plan().slots) {
+    const torch::Tensor& gradient = arrivals_[slot.parameter].is_lent
+                                        ? parameters()[slot.parameter].tensor.grad()
+                                        : buckets_.place_of(slot.parameter).tensor;
     if (is_finite(gradient)) continue;
     first_non_finite_ = std::min(first_non_finite_, slot.parameter);
-    status_[0] |= non_finite_bit;
+    status_.note_non_finite();
   }
 }
 
 /// Nobody has gradients after this pass, so that no optimizer changes anything.
 void Reducer::take_no_gradients() {
   ++steps_;
-  for (auto& item : parameters_) item.tensor.mutable_grad().reset();
-  if (options_.hook) options_.hook->forget();
-  take_non_finite(group_, options_.non_finite, steps_ - 1, first_non_finite_, parameters_);
+  for (const auto& item : parameters()) item.tensor.mutable_grad().reset();
+  exchange_->forget();
+  take_non_finite(group_, options_.non_finite, steps_ - 1, first_non_finite_, parameters());
   ++skipped_;
-}
-
-void Reducer::progress() {
-  if (completed_ == works_.size()) group_.poll();
-  while (completed_ < works_.size() && works_[completed_].test()) {
-    if (average_) average_->add_up(completed_, 1.0 / contributors_);
-    ++completed_;
-  }
 }
 
 /// Whatever has no gradient by now gets none.
 void Reducer::bring_to_an_end() {
   const bool is_first = is_first_of_static_graph();
-  if (is_first) expected_ = visits_;
-  if (is_first || options_.find_unused) {
-    for (std::size_t i = 0; i < ready_.size(); ++i) leave_out(i);
+  if (is_first) {
+    for (Arrival& arrival : arrivals_) arrival.expected = arrival.visits;
+    knows_passes_ = true;
   }
-  if (added_ == parameters_.size()) return;
+  if (is_first || options_.find_unused) {
+    for (std::size_t i = 0; i < arrivals_.size(); ++i) leave_out(i);
+  }
+  if (ready_ == arrivals_.size()) return;
   misses_some_ = true;
-  status_[0] |= misses_some_bit;
+  status_.note_missing();
   pending_.assign(pending_.size(), 0);  // the others wait for all buckets, whatever is in them
 }
 
@@ -358,7 +226,7 @@ void Reducer::finalize() {
   const std::uint64_t waited_before = step_.exposed_wait_ns;
   try {
     bring_to_an_end();
-    wait_for_all();
+    wait_for_all(true);
     average_sparse_ones(true);
   } catch (const Error& error) {
     abandon();
@@ -375,14 +243,14 @@ void Reducer::finalize() {
 
 void Reducer::shadow(int contributors) {
   const torch::NoGradGuard no_grad;
-  used_.assign(used_.size(), 0);
+  forget_uses();
   begin(trace::now_ns(), contributors);
-  for (const auto& view : views_) view.flat.zero_();
-  ready_.assign(ready_.size(), 1);
-  added_ = parameters_.size();
+  for (const auto& filled : buckets_.all()) filled.flat.zero_();
+  for (Arrival& arrival : arrivals_) arrival.is_ready = true;
+  ready_ = arrivals_.size();
   pending_.assign(pending_.size(), 0);
   try {
-    wait_for_all();
+    wait_for_all(false);
     average_sparse_ones(false);
   } catch (...) {
     abandon();
@@ -392,11 +260,12 @@ void Reducer::shadow(int contributors) {
 }
 
 void Reducer::take_over_averages(bool has_gradients) {
-  used_.assign(used_.size(), 0);
+  forget_uses();
   under_way_ = false;
   all_ranks_threw_ = true;  // if one does
-  if ((status_[0] & misses_some_bit) != 0) throw_missing();
-  if ((status_[0] & non_finite_bit) != 0 || !is_average_finite()) return take_no_gradients();
+  if (status_.misses_some()) throw_missing();
+  if (!status_.agrees()) options_.agreement->compare(group_, steps_, has_gradients);
+  if (status_.is_non_finite() || !is_average_finite()) return take_no_gradients();
   all_ranks_threw_ = false;
   if (has_gradients) copy_back();
   ++steps_;
@@ -410,66 +279,44 @@ void Reducer::take_over_averages(bool has_gradients) {
   }
 }
 
+void Reducer::forget_uses() {
+  for (Arrival& arrival : arrivals_) arrival.is_used = false;
+}
+
 /// What ranks have in common is the same on all of them: sums too large, or for a hook's type.
 bool Reducer::is_average_finite() const {
   return options_.non_finite == NonFinite::ignore ||
-         std::ranges::all_of(views_, is_finite, &GradientBucket::flat);
+         std::ranges::all_of(buckets_.all(), is_finite, &GradientBuckets::Filled::flat);
 }
 
-void Reducer::wait_for_all() {
-  for (; works_.size() < buckets_.size(); send_ready()) coming_[works_.size()].wait();
+/// With them is said what needs no gradients: the others do not follow an optimizer's schedule.
+void Reducer::wait_for_all(bool has_gradients) {
+  for (; exchange_->sent() < buckets_.size(); send_ready()) buckets_.wait_for(exchange_->sent());
   const ExposedTime exposed(group_);
-  // Only now is the order of calls the same on all ranks, where several wrappers share a backward. Who shares
-  // memory meets the others by the status: it has added up its shares before.
-  for (; average_ && completed_ < buckets_.size(); ++completed_) {
-    works_[completed_].wait();
-    average_->add_up(completed_, 1.0 / contributors_);
+  exchange_->complete_before_status();
+  if (options_.agreement && has_gradients) {
+    if (const auto digest = options_.agreement->digest(steps_)) status_.note_digest(*digest);
   }
-  Work status = all_reduce(group_, status_, ReduceOp::bor);
-  std::vector<std::size_t> open(options_.hook ? buckets_.size() : 0);
-  std::iota(open.begin(), open.end(), std::size_t{0});
-  const auto is_over = [this](std::size_t bucket) {
-    works_[bucket].wait();
-    auto next = options_.hook->proceed(views_[bucket]);
-    if (next) works_[bucket] = std::move(*next);
-    return !next;
-  };
-  while (!open.empty()) {
-    std::vector<std::size_t> still_open;
-    for (const std::size_t bucket : open) {
-      if (!is_over(bucket)) still_open.push_back(bucket);
-    }
-    open = std::move(still_open);
-  }
+  Work status = all_reduce(group_, status_.words(), ReduceOp::bor);
+  exchange_->complete_after_status();
   status.wait();
   step_.exposed_wait_ns += exposed.waited_ns();
-  works_.clear();
-}
-
-bool Reducer::is_used_anywhere(std::size_t parameter) const {
-  return !says_who_is_used() ||
-         (status_[(first_used_bit + parameter) / word_bits] >> (first_used_bit + parameter) % word_bits &
-          1) != 0;
+  exchange_->end();
 }
 
 /// Unless the pass fails on all ranks anyway.
 void Reducer::average_sparse_ones(bool has_gradients) {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (sparse_[i] != 0 && is_used_anywhere(i) && (status_[0] & (misses_some_bit | non_finite_bit)) == 0)
-      average_sparse(group_, parameters_[i].tensor, has_gradients, contributors_);
+  if (status_.misses_some() || status_.is_non_finite()) return;
+  for (std::size_t i = 0; i < arrivals_.size(); ++i) {
+    if (buckets_.is_sparse(i) && status_.is_used(i))
+      average_sparse(group_, parameters()[i].tensor, has_gradients, contributors_);
   }
 }
 
 void Reducer::copy_back() {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (sparse_[i] != 0 || lies_in_place(i) || !is_used_anywhere(i)) continue;
-    torch::Tensor& gradient = parameters_[i].tensor.mutable_grad();
-    if (gradient.defined() && !slots_[i].is_new) {
-      going_.copy(gradient, slots_[i].place);
-    } else {
-      gradient =
-          going_.copied_to(shapes_[i].device, slots_[i].place.detach());  // in main memory the place itself
-    }
+  for (std::size_t i = 0; i < arrivals_.size(); ++i) {
+    if (!buckets_.is_sparse(i) && !buckets_.lies_in_place(i) && status_.is_used(i))
+      buckets_.take_out(i, arrivals_[i].is_new);
   }
 }
 
@@ -480,15 +327,16 @@ void Reducer::throw_missing() const {
                             : "Every trainable parameter must take part in every forward, on every rank; "
                               "freeze those that do not (requires_grad_(false)), or set "
                               "find_unused_parameters";
-  throw_missing_gradients(group_, parameters_, ready_, "backward #" + std::to_string(steps_), remedy);
+  std::vector<char> are_ready;
+  for (const Arrival& arrival : arrivals_) are_ready.push_back(arrival.is_ready ? 1 : 0);
+  throw_missing_gradients(group_, parameters(), are_ready, "backward #" + std::to_string(steps_), remedy);
 }
 
 void Reducer::abandon() noexcept {
   if (!std::exchange(under_way_, false)) return;
   // The buckets sent so far may be complete, and their works no longer close anything.
   group_.abort("an exception ended " + where() + " early");
-  for (Work& work : works_) work.abandon();
-  works_.clear();
+  if (exchange_) exchange_->abandon();  // null while buckets are made anew
 }
 
 }  // namespace lockstep

@@ -1,9 +1,10 @@
 // Every rank has gradients of its own; the optimizer needs their average. The Reducer is told which gradients
 // are ready, averages them bucket by bucket while backward still produces others, and in the end has the
 // average in every parameter's grad(). It knows nothing of autograd's hooks: see gradient_hooks.h for who
-// calls it.
+// calls it. Where gradients lie is gradient_buckets.h's to know, how buckets become everybody's
+// bucket_exchange.h's; here is which gradients are there.
 //
-//   begin   add add add ... finalize          the buckets, then one word of status from each rank
+//   begin   add add add ... finalize          the buckets, then what each rank says of the pass
 //
 // After its first pass the buckets are made anew, in the order in which rank 0's gradients became ready.
 //
@@ -12,21 +13,18 @@
 
 #include <torch/torch.h>
 
-#include <array>
 #include <memory>
-#include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "lockstep/group/group.h"
 #include "lockstep/trace/event.h"
-#include "lockstep/train/data_parallel/bucket.h"
-#include "lockstep/train/data_parallel/communication_hook.h"
-#include "lockstep/train/data_parallel/shared_average.h"
+#include "lockstep/train/data_parallel/bucket_exchange.h"
+#include "lockstep/train/data_parallel/gradient_buckets.h"
+#include "lockstep/train/data_parallel/pass_status.h"
+#include "lockstep/train/replicas/agreement.h"
 #include "lockstep/train/replicas/named_tensor.h"
 #include "lockstep/train/replicas/non_finite.h"
-#include "lockstep/train/tensor/device_copies.h"
 
 namespace lockstep {
 
@@ -42,6 +40,8 @@ struct ReducerOptions {
   NonFinite non_finite = NonFinite::ignore;
   /// How a bucket becomes everybody's; null: its average.
   std::shared_ptr<CommunicationHook> hook;
+  /// In what the ranks have to agree at the end of a pass; null: in nothing. Alike on all ranks.
+  std::shared_ptr<Agreement> agreement;
 };
 
 class Reducer {
@@ -55,12 +55,12 @@ class Reducer {
   /// Gradients that lie in buckets are copied out, so that they stay valid and are nobody else's.
   ~Reducer();
 
-  const std::vector<NamedTensor>& parameters() const { return parameters_; }
+  const std::vector<NamedTensor>& parameters() const { return buckets_.parameters(); }
   const Group& group() const { return group_; }
   bool finds_unused() const { return options_.find_unused; }
 
   /// Whether the parameter is still what it was: type, shape, device, trainable.
-  bool fits(std::size_t parameter) const;
+  bool fits(std::size_t parameter) const { return buckets_.fits(parameter); }
 
   /// A backward pass begins, of a forward that began at `forward_ns`. Every begin() is followed by finalize()
   /// or abandon(). `contributors`: of the ranks; the others shadow().
@@ -84,13 +84,14 @@ class Reducer {
   /// The parameter gets no gradient in this pass. REQUIRES: finds_unused().
   void leave_out(std::size_t parameter);
   /// It got a gradient in a pass that is not averaged: it is not unused in the next that is.
-  void note_use(std::size_t parameter) { used_[parameter] = 1; }
+  void note_use(std::size_t parameter) { arrivals_[parameter].is_used = true; }
 
   /// Waits for all buckets; every grad() holds the average then, and the step is in the record.
   /// If some rank has not added all its gradients, and must, every rank throws the same error naming ranks
   /// and parameters: invalid_argument if it is the same on all of them, otherwise mismatch. The group stays
   /// usable; the gradients of that pass are not. For NonFinite::skip nobody has gradients after a pass with
-  /// one that is not finite, for NonFinite::stop every rank throws invalid_argument.
+  /// one that is not finite, for NonFinite::stop every rank throws invalid_argument. Where the ranks do not
+  /// agree, every rank throws what the agreement says.
   void finalize();
 
   /// Passes that NonFinite::skip left without gradients.
@@ -106,74 +107,52 @@ class Reducer {
   void cancel() { under_way_ = false; }
 
  private:
-  struct Slot {
-    torch::Tensor place;     // the gradient's, in its bucket; undefined if it is sparse
-    std::size_t bucket = 0;  // which that is
-    // With average_, in this pass:
-    ArenaPlace home, source;  // of the place; of what the others read, there or wherever the gradient is
-    bool is_lent = false;     // they read grad() itself
-    bool is_new = false;      // grad() was made in this pass, so that the place may take its place
-  };
-  struct Shape {
-    torch::ScalarType type;
-    std::vector<std::int64_t> sizes;
-    torch::Device device;
+  /// Of a parameter's gradient.
+  struct Arrival {
+    unsigned visits = 0;    // in this pass
+    unsigned expected = 1;  // of each pass
+    bool is_ready = false;  // in this pass: it is in its bucket, or lent, or there will be none
+    bool is_lent = false;   // in this pass: the others read grad() itself
+    bool is_new = false;    // grad() was made in this pass, so that the place may take its place
+    bool is_used = false;   // since the last average
   };
 
-  void make_buckets(std::span<const std::size_t> order);
   void rebuild_buckets();
-  bool lies_in_place(std::size_t parameter) const;
   void collect(std::size_t parameter);
   void make_ready(std::size_t parameter);
+  [[noreturn]] void refuse_another(std::size_t parameter) const;
+  [[noreturn]] void refuse_unforeseen(std::size_t parameter) const;
   void look_for_non_finite(std::size_t bucket);
   void take_no_gradients();
   void bring_to_an_end();
-  std::optional<ArenaPlace> place_for_all(std::size_t parameter, const torch::Tensor& gradient) const;
-  Work send(std::size_t bucket);
   std::string where() const;
   void send_ready();
-  void progress();
-  void wait_for_all();
+  void wait_for_all(bool has_gradients);
   void take_over_averages(bool has_gradients);
-  bool is_first_of_static_graph() const { return options_.static_graph && expected_.empty(); }
-  bool says_who_is_used() const { return options_.find_unused || options_.static_graph; }
-  bool is_used_anywhere(std::size_t parameter) const;
+  bool is_first_of_static_graph() const { return options_.static_graph && !knows_passes_; }
   void average_sparse_ones(bool has_gradients);
   bool is_average_finite() const;
   void copy_back();
+  void forget_uses();
   [[noreturn]] void throw_missing() const;
 
   Group group_;
-  std::vector<NamedTensor> parameters_;
-  std::vector<char> sparse_;   // per parameter
-  std::vector<Shape> shapes_;  // per parameter, as it was
   ReducerOptions options_;
-  std::vector<Bucket> buckets_;
-  std::vector<GradientBucket> views_;     // of the buckets
-  std::vector<Slot> slots_;               // per parameter
-  std::optional<SharedAverage> average_;  // on one host, without a hook
-  // Of gradients on other devices:
-  std::vector<PageLocked> page_locked_;  // the buckets
-  std::vector<DeviceCopies> coming_;     // per bucket: gradients into it
-  DeviceCopies going_;                   // averages out of them
+  GradientBuckets buckets_;
+  std::unique_ptr<BucketExchange> exchange_;
+  std::vector<Arrival> arrivals_;  // per parameter
 
   bool follows_order_ = false;  // buckets are as gradients become ready, from the second pass on
+  bool knows_passes_ = false;   // static_graph: how often each gradient comes
   bool under_way_ = false;
   bool misses_some_ = false;
   bool all_ranks_threw_ = false;
   int contributors_ = 1;
-  std::vector<unsigned> visits_;      // per parameter, in this pass
-  std::vector<unsigned> expected_;    // per parameter: visits of each pass; empty while that is not known
-  std::vector<char> ready_;           // per parameter
-  std::vector<char> used_;            // per parameter: since the last average
   std::vector<std::size_t> order_;    // parameters as they became ready
   std::vector<std::size_t> pending_;  // per bucket: gradients that are not ready
-  std::vector<Work> works_;           // of the first buckets, in order
-  std::vector<std::uint64_t>
-      status_;  // two bits for what is wrong here, then one for each parameter that is used
+  PassStatus status_;
   std::size_t arrived_ = 0;
-  std::size_t added_ = 0;             // parameters that are ready
-  std::size_t completed_ = 0;         // works known to be over, from the first on
+  std::size_t ready_ = 0;             // parameters that are
   std::size_t first_non_finite_ = 0;  // parameter of this rank; as many as there are: all are finite
   std::uint64_t steps_ = 0, skipped_ = 0;
   trace::TrainingStepEvent step_{};

@@ -80,7 +80,7 @@ void SharedAverage::add_up(std::size_t bucket, double scale) {
       sources[rank] = memory_at(group_, place, slot.elements * size).data() + (begin - slot.begin) * size;
       destinations[rank] = part.places[rank] + begin * size;
     }
-    reduce(part.plan.dtype, ReduceOp::sum, end - begin, sources, destinations, scale);
+    kernel::reduce(part.plan.dtype, ReduceOp::sum, end - begin, sources, destinations, scale);
   }
 }
 

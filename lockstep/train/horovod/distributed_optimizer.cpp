@@ -10,8 +10,12 @@
 #include "lockstep/train/data_parallel/gradient_hooks.h"
 #include "lockstep/train/data_parallel/hooks/predivided_hook.h"
 #include "lockstep/train/horovod/adasum.h"
+#include "lockstep/train/optimizer/optimizer_state.h"
+#include "lockstep/train/replicas/finite_gradients.h"
+#include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/replicas/named_tensor.h"
 #include "lockstep/train/replicas/same_facts.h"
+#include "lockstep/train/replicas/same_options.h"
 #include "lockstep/train/replicas/sparse_gradients.h"
 #include "lockstep/train/tensor/openmp_runtimes.h"
 #include "lockstep/train/tensor/shared_heap.h"
@@ -90,6 +94,8 @@ DistributedOptimizer::DistributedOptimizer(torch::optim::Optimizer& optimizer,
   const auto sparse = sparse_gradients(module, parameters);
   const auto hook = hook_for(options);
   auto facts = lockstep::facts_of(parameters, "DistributedOptimizer");
+  // Only its kind: what a checkpoint says of its options may come later.
+  facts.push_back({"optimizer", optimizer_kind(optimizer)});
   std::ranges::move(facts_of(options, hook.get()), std::back_inserter(facts));
   require_same_facts(group, facts, "Make the same optimizer, with the same options, on every rank");
   for (const auto& item : parameters) require_averageable(item);
@@ -97,10 +103,13 @@ DistributedOptimizer::DistributedOptimizer(torch::optim::Optimizer& optimizer,
   const bool has_work = group.size() > 1 || options.non_finite != NonFinite::ignore;
   if (options.op != GradientOp::adasum && has_work) {
     const auto limits = limits_for(options, parameters);
-    auto reducer = std::make_unique<Reducer>(
-        group, std::move(parameters), sparse,
-        ReducerOptions{
-            .limits = limits, .find_unused = true, .non_finite = options.non_finite, .hook = hook});
+    auto reducer =
+        std::make_unique<Reducer>(group, std::move(parameters), sparse,
+                                  ReducerOptions{.limits = limits,
+                                                 .find_unused = true,
+                                                 .non_finite = options.non_finite,
+                                                 .hook = hook,
+                                                 .agreement = std::make_shared<SameOptions>(optimizer)});
     hooks_ = GradientHooks::attach(
         std::move(reducer),
         {.owner = "DistributedOptimizer", .passes_per_average = options.backward_passes_per_step});
@@ -148,6 +157,7 @@ torch::Tensor DistributedOptimizer::step(const torch::optim::Optimizer::LossClos
 
 torch::Tensor DistributedOptimizer::adasum_step(const torch::optim::Optimizer::LossClosure& closure) {
   const torch::NoGradGuard no_grad;
+  if (is_step_to_compare(steps_++)) require_same_options(group_, optimizer_);
   std::vector<torch::Tensor> before, steps;
   if (group_.size() > 1) {
     for (const auto& parameter : parameters_) before.push_back(parameter.tensor.detach().clone());
@@ -178,7 +188,7 @@ void DistributedOptimizer::leave_out_non_finite() {
   if (options_.non_finite == NonFinite::ignore) return;
   std::vector<NamedTensor> gradients;
   for (const auto& parameter : parameters_) gradients.push_back({parameter.name, parameter.tensor.grad()});
-  if (are_all_finite(group_, options_.non_finite, steps_++, gradients)) return;
+  if (are_all_finite(group_, options_.non_finite, steps_ - 1, gradients)) return;
   for (auto& parameter : parameters_) parameter.tensor.mutable_grad() = torch::Tensor();
 }
 

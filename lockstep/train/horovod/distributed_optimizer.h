@@ -58,14 +58,16 @@ struct DistributedOptimizerOptions {
 ///   has used keeps its grad(); for which some have none, these count as zero.
 /// - All ranks step() equally often, or the others wait for them until the group's time-out.
 /// - The optimizer's options may be changed at any time, through it or through this; schedulers take the
-///   optimizer.
+///   optimizer. They are alike on all ranks at the end of each backward that is averaged (for adasum in steps
+///   0, 1, 2, 4, 8 and so on, and each 64th), or every rank throws Error{mismatch}: "rank 1's learning rate
+///   is 0.01, rank 0's is 0.1".
 ///
 /// Borrows the optimizer. Thread safety, cost and what becomes of sparse gradients: as
 /// DistributedDataParallel.
 class DistributedOptimizer {
  public:
   /// `module`: for the parameters' names; all trainable parameters of the optimizer are its. Throws Error:
-  /// mismatch if ranks' parameters or options differ (which, on which rank, how); invalid_argument for
+  /// mismatch if ranks' parameters, options or kinds of optimizer differ (which, on which rank, how); invalid_argument for
   /// parameters that are not the module's or that somebody averages already, and options that cannot be;
   /// unsupported (types).
   DistributedOptimizer(torch::optim::Optimizer& optimizer, const torch::nn::Module& module,

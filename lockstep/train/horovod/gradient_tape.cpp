@@ -1,12 +1,17 @@
 #include "lockstep/train/horovod/gradient_tape.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/group/collectives.h"
 #include "lockstep/group/grouped.h"
 #include "lockstep/train/horovod/adasum.h"
+#include "lockstep/train/replicas/finite_gradients.h"
+#include "lockstep/train/replicas/parameter_drift.h"
+#include "lockstep/train/replicas/same_options.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 
 namespace lockstep {
@@ -18,6 +23,13 @@ torch::ScalarType type_on_the_way(torch::ScalarType type, Compression compressio
   return half_of(compression);
 }
 
+std::vector<NamedTensor> named_sources(const std::vector<torch::Tensor>& sources) {
+  std::vector<NamedTensor> named;
+  for (const auto& source : sources)
+    named.push_back({std::string("#").append(std::to_string(named.size())), source});
+  return named;
+}
+
 }  // namespace
 
 DistributedGradientTape::DistributedGradientTape(const Group& group,
@@ -26,10 +38,37 @@ DistributedGradientTape::DistributedGradientTape(const Group& group,
   require_compressible(options.op, options.compression);
 }
 
+DistributedGradientTape::DistributedGradientTape(DistributedGradientTape&&) noexcept = default;
+DistributedGradientTape& DistributedGradientTape::operator=(DistributedGradientTape&&) noexcept = default;
+DistributedGradientTape::~DistributedGradientTape() = default;
+
+/// Collective in some calls. Sources may also be what each rank has of its own, its inputs: these are never
+/// equal.
+void DistributedGradientTape::compare(const std::vector<torch::Tensor>& sources) {
+  if (group_.size() == 1) return;
+  const auto is_same = [](const torch::Tensor& a, const torch::Tensor& b) { return a.is_same(b); };
+  if (!std::ranges::equal(sources, sources_, is_same)) {
+    calls_ = 0;
+    sources_ = sources;
+    drift_.reset();
+  }
+  const std::uint64_t call = calls_++;
+  if (!is_step_to_compare(call)) return;
+  auto drift = drift_ ? nullptr : std::make_unique<ParameterDrift>(named_sources(sources));
+  ParameterDrift& looking = drift_ ? *drift_ : *drift;
+  const std::array<std::uint64_t, 1> mine = {looking.digest(call).value_or(0)};
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(group_.size()));
+  all_gather(group_, mine, all).wait();
+  const bool are_equal = std::ranges::count(all, all.front()) == std::ssize(all);
+  if (drift_ && !are_equal) drift_->compare(group_, call, true);
+  if (drift && are_equal) drift_ = std::move(drift);
+}
+
 std::vector<torch::Tensor> DistributedGradientTape::gradient(const torch::Tensor& loss,
                                                              const std::vector<torch::Tensor>& sources) {
   if (sources.empty())
     throw_invalid_argument("DistributedGradientTape: there is nothing to take gradients of");
+  compare(sources);
   auto gradients = torch::autograd::grad({loss}, sources, {}, c10::nullopt, false, /*allow_unused=*/true);
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -49,9 +88,7 @@ std::vector<torch::Tensor> DistributedGradientTape::bring_together_if_finite(
     std::vector<torch::Tensor> gradients) {
   const std::vector<torch::Tensor> none(gradients.size());
   const auto step = taken_++;
-  std::vector<NamedTensor> named;
-  for (const auto& gradient : gradients)
-    named.push_back({std::string("#").append(std::to_string(named.size())), gradient});
+  const auto named = named_sources(gradients);
   if (!are_all_finite(group_, options_.non_finite, step, named)) return none;
   bring_together(gradients);
   // Sums too large, or too large for a half: the same on all ranks.

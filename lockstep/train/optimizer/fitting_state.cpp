@@ -1,21 +1,10 @@
 #include "lockstep/train/optimizer/fitting_state.h"
 
-#include "lockstep/base/error.h"
+#include "lockstep/train/optimizer/state_of_parameter.h"
 #include "lockstep/train/optimizer/update_rule.h"
-#include "lockstep/train/tensor/tensor_bytes.h"
 
 namespace lockstep {
 namespace {
-
-/// The first array that does not fit; nullptr if none. State of no step has none yet.
-const torch::Tensor* misfit(const torch::Tensor& parameter, const StateArrays& arrays,
-                            const ParameterOptions& options) {
-  if (!arrays[0].defined()) return nullptr;
-  for (std::size_t i = 0; i < state_arrays(options); ++i) {
-    if (!arrays[i].defined() || arrays[i].sizes() != parameter.sizes()) return &arrays[i];
-  }
-  return nullptr;
-}
 
 void require_fitting(const ParameterGroups& groups, const ParameterStates& states) {
   for (std::size_t group = 0; group < groups.size(); ++group) {
@@ -33,29 +22,6 @@ void require_fitting(const ParameterGroups& groups, const ParameterStates& state
 
 }  // namespace
 
-std::string label_of(std::size_t parameter, std::size_t group) {
-  return "parameter " + std::to_string(parameter) + " of group " + std::to_string(group);
-}
-
-bool is_state_of(const torch::Tensor& parameter, const ParameterState& state,
-                 const ParameterOptions& options) {
-  return is_of_kind(state, options) && misfit(parameter, arrays_of(state, options), options) == nullptr;
-}
-
-void throw_no_state_of(const torch::Tensor& parameter, const std::string& label, const ParameterState& state,
-                       const ParameterOptions& options) {
-  if (!is_of_kind(state, options)) {
-    const std::string kind = kind_of(options);
-    throw_invalid_argument("the state of " + label + " is that of another optimizer than " + kind +
-                           "; load what " + kind + " has saved");
-  }
-  const StateArrays arrays = arrays_of(state, options);
-  const torch::Tensor* const found = misfit(parameter, arrays, options);
-  throw_invalid_argument("the optimizer's state of " + label + ", " + describe(parameter) + ", is " +
-                         (found != nullptr && found->defined() ? describe(*found) : "not whole") +
-                         ": that of another model; load what was saved with this one");
-}
-
 void load_fitting(ParameterGroups& groups, ParameterStates& states, const std::function<void()>& load) {
   ParameterStates before;
   before.swap(states);
@@ -68,7 +34,7 @@ void load_fitting(ParameterGroups& groups, ParameterStates& states, const std::f
     states.swap(before);
     // The same objects: others may hold on to them.
     for (std::size_t group = 0; group < groups.size(); ++group)
-      assign(groups[group].options(), *options[group]);
+      assign_options(groups[group].options(), *options[group]);
     throw;
   }
 }

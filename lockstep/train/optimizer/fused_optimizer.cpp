@@ -2,6 +2,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/train/optimizer/fitting_state.h"
+#include "lockstep/train/optimizer/state_of_parameter.h"
 #include "lockstep/train/optimizer/update_rule.h"
 #include "lockstep/train/tensor/gradient_layout.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
@@ -72,12 +73,12 @@ void fused_step(ParameterGroups& groups, ParameterStates& states) {
           pointers[i] = static_cast<std::byte*>(prepared.arrays[i].mutable_data_ptr());
         set_steps(prepared.state, options, steps + 1);
       }
-      update(options,
-             {.dtype = reducible_dtype(parameter.scalar_type()).value(),
-              .elements = static_cast<std::size_t>(parameter.numel()),
-              .gradients = std::span(&source, 1),
-              .parameters = static_cast<std::byte*>(parameter.mutable_data_ptr())},
-             pointers, steps);
+      update_slice(options,
+                   {.dtype = reducible_dtype(parameter.scalar_type()).value(),
+                    .elements = static_cast<std::size_t>(parameter.numel()),
+                    .gradients = std::span(&source, 1),
+                    .parameters = static_cast<std::byte*>(parameter.mutable_data_ptr())},
+                   pointers, steps);
       parameter.unsafeGetTensorImpl()->bump_version();
     }
   }

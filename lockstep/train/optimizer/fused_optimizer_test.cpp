@@ -55,7 +55,8 @@ void expect_same(const Options& options, torch::ScalarType type) {
   Base plain(expected->parameters(), options);
   train(fused, net, 20, type);
   train(plain, expected, 20, type);
-  EXPECT_LT(difference(net, expected), type == torch::kFloat64 ? 1e-12 : 1e-5) << to_text(options);
+  EXPECT_LT(difference(net, expected), type == torch::kFloat64 ? 1e-12 : 1e-5)
+      << kind_of(options) << " " << type;
   EXPECT_GT(difference(net, make_net(type)), 1e-3) << "it trained";
 }
 

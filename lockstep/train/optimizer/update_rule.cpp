@@ -1,7 +1,5 @@
 #include "lockstep/train/optimizer/update_rule.h"
 
-#include <sstream>
-
 #include "lockstep/base/error.h"
 
 namespace lockstep {
@@ -32,7 +30,7 @@ using StateOf = std::conditional_t<
     is_sgd<Options>, SGDParamState,
     std::conditional_t<std::is_same_v<Options, AdamWOptions>, AdamWParamState, AdamParamState>>;
 
-SgdStep step_of(const SGDOptions& options, bool is_first) {
+kernel::SgdStep step_of(const SGDOptions& options, bool is_first) {
   return {.learning_rate = options.lr(),
           .momentum = options.momentum(),
           .dampening = options.dampening(),
@@ -42,7 +40,7 @@ SgdStep step_of(const SGDOptions& options, bool is_first) {
 }
 
 template <class Options>
-AdamStep step_of(const Options& options, std::uint64_t t) {
+kernel::AdamStep step_of(const Options& options, std::uint64_t t) {
   return {.learning_rate = options.lr(),
           .beta1 = std::get<0>(options.betas()),
           .beta2 = std::get<1>(options.betas()),
@@ -132,35 +130,19 @@ void set_steps(ParameterState& state, const ParameterOptions& options, std::uint
   });
 }
 
-void update(const ParameterOptions& options, const UpdateSlice& slice,
-            std::span<std::byte* const, most_state_arrays> state, std::uint64_t steps) {
+void update_slice(const ParameterOptions& options, const kernel::UpdateSlice& slice,
+                  std::span<std::byte* const, most_state_arrays> state, std::uint64_t steps) {
   with(options, [&]<class Options>(const Options& known) {
     if constexpr (is_sgd<Options>) {
-      update_sgd(slice, known.momentum() != 0 ? state[0] : nullptr, step_of(known, steps == 0));
+      kernel::update_sgd(slice, known.momentum() != 0 ? state[0] : nullptr, step_of(known, steps == 0));
     } else {
-      update_adam(slice, state[0], state[1], step_of(known, steps + 1));
+      kernel::update_adam(slice, state[0], state[1], step_of(known, steps + 1));
     }
   });
 }
 
-void assign(ParameterOptions& to, const ParameterOptions& from) {
+void assign_options(ParameterOptions& to, const ParameterOptions& from) {
   with(from, [&]<class Options>(const Options& known) { static_cast<Options&>(to) = known; });
-}
-
-std::string to_text(const ParameterOptions& options) {
-  std::ostringstream text;
-  text.precision(12);
-  with(options, [&]<class Options>(const Options& known) {
-    text << "learning rate " << known.lr() << ", ";
-    if constexpr (is_sgd<Options>) {
-      text << "momentum " << known.momentum() << ", dampening " << known.dampening() << ", weight decay "
-           << known.weight_decay() << (known.nesterov() ? ", Nesterov" : "");
-    } else {
-      text << "betas " << std::get<0>(known.betas()) << " and " << std::get<1>(known.betas()) << ", epsilon "
-           << known.eps() << ", weight decay " << known.weight_decay();
-    }
-  });
-  return text.str();
 }
 
 }  // namespace lockstep

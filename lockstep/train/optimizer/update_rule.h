@@ -37,14 +37,11 @@ void set_steps(ParameterState& state, const ParameterOptions& options, std::uint
 
 /// One step of a slice of a parameter; `steps`: that it has had before. `state`: the slice's part of each
 /// array.
-void update(const ParameterOptions& options, const UpdateSlice& slice,
-            std::span<std::byte* const, most_state_arrays> state, std::uint64_t steps);
+void update_slice(const ParameterOptions& options, const kernel::UpdateSlice& slice,
+                  std::span<std::byte* const, most_state_arrays> state, std::uint64_t steps);
 
 /// Makes `to` the same as `from`, which is of its kind.
-void assign(ParameterOptions& to, const ParameterOptions& from);
-
-/// In which ranks have to agree: all numbers of the options.
-std::string to_text(const ParameterOptions& options);
+void assign_options(ParameterOptions& to, const ParameterOptions& from);
 
 /// The type of state and sums: f64 for f64, f32 otherwise.
 inline torch::ScalarType state_type(torch::ScalarType parameter) {

@@ -7,6 +7,7 @@
 #include "lockstep/group/collectives.h"
 #include "lockstep/train/optimizer/optimizer_state.h"
 #include "lockstep/train/replicas/broadcast_tensors.h"
+#include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/replicas/named_tensor.h"
 #include "lockstep/train/replicas/same_facts.h"
 

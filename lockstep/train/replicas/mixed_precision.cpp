@@ -10,23 +10,17 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
-#include "lockstep/train/replicas/sharded_state.h"
+#include "lockstep/train/replicas/state_storage.h"
 
 namespace lockstep {
 namespace {
 
 /// Each rank of a ShardedOptimizer has gradients of its own, and would skip steps on its own.
 void require_gradients_of_all(const torch::optim::Optimizer& optimizer) {
-  const auto* const sharded = dynamic_cast<const ShardedState*>(&optimizer);
-  if (sharded == nullptr) return;
-  const auto is_whole = [](const ParameterSlice& slice) {
-    return slice.elements == static_cast<std::size_t>(slice.parameter.tensor.numel());
-  };
-  if (std::ranges::all_of(sharded->slices(), is_whole)) return;
+  if (storage_of(optimizer).has_all_gradients(optimizer)) return;
   throw_invalid_argument(
       "a GradientScaler without a group, for a ShardedOptimizer of several ranks: each would skip steps on "
-      "its "
-      "own; make it with the group, GradientScaler({}, group)");
+      "its own; make it with the group, GradientScaler({}, group)");
 }
 
 }  // namespace

@@ -3,9 +3,7 @@
 
 #include <torch/torch.h>
 
-#include <span>
 #include <string>
-#include <vector>
 
 namespace lockstep {
 
@@ -17,16 +15,5 @@ struct NamedTensor {
   /// As in messages: "parameter fc.weight".
   std::string label() const { return (is_parameter ? "parameter " : "buffer ") + name; }
 };
-
-/// Parameters, then buffers, in the module's order. One registered under two names appears twice.
-std::vector<NamedTensor> tensors_of(const torch::nn::Module& module);
-
-/// Throws Error{unsupported} if it is no plain array (host_array.h), or a trainable parameter of a type that
-/// has no average.
-void require_averageable(const NamedTensor& item);
-
-/// The parameters for which a gradient is wanted, or the others; each once: one that is registered under two
-/// names has one gradient.
-std::vector<NamedTensor> distinct_parameters(std::span<const NamedTensor> tensors, bool trainable);
 
 }  // namespace lockstep

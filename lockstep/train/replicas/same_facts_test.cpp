@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/tensor/ranks_test.h"
 
 namespace lockstep {

@@ -28,6 +28,14 @@ struct SliceState {
   torch::Tensor master{};   ///< of halves: the parameter in f32; else undefined
 };
 
+/// The order in which the elements of a parameter lie in memory, as strides; empty: row-major.
+std::vector<std::int64_t> order_of(const torch::Tensor& parameter);
+
+/// An array of a SliceState of all of a parameter, as a tensor of these sizes whose elements lie in this
+/// order.
+torch::Tensor in_order(const torch::Tensor& flat, torch::IntArrayRef sizes,
+                       const std::vector<std::int64_t>& order);
+
 class ShardedState {
  public:
   virtual ~ShardedState() = default;

@@ -28,7 +28,7 @@ std::vector<FlatLayout> plan_flat(std::span<const GradientSize> parameters) {
 }
 
 Range slice_of(const FlatLayout& layout, int rank, int ranks) {
-  const Range units = chunk_of(layout.elements / border_elements, rank, ranks);
+  const Range units = schedule::chunk_of(layout.elements / border_elements, rank, ranks);
   return {units.begin * border_elements, units.count * border_elements};
 }
 

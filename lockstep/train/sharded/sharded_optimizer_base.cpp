@@ -1,6 +1,7 @@
 #include "lockstep/train/sharded/sharded_optimizer_base.h"
 
 #include "lockstep/train/optimizer/fitting_state.h"
+#include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/sharded/sharded_step.h"
 
 namespace lockstep {

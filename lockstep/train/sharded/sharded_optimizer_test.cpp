@@ -314,10 +314,8 @@ TEST(ShardedOptimizer, NamesOptionsThatDiffer) {
          sharded.step();
        })) {
     EXPECT_EQ(ending.code, ErrorCode::mismatch);
-    EXPECT_THAT(
-        ending.text,
-        HasSubstr("rank 1's parameter group 0 is learning rate 0.2, momentum 0, dampening 0, weight decay 0, "
-                  "rank 0's is learning rate 0.1, momentum 0, dampening 0, weight decay 0"));
+    EXPECT_THAT(ending.text,
+                HasSubstr("rank 1's learning rate is 0.2, rank 0's is 0.1. Set the optimizer's"));
   }
 }
 

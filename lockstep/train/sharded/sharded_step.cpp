@@ -5,13 +5,15 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/hash.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/kernel/reduce.h"
 #include "lockstep/trace/recorder.h"
 #include "lockstep/train/replicas/broadcast_tensors.h"
 #include "lockstep/train/replicas/exposed_time.h"
+#include "lockstep/train/replicas/finite_gradients.h"
+#include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/replicas/same_facts.h"
+#include "lockstep/train/replicas/same_options.h"
 #include "lockstep/train/replicas/told_where.h"
 #include "lockstep/train/tensor/gradient_layout.h"
 #include "lockstep/train/tensor/openmp_runtimes.h"
@@ -145,17 +147,13 @@ Error ShardedStep::told_what_is_left(const Error& error) const {
 void ShardedStep::reduce_and_update(Groups& groups, States& states) {
   model_.require_in_place();
   find_options(groups);
-  std::string text;
-  for (const auto& group : groups) {
-    require_known(group.options());
-    text += to_text(group.options()) + "\n";
-  }
+  for (const auto& group : groups) require_known(group.options());
   const std::uint64_t begin = trace::now_ns();
   Row row = make_row();
   event_.exposed_work_ns += trace::now_ns() - begin;
-  row[0] = fnv1a_32(text);
+  row[0] = option_digest(groups);
   exchange(row);
-  require_same_options(text);
+  require_same_options(groups);
   if (!sees_all_state_) add_gradients();
   make_state(states);
   double scale = 1.0 / group_.size();
@@ -225,15 +223,9 @@ void ShardedStep::exchange(const Row& row) {
   }
 }
 
-void ShardedStep::require_same_options(const std::string& mine) const {
+void ShardedStep::require_same_options(const Groups& groups) const {
   if (std::ranges::all_of(rows_, [&](const Row& row) { return row[0] == rows_[0][0]; })) return;
-  std::vector<Fact> facts;
-  for (std::size_t begin = 0; begin < mine.size();) {
-    const std::size_t end = mine.find('\n', begin);
-    facts.push_back({"parameter group " + std::to_string(facts.size()), mine.substr(begin, end - begin)});
-    begin = end + 1;
-  }
-  require_same_facts(group_, facts, "Set the optimizer's options alike on every rank");
+  require_same_facts(group_, option_facts(groups), "Set the optimizer's options alike on every rank");
 }
 
 /// Without shared memory: all gradients into one array, and its sum over all ranks, of which each gets its
@@ -311,7 +303,8 @@ double ShardedStep::squared_norm() const {
       for (std::size_t begin = 0; begin < segment.elements; begin += piece) {
         const std::size_t count = std::min(piece, segment.elements - begin);
         std::byte* const average = memory.data();
-        reduce(family.dtype, ReduceOp::sum, count, gradients, std::span(&average, 1), 1.0 / group_.size());
+        kernel::reduce(family.dtype, ReduceOp::sum, count, gradients, std::span(&average, 1),
+                       1.0 / group_.size());
         for (const std::byte*& source : gradients) source += count * size;
         const auto values =
             torch::from_blob(average, {static_cast<std::int64_t>(count)},
@@ -354,14 +347,14 @@ void ShardedStep::update_slices(double scale) {
       }
       float* const masters =
           state.masters ? reinterpret_cast<float*>(state.masters->bytes().data()) + position : nullptr;
-      update(*current.options,
-             {.dtype = family.dtype,
-              .elements = segment.elements,
-              .gradients = gradients,
-              .gradient_scale = scale,
-              .parameters = family.at(segment.position),
-              .master = masters},
-             arrays, current.steps);
+      update_slice(*current.options,
+                   {.dtype = family.dtype,
+                    .elements = segment.elements,
+                    .gradients = gradients,
+                    .gradient_scale = scale,
+                    .parameters = family.at(segment.position),
+                    .master = masters},
+                   arrays, current.steps);
     }
   }
 }

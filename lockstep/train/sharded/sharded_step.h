@@ -94,7 +94,7 @@ class ShardedStep {
   std::uint64_t place_gradient(std::size_t parameter);
   void exchange(const Row& row);
   double norm();
-  void require_same_options(const std::string& mine) const;
+  void require_same_options(const Groups& groups) const;
   void add_gradients();
   void forget_state();
   void make_state(const States& states);

@@ -6,6 +6,7 @@
 
 #include "lockstep/group/collectives.h"
 #include "lockstep/train/optimizer/fitting_state.h"
+#include "lockstep/train/optimizer/state_of_parameter.h"
 #include "lockstep/train/sharded/sharded_step.h"
 #include "lockstep/train/tensor/gradient_layout.h"
 #include "lockstep/train/tensor/tensor_bytes.h"

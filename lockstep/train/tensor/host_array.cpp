@@ -70,10 +70,16 @@ HostArray::HostArray(const torch::Tensor& tensor, const std::string& what, Use u
   }
 }
 
+HostArray::HostArray(const torch::Tensor& tensor, const std::string& what, torch::Tensor host)
+    : tensor_(tensor), host_(std::move(host)), use_(Use::write), is_copy_(true) {
+  require_array(tensor, what);
+  bytes_ = writable_bytes(host_, what);
+}
+
 void HostArray::put_back() const {
   if (!is_copy_) return;
   const torch::NoGradGuard no_grad;
-  tensor_.detach().copy_(host_);
+  tensor_.detach().copy_(host_.view_as(tensor_));
 }
 
 Work then_put_back(Work work, std::vector<HostArray> arrays) {

@@ -30,6 +30,8 @@ class HostArray {
   /// Throws Error{unsupported} unless `tensor` is a plain array; the message begins with `what`. In main
   /// memory autograd is told that a tensor which is written to changes.
   HostArray(const torch::Tensor& tensor, const std::string& what, Use use);
+  /// To be written, in `host`: as many elements of that type in main memory, part of a larger array.
+  HostArray(const torch::Tensor& tensor, const std::string& what, torch::Tensor host);
 
   /// Valid as long as the tensor and any copy of this one. REQUIRES: not written to if that was not said.
   std::span<std::byte> bytes() const { return bytes_; }

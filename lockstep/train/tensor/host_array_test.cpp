@@ -111,6 +111,31 @@ TEST(TensorCollectives, BroadcastGatherAndSendWhatIsOnAnotherDevice) {
   });
 }
 
+TEST(TensorCollectives, MoveBlocksOfWhatIsOnAnotherDevice) {
+  on_device_ranks(2, [](const Group& group) {
+    const auto device = other_device(group.rank());
+    const auto on_device = [&](const torch::Tensor& tensor) { return tensor.to(device); };
+    const bool is_root = group.rank() == 0;
+    const auto mine = on_device(torch::full({2}, group.rank() + 1.0));
+    const auto both = on_device(torch::zeros({2, 2})), sum = on_device(torch::zeros({2}));
+    reduce(group, mine, is_root ? sum : torch::Tensor(), 0).wait();
+    EXPECT_TRUE(is_full_of(sum, is_root ? 3 : 0));
+    gather(group, mine, is_root ? both : torch::Tensor(), 0).wait();
+    EXPECT_TRUE(is_full_of(both[1], is_root ? 2 : 0));
+    scatter(group, is_root ? both : torch::Tensor(), sum, 0).wait();
+    EXPECT_TRUE(is_full_of(sum, group.rank() + 1));
+    reduce_scatter(group, on_device(torch::ones({2, 2})), sum).wait();
+    EXPECT_TRUE(is_full_of(sum, 2));
+    all_to_all(group, mine, sum).wait();
+    EXPECT_EQ(sum.cpu()[0].item<float>(), 1);
+    EXPECT_EQ(sum.cpu()[1].item<float>(), 2);
+    const std::vector list = {on_device(torch::zeros({2})), torch::zeros({2})};
+    all_gather(group, mine, list).wait();
+    for (int rank = 0; rank < 2; ++rank)
+      EXPECT_TRUE(is_full_of(list[static_cast<std::size_t>(rank)], rank + 1));
+  });
+}
+
 TEST(TensorCollectives, TakeRanksOnDifferentDevices) {
   on_device_ranks(2, [](const Group& group) {
     const auto tensor = torch::ones({3}).to(group.rank() == 0 ? torch::Device(torch::kCPU) : other_device(1));

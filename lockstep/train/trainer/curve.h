@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/train/trainer/history.h"
 
@@ -20,5 +21,19 @@ std::string draw_curve(std::span<const EpochResult> history, std::string_view ti
 /// replaced. Throws Error{system}: no folder (it is not made), no permission, disk full.
 void write_curve(const std::filesystem::path& path, std::span<const EpochResult> history,
                  std::string_view title = "");
+
+/// One of several trainings that are compared.
+struct NamedHistory {
+  std::string name;
+  std::vector<EpochResult> history;
+};
+
+/// As draw_curve() of several trainings in one picture: each a colour, its training's loss as a solid line and
+/// the evaluation's accuracy as a dashed one. From the ninth training on colours come again.
+std::string draw_curves(std::span<const NamedHistory> trainings, std::string_view title = "");
+
+/// As write_curve().
+void write_curves(const std::filesystem::path& path, std::span<const NamedHistory> trainings,
+                  std::string_view title = "");
 
 }  // namespace lockstep

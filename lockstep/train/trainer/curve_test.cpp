@@ -105,6 +105,32 @@ TEST(Curve, IsAPictureOfAnythingThatIsOfTheType) {
   EXPECT_THAT(draw_curve({}), HasSubstr("nothing was measured yet"));
 }
 
+TEST(Curves, ShowSeveralTrainingsOverTheEpochsOfAll) {
+  const std::vector<NamedHistory> trainings = {
+      {"1 process", {result(0, 2, EpochResult::unknown, 0.5), result(1, 1, EpochResult::unknown, 0.75)}},
+      {"<2> processes", {result(1, 4), result(2, 0)}}};
+  const std::string svg = draw_curves(trainings, "Digits");
+  expect_sound(svg);
+  for (const char* text : {">Digits<", ">1 process<", ">&lt;2&gt; processes<", ">train loss (solid)<",
+                           ">eval accuracy (dashed)<", ">1<", ">2<", ">3<"})
+    EXPECT_THAT(svg, HasSubstr(text));
+  // Epochs 1 to 3 over 70 to 730; losses 0 to 4 and accuracies 0 to 1 over 440 to 70.
+  for (const char* line :
+       {"stroke=\"#1f77b4\" stroke-width=\"2\" stroke-linejoin=\"round\" d=\"M70.0 255.0 L400.0 347.5\"",
+        "stroke-dasharray=\"6 3\" d=\"M70.0 255.0 L400.0 162.5\"",
+        "stroke=\"#d95f02\" stroke-width=\"2\" stroke-linejoin=\"round\" d=\"M400.0 70.0 L730.0 440.0\""})
+    EXPECT_THAT(svg, HasSubstr(line));
+  EXPECT_EQ(count(svg, "<path"), 3U) << "nobody measured the second one's accuracy";
+}
+
+TEST(Curves, OfNoneOrManyAreSound) {
+  expect_sound(draw_curves({}));
+  EXPECT_THAT(draw_curves({}), HasSubstr("nothing was measured yet"));
+  const std::vector<NamedHistory> many(100, {"a training with a name that takes much room", {result(0, 1)}});
+  expect_sound(draw_curves(many));
+  EXPECT_EQ(count(draw_curves(many), "much room"), 2U) << "no name may stand outside of the picture";
+}
+
 TEST(Curve, HasFewTicksForManyEpochs) {
   std::vector<EpochResult> history;
   for (std::uint64_t epoch = 0; epoch < 1000; ++epoch) history.push_back(result(epoch, 1));

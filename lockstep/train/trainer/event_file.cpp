@@ -3,14 +3,15 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <array>
-#include <bit>
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <span>
 
+#include "lockstep/base/byte_codec.h"
 #include "lockstep/base/crc32c.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/words.h"
 
 namespace lockstep {
 namespace {
@@ -25,13 +26,6 @@ constexpr char summary_value = 1 << 3 | 2;
 constexpr char value_tag = 1 << 3 | 2;
 constexpr char value_simple_value = 2 << 3 | 5;
 
-template <class Word>
-std::string little_endian(Word word) {
-  std::string bytes;
-  for (std::size_t i = 0; i < sizeof(Word); ++i) bytes += static_cast<char>(word >> (8 * i) & 0xff);
-  return bytes;
-}
-
 std::string varint(std::uint64_t number) {
   std::string bytes;
   for (; number >= 0x80; number >>= 7) bytes += static_cast<char>((number & 0x7f) | 0x80);
@@ -42,45 +36,48 @@ std::string with_length(char tag, std::string_view content) {
   return (tag + varint(content.size())).append(content);
 }
 
-std::string checksum(const std::string& bytes) {
-  return little_endian(masked_crc32c(std::as_bytes(std::span(bytes))));
+/// A field of four or eight bytes.
+template <base::Number T>
+std::string field_of(char tag, T number) {
+  std::string field(1, tag);
+  base::append_number(field, number);
+  return field;
+}
+
+void append_checksum_of(std::string_view bytes, std::string& out) {
+  base::append_number(out, masked_crc32c(std::as_bytes(std::span(bytes))));
 }
 
 std::string record_of(const std::string& event) {
-  const std::string length = little_endian(std::uint64_t{event.size()});
-  return length + checksum(length) + event + checksum(event);
-}
-
-std::string wall_time_field(double seconds) {
-  return event_wall_time + little_endian(std::bit_cast<std::uint64_t>(seconds));
+  std::string record;
+  base::append_number(record, std::uint64_t{event.size()});
+  append_checksum_of(std::string(record), record);
+  record += event;
+  append_checksum_of(event, record);
+  return record;
 }
 
 double now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "localhost";
-  std::string text = name.data();
-  for (char& c : text) {
-    if (c == '/') c = '_';
-  }
-  return text;
+std::string host_name_in_path() {
+  std::string name = base::host_name();
+  std::ranges::replace(name, '/', '_');
+  return name;
 }
 
 }  // namespace
 
 std::string first_event(double wall_time) {
-  return record_of(wall_time_field(wall_time) + with_length(event_file_version, "brain.Event:2"));
+  return record_of(field_of(event_wall_time, wall_time) + with_length(event_file_version, "brain.Event:2"));
 }
 
 std::string scalar_event(double wall_time, std::uint64_t step, std::string_view tag, float value) {
-  const std::string figure =
-      with_length(value_tag, tag) + value_simple_value + little_endian(std::bit_cast<std::uint32_t>(value));
+  const std::string figure = with_length(value_tag, tag) + field_of(value_simple_value, value);
   const std::string summary = with_length(summary_value, figure);
   const std::string step_field = step == 0 ? "" : event_step + varint(step);  // as protobuf leaves out a 0
-  return record_of(wall_time_field(wall_time) + step_field + with_length(event_summary, summary));
+  return record_of(field_of(event_wall_time, wall_time) + step_field + with_length(event_summary, summary));
 }
 
 EventFile::EventFile(const std::filesystem::path& folder, const Group& group) {
@@ -93,7 +90,7 @@ EventFile::EventFile(const std::filesystem::path& folder, const Group& group) {
   }
   const double begin = now();
   std::string name = "events.out.tfevents.";
-  name.append(std::to_string(static_cast<std::uint64_t>(begin))).append(".").append(host_name());
+  name.append(std::to_string(static_cast<std::uint64_t>(begin))).append(".").append(host_name_in_path());
   name.append(".").append(std::to_string(::getpid()));
   // A process that begins two runs within a second has two files.
   for (int copy = 0; !fd_; ++copy) {

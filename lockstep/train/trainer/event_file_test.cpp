@@ -7,10 +7,9 @@
 
 #include <cmath>
 #include <cstring>
-#include <fstream>
 
 #include "lockstep/base/crc32c.h"
-#include "lockstep/base/error.h"
+#include "lockstep/base/folder_test.h"
 #include "lockstep/train/tensor/ranks_test.h"
 
 namespace lockstep {
@@ -43,24 +42,11 @@ TEST(EventFile, HasTheBytesThatTensorBoardWrites) {
       "2100000000000000017becf60900008040fc54d9412a160a140a0d6576616c2f6163637572616379150000803f9c7269b2");
 }
 
-class EventFileTest : public testing::Test {
+class EventFileTest : public test::FolderTest {
  protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "event_file.XXXXXX";
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::vector<std::string> files() const {
-    std::vector<std::string> names;
-    for (const auto& item : fs::directory_iterator(folder_)) names.push_back(item.path().filename());
-    return names;
-  }
-
   /// The events of a file whose records are whole and fit their checksums.
   static std::vector<std::string> events_of(const fs::path& path) {
-    std::ifstream in(path, std::ios::binary);
-    const std::string content{std::istreambuf_iterator<char>(in), {}};
+    const std::string content = test::text_in(path);
     std::vector<std::string> events;
     const auto checked = [&](std::size_t begin, std::size_t bytes) {
       std::string part = content.substr(begin, bytes);
@@ -78,8 +64,6 @@ class EventFileTest : public testing::Test {
     }
     return events;
   }
-
-  fs::path folder_;
 };
 
 TEST_F(EventFileTest, HoldsEachFigureAsSoonAsItIsAdded) {
@@ -114,7 +98,7 @@ TEST_F(EventFileTest, IsOfRank0Alone) {
 }
 
 TEST_F(EventFileTest, NamesAFolderThatCannotBe) {
-  std::ofstream(folder_ / "file") << "no folder";
+  file("file", "no folder");
   try {
     const EventFile file(folder_ / "file" / "runs", Group());
     FAIL() << "accepted";

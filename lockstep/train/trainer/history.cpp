@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/quote.h"
+#include "lockstep/train/tensor/number_text.h"
 
 namespace lockstep {
 namespace {
@@ -15,14 +16,6 @@ constexpr std::size_t most_bytes = std::size_t{1} << 20;  // of one value of a c
 constexpr std::array figures = {&EpochResult::train_loss, &EpochResult::eval_loss,
                                 &EpochResult::eval_accuracy, &EpochResult::images_per_second,
                                 &EpochResult::learning_rate};
-
-/// The shortest text that is read as the same number.
-template <class Number>
-std::string text_of(Number number) {
-  std::array<char, 40> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), number).ptr;
-  return {text.data(), end};
-}
 
 /// Takes a number off `line`; behind it the line ends, or goes on after one space.
 template <class Number>
@@ -41,8 +34,8 @@ bool take(std::string_view& line, Number& number) {
 std::string encode_history(const std::vector<EpochResult>& history) {
   std::string text;
   for (const EpochResult& result : history) {
-    text += text_of(result.epoch);
-    for (const auto figure : figures) text.append(1, ' ').append(text_of(result.*figure));
+    text += number_text(result.epoch);
+    for (const auto figure : figures) text.append(1, ' ').append(number_text(result.*figure));
     text += '\n';
   }
   if (text.size() > most_bytes) text.erase(0, text.find('\n', text.size() - most_bytes) + 1);
@@ -60,7 +53,7 @@ std::vector<EpochResult> decode_history(const std::string& text, const std::stri
     if (!is_good || !line.empty() || whole_line.size() == rest.size()) {
       throw Error(ErrorCode::corrupt_data, what + ": expected a line with an epoch and " +
                                                std::to_string(figures.size()) + " figures, found " +
-                                               quote(whole_line) + "; take another checkpoint");
+                                               base::quote(whole_line) + "; take another checkpoint");
     }
     history.push_back(result);
     rest.remove_prefix(whole_line.size() + 1);

@@ -53,7 +53,8 @@ class Trainer {
   /// buffers (batch norm's statistics) become rank 0's, as the checkpoint has them. The model is in training
   /// mode afterwards.
   ///
-  /// Throws Error on every rank: mismatch (options or steps_per_epoch() that differ), system (curve,
+  /// Throws Error on every rank: mismatch (options or steps_per_epoch() that differ; at the
+  /// beginning of an epoch, the optimizer's kind, learning rate and options), system (curve,
   /// TensorBoard, checkpoint), corrupt_data, invalid_argument (no epochs; a checkpoint of something else).
   /// And on one rank, for which the others then wait in vain and name it: invalid_argument (a loss that is
   /// not finite, a batch without samples, no batches; with rank, epoch and step), and what model, loss and

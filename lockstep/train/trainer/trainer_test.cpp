@@ -2,13 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 
+#include "lockstep/base/folder_test.h"
 #include "lockstep/train/checkpoint/checkpoint.h"
 #include "lockstep/train/data_parallel/data_parallel.h"
 #include "lockstep/train/datasets/data_loader.h"
@@ -63,33 +62,14 @@ double loss_of(Linear& net, const Batch& batch) {
   return torch::nn::functional::cross_entropy(net(batch.data), batch.target).item<double>();
 }
 
-class TrainerTest : public testing::Test {
+class TrainerTest : public test::FolderTest {
  protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "trainer.XXXXXX";
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::vector<std::string> files() const {
-    std::vector<std::string> names;
-    for (const auto& item : fs::directory_iterator(folder_)) names.push_back(item.path().filename());
-    return names;
-  }
-
   /// Why a Trainer alone will not train; "accepted" if it does.
   static std::string refusal_of(const TrainerOptions& options, const Batches& batches) {
     auto net = make_net();
     SGD sgd(net->parameters(), 0.5);
-    try {
-      Trainer(Group(), net, sgd, options).fit(batches);
-    } catch (const Error& error) {
-      return std::string(to_string(error.code())) + ": " + error.what();
-    }
-    return "accepted";
+    return test::refusal([&] { Trainer(Group(), net, sgd, options).fit(batches); });
   }
-
-  fs::path folder_;
 };
 
 TEST(Trainer, DoesWhatTheLoopWrittenOutDoes) {
@@ -348,14 +328,11 @@ TEST_F(TrainerTest, LeavesACurveAndEventsOfRank0) {
     Trainer(group, ddp, sgd, options).fit(batches, batches);
   });
   EXPECT_THAT(files(), testing::UnorderedElementsAre("curve.svg", "runs"));
-  const auto content = [](const fs::path& path) {
-    std::ifstream in(path, std::ios::binary);
-    return std::string{std::istreambuf_iterator<char>(in), {}};
-  };
-  EXPECT_THAT(content(folder_ / "curve.svg"), AllOf(HasSubstr("Two ranks"), HasSubstr("eval accuracy")));
+  EXPECT_THAT(test::text_in(folder_ / "curve.svg"),
+              AllOf(HasSubstr("Two ranks"), HasSubstr("eval accuracy")));
   std::vector<fs::path> events(fs::directory_iterator(folder_ / "runs" / "first"), fs::directory_iterator());
   ASSERT_THAT(events, SizeIs(1));
-  EXPECT_THAT(content(events[0]),
+  EXPECT_THAT(test::text_in(events[0]),
               AllOf(HasSubstr("loss/train"), HasSubstr("loss/eval"), HasSubstr("accuracy/eval"),
                     HasSubstr("images_per_second"), HasSubstr("learning_rate")));
 }

@@ -5,8 +5,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/train/replicas/broadcast_tensors.h"
+#include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/replicas/named_tensor.h"
-#include "lockstep/train/replicas/sharded_state.h"
+#include "lockstep/train/replicas/state_storage.h"
 #include "lockstep/train/trainer/training_run.h"
 
 namespace lockstep {
@@ -40,8 +41,7 @@ std::vector<NamedTensor> buffers_of(const torch::nn::Module& module) {
 TrainingLoop::TrainingLoop(const Group& group, TrainedModel model, torch::optim::Optimizer& optimizer,
                            TrainerOptions options)
     : group_(group), model_(std::move(model)), optimizer_(optimizer), options_(std::move(options)) {
-  if (group.size() > 1 && !model_.averages_gradients &&
-      dynamic_cast<const ShardedState*>(&optimizer) == nullptr) {
+  if (group.size() > 1 && !model_.averages_gradients && !storage_of(optimizer).is_sharded()) {
     throw_invalid_argument(
         "the ranks' gradients would not be averaged: give the Trainer a DistributedDataParallel, or a "
         "ShardedOptimizer");

@@ -12,9 +12,12 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/quote.h"
 #include "lockstep/group/collectives.h"
+#include "lockstep/group/outcome.h"
+#include "lockstep/train/optimizer/optimizer_state.h"
 #include "lockstep/train/replicas/metrics.h"
-#include "lockstep/train/replicas/outcome.h"
 #include "lockstep/train/replicas/same_facts.h"
+#include "lockstep/train/replicas/same_options.h"
+#include "lockstep/train/tensor/number_text.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 #include "lockstep/train/trainer/curve.h"
 
@@ -28,12 +31,6 @@ constexpr const char* history_key = "trainer.history";
 constexpr const char* best_key = "trainer.early_stop.best";
 constexpr const char* waited_key = "trainer.early_stop.waited";
 
-template <class Number>
-std::string text_of(Number number) {
-  std::array<char, 40> text{};
-  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number).ptr};
-}
-
 /// What `key` says in the metadata of the checkpoint at `path`.
 template <class Number>
 Number number_in(const CheckpointInfo& info, const char* key, const std::filesystem::path& path) {
@@ -42,7 +39,7 @@ Number number_in(const CheckpointInfo& info, const char* key, const std::filesys
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (failure == std::errc() && end == text.data() + text.size()) return number;
   throw Error(ErrorCode::corrupt_data, "checkpoint " + path.string() + ": expected a number as " + key +
-                                           ", found " + quote(text) + "; take another checkpoint");
+                                           ", found " + base::quote(text) + "; take another checkpoint");
 }
 
 double learning_rate_of(torch::optim::Optimizer& optimizer) try {
@@ -105,13 +102,14 @@ TrainingRun::TrainingRun(const Group& group, const torch::nn::Module& module,
 void TrainingRun::require_same_options(bool evaluates) const {
   const auto yes_or_no = [](bool value) { return std::string(value ? "yes" : "no"); };
   const std::vector<Fact> facts = {
-      {"number of epochs", text_of(options_.epochs)},
+      {"optimizer", optimizer_kind(optimizer_)},
+      {"number of epochs", number_text(options_.epochs)},
       {"evaluation", yes_or_no(evaluates)},
       {"checkpoint", yes_or_no(!options_.checkpoint.empty())},
       {"asynchronous checkpoint", yes_or_no(options_.async_checkpoint)},
       {"resume", yes_or_no(options_.resume)},
-      {"schedule", options_.schedule ? text_of(options_.schedule->at(0)) : "none"},
-      {"early stop's patience", options_.early_stop ? text_of(options_.early_stop->patience) : "none"}};
+      {"schedule", options_.schedule ? number_text(options_.schedule->at(0)) : "none"},
+      {"early stop's patience", options_.early_stop ? number_text(options_.early_stop->patience) : "none"}};
   require_same_facts(group_, facts, "Give the Trainer the same options on every rank");
 }
 
@@ -154,13 +152,13 @@ void TrainingRun::count_steps_anew(std::uint64_t ranks_before) {
 CheckpointInfo TrainingRun::info() const {
   CheckpointInfo info{
       .epoch = epoch_,
-      .metadata = {{step_key, text_of(step_)},
-                   {ranks_key, text_of(group_.size())},
+      .metadata = {{step_key, number_text(step_)},
+                   {ranks_key, number_text(group_.size())},
                    {history_key, encode_history(history_)}},
       .training = TrainingState{.step = step_, .schedule_step = step_, .random = random_state()}};
   if (early_stop_) {
-    info.metadata[best_key] = text_of(early_stop_->best());
-    info.metadata[waited_key] = text_of(early_stop_->waited());
+    info.metadata[best_key] = number_text(early_stop_->best());
+    info.metadata[waited_key] = number_text(early_stop_->waited());
   }
   return info;
 }
@@ -180,10 +178,11 @@ bool TrainingRun::goes_on() const {
 
 void TrainingRun::begin_epoch(std::uint64_t steps) {
   if (options_.before_epoch) options_.before_epoch(epoch_);
-  const std::vector<Fact> facts = {{"number of batches in an epoch", text_of(steps)}};
+  std::vector<Fact> facts = {{"number of batches in an epoch", number_text(steps)}};
+  std::ranges::move(option_facts(optimizer_.param_groups()), std::back_inserter(facts));
   require_same_facts(group_, facts,
-                     "Give each rank as many samples (a DistributedSampler of the same set does), and the "
-                     "same batch size");
+                     "Give each rank as many samples (a DistributedSampler of the same set does), the same "
+                     "batch size, and the same optimizer and schedule");
   meter_ = {};
   result_ = {.epoch = epoch_};
   steps_of_epoch_ = 0;
@@ -195,8 +194,10 @@ void TrainingRun::begin_epoch(std::uint64_t steps) {
 /// Epoch and step counted from 1, as they are shown.
 std::string TrainingRun::where() const {
   std::string text = "rank ";
-  text.append(text_of(group_.world_rank(group_.rank()))).append(", epoch ").append(text_of(epoch_ + 1));
-  return text.append(", step ").append(text_of(steps_of_epoch_ + 1));
+  text.append(number_text(group_.world_rank(group_.rank())))
+      .append(", epoch ")
+      .append(number_text(epoch_ + 1));
+  return text.append(", step ").append(number_text(steps_of_epoch_ + 1));
 }
 
 std::size_t TrainingRun::begin_step(const torch::Tensor& data) {
@@ -249,9 +250,10 @@ void TrainingRun::end_epoch(const Evaluation& evaluation) {
   progress_->end(result_, Clock::now());
   if (!goes_on() && epoch_ < options_.epochs) {
     std::string text = "stopped early: no better loss than ";
-    progress_->say(
-        text.append(text_of(early_stop_->best())).append(" for ").append(text_of(early_stop_->waited())) +
-        " epochs");
+    progress_->say(text.append(number_text(early_stop_->best()))
+                       .append(" for ")
+                       .append(number_text(early_stop_->waited())) +
+                   " epochs");
   }
 }
 

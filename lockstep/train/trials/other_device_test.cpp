@@ -247,7 +247,7 @@ class Watching final : public CommunicationHook {
     ++calls;
     EXPECT_TRUE(bucket.flat.device().is_cpu());
     for (const auto& gradient : bucket.gradients) EXPECT_TRUE(gradient.device().is_cpu());
-    return average(bucket, bucket.flat);
+    return bucket.average(bucket.flat);
   }
   int calls = 0;
 };

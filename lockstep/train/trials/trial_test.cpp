@@ -102,7 +102,7 @@ struct SumHook : CommunicationHook {
 struct ForgetfulHook : CommunicationHook {
   std::string name() const override { return "forgetful"; }
   Work begin(const GradientBucket& bucket) override {
-    return bucket.number == 1 ? Work() : average(bucket, bucket.flat);
+    return bucket.number == 1 ? Work() : bucket.average(bucket.flat);
   }
 };
 
@@ -111,6 +111,7 @@ DataParallelOptions options_for(const Trial& trial) {
   const Sabotage sabotage = trial.sabotage;
   // Gradients in a shared heap are not copied, neither rightly nor wrongly.
   options.shared_heap = trial.shared_heap && sabotage != Sabotage::doubled_gradients;
+  options.compare_parameters = sabotage == Sabotage::none;  // the trial has to notice by itself
   if (sabotage == Sabotage::sum) options.communication_hook = std::make_shared<SumHook>();
   if (sabotage == Sabotage::one_bucket_left_out)
     options.communication_hook = std::make_shared<ForgetfulHook>();

@@ -10,7 +10,7 @@ namespace {
 // A host that swallows packets is asked again this often, which is what tcp itself would do.
 constexpr auto attempt_time = std::chrono::seconds(1);
 // A door that is beset by strangers may drop a slow rank, too.
-constexpr int attempts_to_prove = 3;
+constexpr int attempts_to_prove = 10;
 
 }  // namespace
 
@@ -72,8 +72,7 @@ void Dial::connect() {
   for (int attempt = 1;; ++attempt) {
     open();
     try {
-      prove_as_client(socket_, call_.trust, call_.deadline);
-      return socket_.send_all(std::as_bytes(std::span(&call_.hello, 1)), call_.deadline);
+      return prove_as_client(socket_, call_.trust, call_.destination, call_.claim, call_.deadline);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::peer_lost || attempt == attempts_to_prove) throw;
     }

@@ -1,4 +1,4 @@
-// One connection to another rank in the making. Connecting, proving the secret and saying hello take as long
+// One connection to another rank in the making. Connecting and proving the secret take as long
 // as the other side pleases, and meanwhile the caller holds a lock and has deadlines to watch; so a thread
 // does it.
 #pragma once
@@ -9,10 +9,10 @@
 #include <string>
 
 #include "lockstep/base/background_thread.h"
-#include "lockstep/base/secret.h"
+#include "lockstep/base/proof.h"
 #include "lockstep/base/socket.h"
 #include "lockstep/transport/tcp/bell.h"
-#include "lockstep/transport/tcp/hello.h"
+#include "lockstep/transport/tcp/line.h"
 
 namespace lockstep::tcp {
 
@@ -20,7 +20,8 @@ class Dial {
  public:
   struct Call {
     Endpoint endpoint;
-    Hello hello;
+    Destination destination;
+    Claim claim;
     int world_rank = -1;  ///< of the other side, for errors
     Trust trust;
     Deadline deadline = Deadline::never();

@@ -3,9 +3,8 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 
-#include <array>
 #include <cerrno>
-#include <cstring>
+#include <span>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
@@ -17,6 +16,19 @@ using Clock = Deadline::Clock;
 
 constexpr int accepts_per_turn = 64;
 constexpr auto pause_when_refused = std::chrono::milliseconds(100);  // the system is out of descriptors
+
+class Counted {
+ public:
+  explicit Counted(std::atomic<int>& count) : count_(count) {
+    count_.fetch_add(1, std::memory_order_acq_rel);
+  }
+  ~Counted() { count_.fetch_sub(1, std::memory_order_acq_rel); }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  std::atomic<int>& count_;
+};
 
 Listener listen_on(const DoorOptions& options) {
   require_usable(options.trust, Endpoint::Kind::tcp);
@@ -30,7 +42,9 @@ Door::Door(DoorOptions options, Bell& bell)
       bell_(bell),
       stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       listener_(listen_on(options_)),
-      endpoint_(listener_.endpoint()) {
+      endpoint_(listener_.endpoint()),
+      destination_(door_of(options_.job, options_.group, options_.rank, endpoint_)),
+      guests_(options_.trust, destination_, options_.guests) {
   if (!stop_) throw_system("eventfd");
   thread_.emplace("lockstep-door", [this] { run(); });
 }
@@ -60,86 +74,57 @@ void Door::run() noexcept {
 }
 
 bool Door::turn() {
-  const bool listening = !is_full() && accept_again_ <= Clock::now();
+  const bool listening = accept_again_ <= Clock::now();
   std::vector<pollfd> descriptors{{.fd = stop_.get(), .events = POLLIN, .revents = 0},
                                   {.fd = listening ? listener_.fd() : -1, .events = POLLIN, .revents = 0}};
   const std::size_t first = descriptors.size();
-  for (const auto& guest : guests_)
-    descriptors.push_back({.fd = guest->socket().fd(), .events = POLLIN, .revents = 0});
+  guests_.add_descriptors(descriptors);
   if (::poll(descriptors.data(), descriptors.size(), poll_milliseconds()) < 0 && errno != EINTR)
     throw_system("poll");
   if (descriptors[0].revents != 0) return false;
-  for (std::size_t index = guests_.size(); index-- > 0;) {
-    if (descriptors[first + index].revents != 0 && !serve(*guests_[index])) remove(index);
-  }
-  drop_late();
+  guests_.serve(std::span(descriptors).subspan(first), [this](Guest& guest) { let_in(guest); });
+  guests_.drop_late();
   if (descriptors[1].revents != 0) accept_guests();
   return true;
 }
 
 int Door::poll_milliseconds() const {
-  Deadline next = Deadline::never();
-  if (!guests_.empty()) next = next.earlier_of(Deadline::at(guests_.front()->since() + patience()));
+  Deadline next = guests_.next_deadline();
   if (accept_again_ > Clock::now()) next = next.earlier_of(Deadline::at(accept_again_));
   return next.poll_milliseconds(std::chrono::hours(1));
 }
 
 void Door::accept_guests() {
-  for (int count = 0; count < accepts_per_turn && !is_full(); ++count) {
-    try {
-      auto socket = listener_.try_accept();
-      if (!socket) return;
-      guests_.push_back(std::make_unique<Guest>(std::move(*socket), options_.trust));
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::peer_lost) continue;  // this one is gone already
-      log::debug("the next connections wait: " + std::string(error.what()));
-      accept_again_ = Clock::now() + pause_when_refused;
-      return;
-    }
-  }
-}
-
-// False: done with, one way or the other.
-bool Door::serve(Guest& guest) {
   try {
-    if (!guest.is_proven()) {
-      if (!guest.prove()) return true;
-      arriving_.fetch_add(1, std::memory_order_acq_rel);  // before it can send anything
-      guest.welcome();
-      return true;
+    for (int count = 0; count < accepts_per_turn && guests_.take_one(listener_); ++count) {
     }
-    const auto hello = guest.hello<Hello>();
-    if (!hello) return true;
-    let_in(guest, *hello);
   } catch (const Error& error) {
-    log::debug("a connection was dropped: " + std::string(error.what()));
+    log::debug("the next connections wait: " + std::string(error.what()));
+    accept_again_ = Clock::now() + pause_when_refused;
   }
-  return false;
 }
 
-void Door::let_in(Guest& guest, const Hello& hello) {
-  if (!is_for(hello, options_.group, options_.rank, options_.ranks))
+void Door::let_in(Guest& guest) {
+  if (!is_for(guest.claim(), options_.rank, options_.ranks)) {
+    guest.turn_away();
     throw Error(ErrorCode::corrupt_data, guest.socket().peer() + ": not a rank of this group");
+  }
+  const Counted arriving(arriving_);  // before it can send anything, until take() finds it
+  admit(guest);
+}
+
+void Door::admit(Guest& guest) {
+  guest.welcome();
+  const auto line = static_cast<Line>(guest.claim().use);
   {
     const std::lock_guard lock(mutex_);
     const std::string& words = last_words_;
-    if (!words.empty() && hello.line == Line::notices) {
+    if (!words.empty() && line == Line::notices) {
       if (guest.socket().try_send(std::as_bytes(std::span(words))) != words.size()) return;
     }
-    arrivals_.push_back({std::move(guest.socket()), hello.from, hello.line, words.size()});
+    arrivals_.push_back({std::move(guest.socket()), guest.claim().rank, line, words.size()});
   }
   bell_.ring();
-}
-
-void Door::drop_late() {
-  const auto oldest = Clock::now() - patience();
-  while (!guests_.empty() && guests_.front()->since() <= oldest) remove(0);
-}
-
-void Door::remove(std::size_t index) {
-  const bool was_proven = guests_[index]->is_proven();
-  guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(index));
-  if (was_proven) arriving_.fetch_sub(1, std::memory_order_acq_rel);
 }
 
 }  // namespace lockstep::tcp

@@ -1,34 +1,32 @@
 // Where the connections of other ranks come in. Anyone on the network can connect, send what he likes or
-// nothing at all; a thread lets in who proves to know the job's secret and names a rank of this group,
+// nothing at all; a thread lets in who proves to know the job's secret and to be a rank of this group,
 // however many others keep silent, and drops the rest unread.
 #pragma once
 
 #include <atomic>
 #include <chrono>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/background_thread.h"
-#include "lockstep/base/secret.h"
+#include "lockstep/base/proof.h"
 #include "lockstep/base/socket.h"
-#include "lockstep/transport/guest.h"
+#include "lockstep/transport/guest_room.h"
 #include "lockstep/transport/tcp/bell.h"
-#include "lockstep/transport/tcp/hello.h"
+#include "lockstep/transport/tcp/line.h"
 
 namespace lockstep::tcp {
 
 struct DoorOptions {
   std::string address;  ///< numeric, of the interface to listen on
   Trust trust;
+  std::string job;
+  std::string group;
   int rank = 0;
   int ranks = 0;
-  std::uint64_t group = 0;
-  int max_guests = 256;  ///< connections without a complete hello; more wait in the kernel's backlog
-  /// How long a connection may take to complete it; a tenth of that while there are max_guests of them.
-  std::chrono::nanoseconds patience = std::chrono::seconds(5);
+  NewcomerLimits guests = {.most = 256};  ///< connections without a proof yet
 };
 
 /// Thread safety: one thread at a time, beside the door's own.
@@ -49,7 +47,7 @@ class Door {
   const Endpoint& endpoint() const { return endpoint_; }
   /// Who came since the last call.
   std::vector<Arrival> take();
-  /// Ranks that proved themselves and are not in take() yet: what they sent before is still to come.
+  /// Ranks that were let in and are not in take() yet: what they sent before is still to come.
   bool has_arriving() const { return arriving_.load(std::memory_order_acquire) > 0; }
   /// Notices that whoever comes from now on on a line for notices is told at once, also when this rank's own
   /// threads never look again. They only grow.
@@ -61,20 +59,17 @@ class Door {
   void run() noexcept;
   bool turn();
   void accept_guests();
-  bool serve(Guest& guest);
-  void let_in(Guest& guest, const Hello& hello);
-  void drop_late();
-  bool is_full() const { return guests_.size() >= static_cast<std::size_t>(options_.max_guests); }
-  std::chrono::nanoseconds patience() const { return is_full() ? options_.patience / 10 : options_.patience; }
+  void let_in(Guest& guest);
+  void admit(Guest& guest);
   int poll_milliseconds() const;
-  void remove(std::size_t index);
 
   const DoorOptions options_;
   Bell& bell_;
   const UniqueFd stop_;
   Listener listener_;
   const Endpoint endpoint_;
-  std::vector<std::unique_ptr<Guest>> guests_;  // the door's thread only, oldest first
+  const Destination destination_;
+  GuestRoom guests_;                            // the door's thread only
   Deadline::Clock::time_point accept_again_{};  // not before
   std::atomic<int> arriving_ = 0;
   std::mutex mutex_;

@@ -1,6 +1,8 @@
 // Strangers at the door, and ranks that find nobody there.
 #include "lockstep/transport/tcp/door.h"
 
+#include <thread>
+
 #include "lockstep/transport/tcp/tcp_ranks_test.h"
 
 namespace lockstep::tcp {
@@ -9,26 +11,21 @@ namespace {
 using testing::HasSubstr;
 
 constexpr int me = 1;
-constexpr std::uint64_t my_group = 4711;
+constexpr const char* my_group = "world/1,2,3";
 
 class AtTheDoor : public testing::Test {
  protected:
   static DoorOptions options(const Trust& trust) {
-    return {.address = "127.0.0.1", .trust = trust, .rank = me, .ranks = 3, .group = my_group};
+    return {.address = "127.0.0.1", .trust = trust, .job = "job", .group = my_group, .rank = me, .ranks = 3};
   }
   Socket connect() const { return Socket::connect(door_.endpoint(), soon()); }
-  Socket connect_proven() const {
-    Socket socket = connect();
-    prove_as_client(socket, trust_, soon());
-    return socket;
+  static Destination destination(const Door& door, const std::string& group = my_group, int rank = me) {
+    return door_of("job", group, rank, door.endpoint());
   }
-  static Hello hello(int from) {
-    return {.line = Line::collective, .from = from, .to = me, .group = my_group};
+  void prove(Socket& socket, const Door& door, const Claim& claim) const {
+    prove_as_client(socket, trust_, destination(door), claim, soon());
   }
-  template <class Object>
-  static void send(Socket& socket, const Object& object, std::size_t bytes = sizeof(Object)) {
-    socket.send_all(std::as_bytes(std::span(&object, 1)).first(bytes), soon());
-  }
+  static Claim data_of(int rank) { return claim_of(rank, Line::collective); }
   // Nothing but an end comes, be it a reset.
   static void expect_closed(Socket& socket) {
     std::byte byte{};
@@ -42,8 +39,7 @@ class AtTheDoor : public testing::Test {
   }
   void expect_that_a_rank_gets_in(Door& door, int from) {
     Socket socket = Socket::connect(door.endpoint(), soon());
-    prove_as_client(socket, trust_, soon());
-    send(socket, hello(from));
+    prove(socket, door, data_of(from));
     const auto arrivals = next_arrivals(door);
     ASSERT_EQ(arrivals.size(), 1U);
     EXPECT_EQ(arrivals[0].rank, from);
@@ -65,13 +61,13 @@ TEST_F(AtTheDoor, ARankGetsInAndTheBellRings) {
 TEST_F(AtTheDoor, GarbageInsteadOfAProofIsNotParsed) {
   for (const std::size_t bytes : {64U, 65U, 5000U}) {
     Socket stranger = connect();
-    std::vector<std::byte> challenge(ServerProof::challenge_bytes);
-    stranger.receive_all(challenge, soon());
+    proof::Greeting greeting{};
+    stranger.receive_all(greeting, soon());
     try {
       stranger.send_all(noise(bytes, 3), soon());
-      std::vector<std::byte> refusal(ServerProof::reply_bytes);
+      std::vector<std::byte> refusal(32);
       stranger.receive_all(refusal, soon());
-      EXPECT_EQ(refusal, std::vector<std::byte>(ServerProof::reply_bytes));
+      EXPECT_EQ(refusal, std::vector<std::byte>(32));
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::peer_lost) << "closed on unread bytes";
     }
@@ -83,48 +79,76 @@ TEST_F(AtTheDoor, GarbageInsteadOfAProofIsNotParsed) {
 TEST_F(AtTheDoor, AWrongSecretIsSaidSo) {
   Socket stranger = connect();
   const Trust other{.secret = Secret::random()};
-  EXPECT_THAT(error_of([&] { prove_as_client(stranger, other, soon()); }).what(), HasSubstr("wrong secret"));
+  EXPECT_THAT(
+      error_of([&] { prove_as_client(stranger, other, destination(door_), data_of(0), soon()); }).what(),
+      HasSubstr("wrong secret"));
   expect_that_a_rank_gets_in(door_, 0);
 }
 
-TEST_F(AtTheDoor, AHelloThatDoesNotFitIsClosedAndNothingElse) {
-  std::vector<Hello> wrong(8, hello(0));
-  wrong[0].magic ^= 1;
-  wrong[1].group ^= 1;
-  wrong[2].to = 0;
-  wrong[3].from = me;
-  wrong[4].from = 3;
-  wrong[5].from = -1;
-  wrong[6].line = static_cast<Line>(3);
-  wrong[7].line = static_cast<Line>(0xffffffffU);
-  for (const Hello& each : wrong) {
-    Socket socket = connect_proven();
-    send(socket, each);
+TEST_F(AtTheDoor, WhoIsNoOtherRankOfTheGroupIsTurnedAway) {
+  std::vector<Claim> wrong(5, data_of(0));
+  wrong[0].rank = me;
+  wrong[1].rank = 3;
+  wrong[2].rank = -1;
+  wrong[3].use = 3;
+  wrong[4].use = 0xffffffffU;
+  for (const Claim& each : wrong) {
+    Socket socket = connect();
+    EXPECT_THAT(error_of([&] { prove(socket, door_, each); }).what(), HasSubstr("turned away"));
     expect_closed(socket);
   }
   EXPECT_TRUE(door_.take().empty());
   expect_that_a_rank_gets_in(door_, 0);
 }
 
-TEST_F(AtTheDoor, HalfAHelloHoldsNobodyUp) {
-  Socket slow = connect_proven();
-  send(slow, hello(0), sizeof(Hello) - 1);
-  EXPECT_TRUE(eventually([&] { return door_.has_arriving(); }));
+TEST_F(AtTheDoor, WhoTakesItForAnotherDoorIsRefused) {
+  for (const Destination& other : {destination(door_, "another"), destination(door_, my_group, 2)}) {
+    Socket socket = connect();
+    EXPECT_THAT(error_of([&] { prove_as_client(socket, trust_, other, data_of(0), soon()); }).what(),
+                HasSubstr("wrong secret"));
+  }
+  EXPECT_TRUE(door_.take().empty());
+}
+
+// Somebody listens where a rank believes the other one does, and passes all bytes on to that one's real door.
+TEST_F(AtTheDoor, ARelayThroughAnotherPortIsRefused) {
+  Listener squatter = Listener::bind(Endpoint::tcp("127.0.0.1", 0));
+  std::thread relay([&] {
+    Socket deceived = squatter.accept(soon());
+    Socket real = connect();
+    const auto pass = [](Socket& from, Socket& to, std::size_t bytes) {
+      std::vector<std::byte> message(bytes);
+      from.receive_all(message, soon());
+      to.send_all(message, soon());
+    };
+    pass(real, deceived, sizeof(proof::Greeting));
+    pass(deceived, real, sizeof(proof::Opening));
+    pass(real, deceived, sizeof(proof::Answer));
+    pass(deceived, real, sizeof(proof::Confirmation));
+    expect_closed(real);
+  });
+  Socket socket = Socket::connect(squatter.endpoint(), soon());
+  const Destination believed = door_of("job", my_group, me, squatter.endpoint());
+  EXPECT_THAT(error_of([&] { prove_as_client(socket, trust_, believed, data_of(0), soon()); }).what(),
+              HasSubstr("wrong secret"));
+  relay.join();
+  EXPECT_TRUE(door_.take().empty());
+}
+
+TEST_F(AtTheDoor, HalfAProofHoldsNobodyUp) {
+  Socket slow = connect();
+  ClientProof proof(trust_, destination(door_), data_of(0));
+  proof::Greeting greeting{};
+  slow.receive_all(greeting, soon());
+  slow.send_all(std::span(proof.opening()).first(20), soon());
   expect_that_a_rank_gets_in(door_, 2);
-  EXPECT_TRUE(door_.has_arriving());
-  const Hello whole = hello(0);
-  slow.send_all(std::as_bytes(std::span(&whole, 1)).last(1), soon());
+  slow.send_all(std::span(proof.opening()).subspan(20), soon());
+  proof::Answer answer{};
+  slow.receive_all(answer, soon());
+  slow.send_all(proof.hear(answer), soon());
   const auto arrivals = next_arrivals(door_);
   ASSERT_EQ(arrivals.size(), 1U);
   EXPECT_EQ(arrivals[0].rank, 0) << "slow is no crime";
-}
-
-TEST_F(AtTheDoor, WhoVanishesHalfwayIsForgotten) {
-  Socket gone = connect_proven();
-  send(gone, hello(0), 5);
-  EXPECT_TRUE(eventually([&] { return door_.has_arriving(); }));
-  gone = Socket();
-  EXPECT_TRUE(eventually([&] { return !door_.has_arriving(); }));
 }
 
 TEST_F(AtTheDoor, TwoHundredIdleConnectionsHoldNobodyUp) {
@@ -133,10 +157,22 @@ TEST_F(AtTheDoor, TwoHundredIdleConnectionsHoldNobodyUp) {
   expect_that_a_rank_gets_in(door_, 2);
 }
 
-TEST_F(AtTheDoor, MoreIdleConnectionsThanThereIsRoomForAreThrownOutSooner) {
+TEST_F(AtTheDoor, ARankGetsInWhileOneSourceFloodsIt) {
   DoorOptions small = options(trust_);
-  small.max_guests = 4;
-  small.patience = std::chrono::seconds(1);
+  small.guests.most = 64;
+  Door door(small, bell_);
+  std::vector<Socket> flood;
+  for (int i = 0; i < 512; ++i) {
+    flood.push_back(Socket::connect(door.endpoint(), soon()));
+    if (i % 128 != 0) continue;
+    expect_that_a_rank_gets_in(door, 2);
+  }
+  expect_that_a_rank_gets_in(door, 0);
+}
+
+TEST_F(AtTheDoor, MoreIdleConnectionsThanThereIsRoomForMakeRoomForARank) {
+  DoorOptions small = options(trust_);
+  small.guests = {.most = 4, .patience = std::chrono::hours(1)};
   Door door(small, bell_);
   std::vector<Socket> idle(10);
   for (Socket& socket : idle) socket = Socket::connect(door.endpoint(), soon());
@@ -145,11 +181,11 @@ TEST_F(AtTheDoor, MoreIdleConnectionsThanThereIsRoomForAreThrownOutSooner) {
 
 TEST_F(AtTheDoor, WhoSaysNothingForTooLongIsThrownOut) {
   DoorOptions hasty = options(trust_);
-  hasty.patience = std::chrono::milliseconds(100);
+  hasty.guests.patience = std::chrono::milliseconds(100);
   Door door(hasty, bell_);
   Socket silent = Socket::connect(door.endpoint(), soon());
-  std::vector<std::byte> challenge(ServerProof::challenge_bytes);
-  silent.receive_all(challenge, soon());
+  proof::Greeting greeting{};
+  silent.receive_all(greeting, soon());
   expect_closed(silent);
 }
 
@@ -179,12 +215,12 @@ TEST(Strangers, ARankOfAnotherGroupIsRefused) {
   Ranks ranks(3);
   const auto stranger = ranks.make(2, ranks.trust, "another group");
   stranger->set_addresses(ranks.addresses);
-  std::vector<PeerNews> news;
+  std::optional<Error> error;
   ASSERT_TRUE(eventually([&] {
-    (void)stranger->channel(0, Purpose::collective).try_write(noise(1, 1));
-    return !(news = stranger->look()).empty();
+    error = thrown_by([&] { (void)stranger->channel(0, Purpose::collective).try_write(noise(1, 1)); });
+    return error.has_value();
   }));
-  EXPECT_EQ(news.front().kind, PeerNews::Kind::died);
+  EXPECT_THAT(error->what(), HasSubstr("group \"another group\""));
   ranks.move(1, 0, noise(1000, 1));
   EXPECT_TRUE(ranks[0].look().empty());
 }

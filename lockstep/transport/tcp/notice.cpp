@@ -7,8 +7,9 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cstring>
+#include <span>
 
+#include "lockstep/base/byte_codec.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 
@@ -24,7 +25,26 @@ struct Header {
   std::int32_t culprit = -1;
   std::int32_t reporter = -1;
 };
-static_assert(sizeof(Header) == NoticeStream::header_bytes);
+
+std::string encode(const Header& header) {
+  std::string bytes;
+  base::append_number(bytes, header.magic);
+  base::append_number(bytes, header.kind);
+  base::append_number(bytes, header.text_bytes);
+  base::append_number(bytes, header.value);
+  base::append_number(bytes, header.culprit);
+  base::append_number(bytes, header.reporter);
+  return bytes;
+}
+
+Header decode_header(std::span<const std::byte, NoticeStream::header_bytes> bytes) {
+  return {.magic = base::number_at<std::uint32_t>(bytes),
+          .kind = base::number_at<Notice::Kind>(bytes, 4),
+          .text_bytes = base::number_at<std::uint16_t>(bytes, 6),
+          .value = base::number_at<std::int32_t>(bytes, 8),
+          .culprit = base::number_at<std::int32_t>(bytes, 12),
+          .reporter = base::number_at<std::int32_t>(bytes, 16)};
+}
 
 bool is_valid(const Header& header) {
   if (header.magic != Header::expected_magic) return false;
@@ -66,7 +86,7 @@ std::string encode(const Notice& notice) {
     text = notice.cause.text.substr(0, NoticeStream::text_bytes);
     header.text_bytes = static_cast<std::uint16_t>(text.size());
   }
-  return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + text;
+  return encode(header) + text;
 }
 
 NoticeStream::NoticeStream(Socket socket, std::size_t words_told)
@@ -94,18 +114,17 @@ std::vector<Notice> NoticeStream::read() {
 }
 
 std::optional<Notice> NoticeStream::next() {
-  if (received_ < sizeof(Header)) return std::nullopt;
-  Header header;
-  std::memcpy(&header, in_.data(), sizeof(header));
+  if (received_ < header_bytes) return std::nullopt;
+  const std::span<const std::byte> in(in_);
+  const Header header = decode_header(in.first<header_bytes>());
   if (!is_valid(header)) throw Error(ErrorCode::corrupt_data, socket_.peer() + " sent what is no notice");
-  const std::size_t whole = sizeof(Header) + header.text_bytes;
+  const std::size_t whole = header_bytes + header.text_bytes;
   if (received_ < whole) return std::nullopt;
   Notice notice{.kind = header.kind};
   if (header.kind == Notice::Kind::waiting) notice.awaited = header.value;
   if (header.kind == Notice::Kind::failure) {
-    notice.cause = {
-        static_cast<ErrorCode>(header.value), header.culprit, header.reporter,
-        std::string(reinterpret_cast<const char*>(in_.data()) + sizeof(Header), header.text_bytes)};
+    notice.cause = {static_cast<ErrorCode>(header.value), header.culprit, header.reporter,
+                    std::string(base::text_of(in.subspan(header_bytes, header.text_bytes)))};
   }
   std::copy(in_.begin() + static_cast<std::ptrdiff_t>(whole),
             in_.begin() + static_cast<std::ptrdiff_t>(received_), in_.begin());

@@ -3,14 +3,14 @@
 
 #include <limits>
 
-#include "lockstep/base/hash.h"
-#include "lockstep/transport/tcp/hello.h"
+#include "lockstep/transport/tcp/line.h"
 #include "lockstep/transport/tcp/tcp_ranks_test.h"
 
 namespace lockstep::tcp {
 namespace {
 
 using namespace std::chrono_literals;
+using namespace std::string_literals;
 
 using Kind = PeerNews::Kind;
 
@@ -19,15 +19,14 @@ class ByHand : public testing::Test {
  protected:
   ByHand() : one_(std::move(ranks_.all[0])) {}
 
-  Socket connect_proven() {
+  Socket connect_proven(Line line) {
     Socket socket = Socket::connect(one_->endpoint(), soon());
-    prove_as_client(socket, ranks_.trust, soon());
+    prove_as_client(socket, ranks_.trust, door_of("job", "world", 0, one_->endpoint()), claim_of(1, line),
+                    soon());
     return socket;
   }
   Socket connect(Line line) {
-    Socket socket = connect_proven();
-    const Hello hello{.line = line, .from = 1, .to = 0, .group = fnv1a_64("world")};
-    socket.send_all(std::as_bytes(std::span(&hello, 1)), soon());
+    Socket socket = connect_proven(line);
     const std::size_t before = one_->wait_descriptors().size();
     if (line == Line::notices) {
       EXPECT_TRUE(eventually([&] {
@@ -59,6 +58,21 @@ class ByHand : public testing::Test {
   Ranks ranks_{10};
   std::unique_ptr<TcpTransport> one_;
 };
+
+/// Those of docs/wire_formats.md.
+TEST(Notice, HasTheBytesOfTheDocument) {
+  EXPECT_EQ(encode({.kind = Notice::Kind::waiting, .awaited = 5}),
+            "Lkn1\x02\x00\x00\x00"s
+            "\x05\x00\x00\x00"s
+            "\xff\xff\xff\xff"s
+            "\xff\xff\xff\xff"s);
+  const FirstCause::Cause cause{.code = ErrorCode::timeout, .culprit = 258, .reporter = 1, .text = "why"};
+  EXPECT_EQ(encode({.kind = Notice::Kind::failure, .cause = cause}),
+            "Lkn1\x01\x00\x03\x00"s + static_cast<char>(ErrorCode::timeout) +
+                "\x00\x00\x00"s
+                "\x02\x01\x00\x00"s
+                "\x01\x00\x00\x00why"s);
+}
 
 TEST_F(ByHand, SeveralNoticesMayArriveAtOnceAndOneInPieces) {
   Socket notices = connect(Line::notices);
@@ -134,7 +148,7 @@ TEST_F(ByHand, AGoodbyeThatOvertookTheDataIsNoNewsYet) {
 
 TEST_F(ByHand, ADeathIsNoNewsWhileAConnectionMayStillBringData) {
   Socket notices = connect(Line::notices);
-  Socket data = connect_proven();
+  Socket data = connect_proven(Line::collective);
   send(notices, waiting(3));
   notices = Socket();
   EXPECT_TRUE(hears(3)) << "and nothing of its end";

@@ -37,29 +37,29 @@ inline std::vector<std::byte> noise(std::size_t bytes, unsigned seed) {
 class Ranks {
  public:
   explicit Ranks(int count, std::chrono::nanoseconds connect_timeout = std::chrono::seconds(20)) {
-    for (int rank = 0; rank < count; ++rank) world_of.push_back(rank + 10);
+    for (int rank = 0; rank < count; ++rank) members.push_back({.world = rank + 10});
     for (int rank = 0; rank < count; ++rank) {
       all.push_back(make(rank, trust, "world", connect_timeout));
-      addresses.push_back(all.back()->endpoint().to_string());
+      addresses.push_back(all[rank]->endpoint().to_string());
     }
     for (auto& transport : all) transport->set_addresses(addresses);
   }
   std::unique_ptr<TcpTransport> make(
       int rank, Trust with, std::string group = "world",
       std::chrono::nanoseconds connect_timeout = std::chrono::seconds(20)) const {
-    return std::make_unique<TcpTransport>(TcpTransportOptions{.rank = rank,
-                                                              .world_of = world_of,
+    return std::make_unique<TcpTransport>(TcpTransportOptions{.members = {rank, members},
+                                                              .job = "job",
                                                               .group = std::move(group),
                                                               .listen_address = "127.0.0.1",
                                                               .trust = std::move(with),
                                                               .connect_timeout = connect_timeout});
   }
-  TcpTransport& operator[](int rank) { return *all[static_cast<std::size_t>(rank)]; }
+  TcpTransport& operator[](int rank) { return *all[rank]; }
   Channel& from_to(int from, int to, Purpose purpose = Purpose::collective) {
     return (*this)[from].channel(to, purpose);
   }
   /// Ends without a word, as a killed process does.
-  void kill(int rank) { all[static_cast<std::size_t>(rank)].reset(); }
+  void kill(int rank) { all[rank].reset(); }
   void leave(int rank) {
     (*this)[rank].say_goodbye();
     kill(rank);
@@ -92,9 +92,9 @@ class Ranks {
   }
 
   Trust trust{.secret = Secret::random()};
-  std::vector<int> world_of;
-  std::vector<std::string> addresses;
-  std::vector<std::unique_ptr<TcpTransport>> all;
+  PerRank<Member> members;
+  PerRank<std::string> addresses;
+  PerRank<std::unique_ptr<TcpTransport>> all;
 };
 
 }  // namespace lockstep::tcp

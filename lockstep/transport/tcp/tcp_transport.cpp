@@ -1,7 +1,6 @@
 #include "lockstep/transport/tcp/tcp_transport.h"
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/hash.h"
 #include "lockstep/transport/tcp/bell.h"
 #include "lockstep/transport/tcp/peer.h"
 
@@ -43,9 +42,10 @@ TcpTransport::TcpTransport(TcpTransportOptions options)
     : options_(std::move(options)), bell_(std::make_unique<tcp::Bell>()) {
   door_ = std::make_unique<tcp::Door>(tcp::DoorOptions{.address = options_.listen_address,
                                                        .trust = options_.trust,
-                                                       .rank = options_.rank,
-                                                       .ranks = static_cast<int>(options_.world_of.size()),
-                                                       .group = fnv1a_64(options_.group)},
+                                                       .job = options_.job,
+                                                       .group = options_.group,
+                                                       .rank = options_.members.rank(),
+                                                       .ranks = options_.members.size()},
                                       *bell_);
 }
 
@@ -56,11 +56,10 @@ TcpTransport::~TcpTransport() {
 
 const Endpoint& TcpTransport::endpoint() const { return door_->endpoint(); }
 
-void TcpTransport::set_addresses(std::vector<std::string> addresses) { addresses_ = std::move(addresses); }
+void TcpTransport::set_addresses(PerRank<std::string> addresses) { addresses_ = std::move(addresses); }
 
 Channel& TcpTransport::channel(int peer, Purpose purpose) {
-  const auto index = static_cast<std::size_t>(peer);
-  if (index >= addresses_.size() || addresses_[index].empty()) {
+  if (!has_address(peer)) {
     throw_invalid_argument("rank " + std::to_string(peer) + " of group \"" + options_.group +
                            "\" has no address");
   }
@@ -77,14 +76,14 @@ tcp::Peer& TcpTransport::peer(int rank) {
 }
 
 std::unique_ptr<tcp::Dial> TcpTransport::dial(int rank, tcp::Line line) {
-  const auto index = static_cast<std::size_t>(rank);
+  const Endpoint endpoint = Endpoint::parse(addresses_[rank]);
   return std::make_unique<tcp::Dial>(
-      tcp::Dial::Call{
-          .endpoint = Endpoint::parse(addresses_[index]),
-          .hello = {.line = line, .from = options_.rank, .to = rank, .group = fnv1a_64(options_.group)},
-          .world_rank = options_.world_of[index],
-          .trust = options_.trust,
-          .deadline = Deadline::after(options_.connect_timeout)},
+      tcp::Dial::Call{.endpoint = endpoint,
+                      .destination = tcp::door_of(options_.job, options_.group, rank, endpoint),
+                      .claim = tcp::claim_of(options_.members.rank(), line),
+                      .world_rank = options_.members[rank].world,
+                      .trust = options_.trust,
+                      .deadline = Deadline::after(options_.connect_timeout)},
       *bell_);
 }
 
@@ -127,12 +126,11 @@ void TcpTransport::tell_waiting(int rank) {
 }
 
 std::optional<int> TcpTransport::awaited_by(int rank, std::chrono::nanoseconds within) {
-  const auto index = static_cast<std::size_t>(rank);
-  if (index >= addresses_.size() || addresses_[index].empty()) return std::nullopt;
+  if (!has_address(rank)) return std::nullopt;
   tcp::Peer& asked = peer(rank);
   asked.hear();
   const auto awaited = asked.awaited(within);
-  const bool is_in_group = awaited && static_cast<std::size_t>(*awaited) < options_.world_of.size();
+  const bool is_in_group = awaited && *awaited < options_.members.size();
   return is_in_group ? awaited : std::nullopt;  // whoever asks will look it up
 }
 

@@ -7,8 +7,8 @@
 //   made by rank 1
 //
 // A rank's end is the end of its notices: with a failure or a goodbye before it, or else a death. It is news
-// once all data that was sent before has arrived. Every connection begins with a proof of the job's secret
-// and a hello of fixed size (docs/wire_formats.md); all are made and accepted by threads of the transport's
+// once all data that was sent before has arrived. Every connection begins with a proof of the job's secret,
+// of who connects and of what for (base/proof.h); all are made and accepted by threads of the transport's
 // own, so that no call here ever waits for another rank.
 #pragma once
 
@@ -18,9 +18,10 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/secret.h"
+#include "lockstep/base/proof.h"
 #include "lockstep/base/socket.h"
 #include "lockstep/transport/channel.h"
+#include "lockstep/transport/members.h"
 
 namespace lockstep {
 
@@ -33,9 +34,9 @@ enum class Line : std::uint32_t;
 }  // namespace tcp
 
 struct TcpTransportOptions {
-  int rank = 0;                ///< in the group
-  std::vector<int> world_of;   ///< group rank -> world rank
-  std::string group;           ///< name; strangers to the group are refused
+  Members members;
+  std::string job;
+  std::string group;           ///< name; strangers to job and group are refused
   std::string listen_address;  ///< numeric address of the interface to listen on
   Trust trust;
   std::chrono::nanoseconds connect_timeout = std::chrono::minutes(1);
@@ -53,8 +54,8 @@ class TcpTransport final : public Transport {
 
   /// What the other ranks need to connect; they exchange it through the store.
   const Endpoint& endpoint() const;
-  /// By group rank, as text; empty for ranks that are reached otherwise.
-  void set_addresses(std::vector<std::string> addresses);
+  /// As text; empty for ranks that are reached otherwise.
+  void set_addresses(PerRank<std::string> addresses);
 
   /// REQUIRES: set_addresses() has one for `peer`, else Error{invalid_argument}.
   Channel& channel(int peer, Purpose purpose) override;
@@ -68,6 +69,7 @@ class TcpTransport final : public Transport {
 
  private:
   class TcpChannel;
+  bool has_address(int rank) const { return rank < addresses_.size() && !addresses_[rank].empty(); }
   tcp::Peer& peer(int rank);
   std::unique_ptr<tcp::Dial> dial(int rank, tcp::Line line);
   void admit_arrivals();
@@ -75,7 +77,7 @@ class TcpTransport final : public Transport {
   void tell_peers();
 
   TcpTransportOptions options_;
-  std::vector<std::string> addresses_;
+  PerRank<std::string> addresses_;
   std::unique_ptr<tcp::Bell> bell_;
   std::unique_ptr<tcp::Door> door_;
   std::map<int, std::unique_ptr<tcp::Peer>> peers_;

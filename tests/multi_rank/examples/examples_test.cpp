@@ -1,6 +1,7 @@
 // The examples that train: the figures that they print, at sizes that take seconds.
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 
 #include "example_test.h"
 #include "tests/multi_rank/training/small_digits.h"
@@ -58,6 +59,56 @@ TEST_F(Examples, ToyModelSaysWhatItsRanksSaidLast) {
       << "no stack trace";
 }
 
+/// What it says where it was started wrongly: one line why, and one how it is started.
+void expect_told_how_to_start(const Ending& ending, const std::string& mark, const std::string& why) {
+  EXPECT_EQ(ending.exit_code, 2) << ending.err;
+  EXPECT_THAT(
+      lines_with(ending.err, mark + "toy_model"),
+      ElementsAre(AllOf(StartsWith(mark + "toy_model: "), HasSubstr(why)),
+                  mark + "toy_model is started alone, without a launcher, and starts its ranks itself: "
+                         "`toy_model --ranks 4`; --help lists all flags."))
+      << ending.err;
+}
+
+TEST_F(Examples, ToyModelSaysHowItIsStartedWhereALauncherStartsIt) {
+  const Ending launched = launch({program("toy_model")}).finish();
+  expect_told_how_to_start(launched, "[1] ", "this process is already rank 1 of a job");
+  const Ending by_hand = start({program("toy_model")}, {{"RANK", "3"}, {"WORLD_SIZE", "4"}}).finish();
+  expect_told_how_to_start(by_hand, "", "this process is already rank 3 of a job");
+  const Ending by_mpi =
+      start({program("toy_model")}, {{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "1"}}).finish();
+  expect_told_how_to_start(by_mpi, "", "one of several started by Open MPI");
+}
+
+TEST_F(Examples, ToyModelSaysHowItIsStartedWhereItsArgumentsAreWrong) {
+  expect_told_how_to_start(start({program("toy_model"), "4"}).finish(), "", "not expected: 4");
+  expect_told_how_to_start(start({program("toy_model"), "--ranks", "0"}).finish(), "",
+                           "--ranks: Value 0 not in range 1 to ");
+  expect_told_how_to_start(start({program("toy_model"), "--ranks", "1000000"}).finish(), "",
+                           "not a number of ranks");
+}
+
+TEST_F(Examples, TheTapeSaysThatItTrainsInMainMemoryOnly) {
+  const Ending ending = launch({program("mnist_gradient_tape"), "--synthetic", "--device", "cuda"}).finish();
+  EXPECT_EQ(ending.exit_code, 2);
+  EXPECT_THAT(
+      lines_with(ending.err, "[0] "),
+      ElementsAre("[0] --device: DistributedGradientTape averages gradients in main memory, and cannot "
+                  "train on \"cuda\"; use cpu, or mnist_horovod_steps, which trains on a GPU, too",
+                  "[0] Run with --help for more information."))
+      << ending.err;
+}
+
+TEST_F(Examples, ADeviceThatThereIsNotIsNamed) {
+  for (const std::string name : {"mnist_horovod_steps", "cifar10_resnet18"}) {
+    for (const std::string device : {"cuda:9", "gpu"}) {
+      const Ending ending = launch({program(name), "--synthetic", "--device", device}).finish();
+      EXPECT_EQ(ending.exit_code, 1) << name;
+      EXPECT_THAT(ending.err, HasSubstr("] " + name + ": the device is \"" + device + "\"")) << ending.err;
+    }
+  }
+}
+
 TEST_F(Examples, AccumulatingIsWhatOneLargeBatchIs) {
   const auto lines = lines_of({"accumulate", "--steps", "20"});
   ASSERT_THAT(lines, SizeIs(3));
@@ -94,7 +145,7 @@ TEST_F(Examples, PowerSgdLearnsAsWellWithFewBytes) {
   EXPECT_LT(thin, 1.3 * whole);
   const double parameters = 64 * 256 + 256 * 256 + 256 * 8 + 256 + 256 + 8;
   EXPECT_GE(after(lines[0], ", "), 4 * parameters);
-  EXPECT_LT(after(lines[0], ", "), 4 * parameters + 100);  // whether a rank has something to say is 8 bytes
+  EXPECT_LT(after(lines[0], ", "), 4 * parameters + 100);  // what a rank says of its backward is 16 bytes
   EXPECT_GT(after(lines[1], ", "), 0);
   EXPECT_LT(after(lines[1], ", "), 4 * parameters / 20);
   // Matrices thicker than the gradients go as they are.
@@ -310,6 +361,25 @@ TEST_F(Examples, ImagesOfAnotherSizeAreNamedWithTheirFile) {
   EXPECT_EQ(ending.exit_code, 1);
   EXPECT_THAT(ending.err,
               HasSubstr("/train: expected images [1, 28, 28], found [1, 8, 8]; take the four files"));
+}
+
+TEST_F(Examples, DigitsLeavesItsCurveBesideThoseOfOtherRuns) {
+  write_digits(folder(), 10);
+  const auto curves = folder() / "curves";
+  const std::vector<std::string> words = {program("digits"), "--data", folder(), "--epochs", "2",
+                                          "--curves",        curves};
+  EXPECT_EQ(launch(words).finish().exit_code, 0);
+  EXPECT_EQ(start(words).finish().exit_code, 0);
+  EXPECT_EQ(start(words).finish().exit_code, 0) << "in the place of the one before";
+  std::ifstream file(curves / "curves.svg");
+  const std::string picture{std::istreambuf_iterator<char>(file), {}};
+  const auto one = picture.find(">1 process<"), two = picture.find(">2 processes<");
+  EXPECT_LT(one, two);
+  EXPECT_NE(two, std::string::npos);
+  std::ofstream(curves / "2.history") << "garbage";
+  const Ending ending = start(words).finish();
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.err, HasSubstr("2.history"));
 }
 
 TEST_F(Examples, LabelsThatAreNoClassAreNamedWithTheirPlace) {

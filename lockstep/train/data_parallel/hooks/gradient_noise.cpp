@@ -64,7 +64,7 @@ Work NoiseScaleHook::begin(const GradientBucket& bucket) {
   if (bucket.number == 0) start_step();  // also after a step that failed
   ++begun_;
   own_squared_[0] += squared_length(bucket.flat);
-  return average(bucket, bucket.flat);
+  return bucket.average(bucket.flat);
 }
 
 std::optional<Work> NoiseScaleHook::proceed(const GradientBucket& bucket) {

@@ -103,7 +103,7 @@ void PowerSgdHook::choose_right(const GradientBucket& bucket, State& state) cons
 Work PowerSgdHook::begin(const GradientBucket& bucket) {
   State& state = state_of(bucket);
   state.stage = 0;
-  if (state.steps < options_.start_after || state.matrices.empty()) return average(bucket, bucket.flat);
+  if (state.steps < options_.start_after || state.matrices.empty()) return bucket.average(bucket.flat);
   choose_right(bucket, state);
   for (const auto& matrix : state.matrices) {
     matrix.value.copy_(matrix.gradient.reshape(matrix.value.sizes()));
@@ -114,7 +114,7 @@ Work PowerSgdHook::begin(const GradientBucket& bucket) {
   for (std::size_t i = 0; i < state.others.size(); ++i)
     state.other_places[i].copy_(state.others[i].reshape({-1}));
   state.stage = 1;
-  return average(bucket, state.first);
+  return bucket.average(state.first);
 }
 
 std::optional<Work> PowerSgdHook::proceed(const GradientBucket& bucket) {
@@ -126,7 +126,7 @@ std::optional<Work> PowerSgdHook::proceed(const GradientBucket& bucket) {
       auto right = matrix.right;
       torch::matmul_out(right, matrix.value.t(), matrix.left);
     }
-    return average(bucket, state.second);
+    return bucket.average(state.second);
   }
   if (state.stage == 2) {
     for (const auto& matrix : state.matrices) {

@@ -15,7 +15,7 @@ Work StaleAverageHook::begin(const GradientBucket& bucket) {
   state.sent = 1 - state.sent;
   torch::Tensor& mine = state.gradients[state.sent];
   mine.copy_(bucket.flat);
-  return std::exchange(state.work, average(bucket, mine));
+  return std::exchange(state.work, bucket.average(mine));
 }
 
 std::optional<Work> StaleAverageHook::proceed(const GradientBucket& bucket) {

@@ -1,0 +1,216 @@
+#include "lockstep/backend/native/blame.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <set>
+#include <span>
+
+#include "lockstep/backend/native/mismatch.h"
+#include "lockstep/base/log.h"
+#include "lockstep/base/words.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A peer that is gone is only to blame when it is still missing after this: what it had sent may be on its
+// way.
+constexpr std::uint64_t settle_ns = 20'000'000;
+// A peer that died although no work waits for it directly is blamed after this: the one waited for may wait
+// for it.
+constexpr std::uint64_t indirect_ns = 300'000'000;
+
+}  // namespace
+
+Blame::Blame(BlameOptions options, GroupParts& parts, const CallNumbers& numbers, Transport& transport)
+    : options_(std::move(options)),
+      parts_(parts),
+      transport_(transport),
+      calls_(parts.members, parts.links),
+      standstill_(parts, numbers) {}
+
+std::optional<Blame::Cause> Blame::look(const Tasks& waiting) {
+  std::vector<int> missing;
+  for (const NativeTask* task : waiting) {
+    const auto more = task->missing();
+    task->note_waiting(more);
+    missing.insert(missing.end(), more.begin(), more.end());
+  }
+  if (!missing.empty()) {
+    transport_.tell_waiting(missing.front());
+    told_waiting_ = true;
+  }
+  if (auto cause = look_at_peers(missing, waiting)) return cause;
+  for (NativeTask* task : waiting) {
+    if (auto cause = look_at_clock(*task)) return cause;
+  }
+  return look_at_calls(waiting);
+}
+
+void Blame::tell_idle() {
+  transport_.tell_waiting(-1);
+  told_waiting_ = false;
+}
+
+void Blame::note_call(std::uint64_t number, const Signature& signature) { calls_.note(number, signature); }
+
+Error Blame::unexpected_on_link() const { return calls_.explain(*parts_.links.stopped_at()); }
+
+Error Blame::misfit_in_mailbox() const {
+  const Mailbox::Misfit& misfit = *parts_.mailbox.misfit();
+  return mismatch({me(), misfit.receive->signature, misfit.receive->number},
+                  {parts_.members[misfit.source].world, misfit.arrived.signature, misfit.arrived.sequence});
+}
+
+std::optional<Blame::Cause> Blame::look_at_calls(const Tasks& waiting) {
+  const auto is_collective = [](const NativeTask* task) { return !task->is_message(); };
+  const auto first = std::find_if(waiting.begin(), waiting.end(), is_collective);
+  try {
+    // Ranks of one host see in shared memory what the others called.
+    if (!parts_.arrivals && first != waiting.end())
+      calls_.look(**first, trace::now_ns() - (*first)->waiting_since_ns);
+    standstill_.look(waiting);
+  } catch (const Error& error) {
+    return cause_of(error);
+  }
+  return std::nullopt;
+}
+
+std::optional<Blame::Cause> Blame::look_at_peers(const std::vector<int>& missing, const Tasks& waiting) {
+  const auto all_news = transport_.look();
+  const bool has_dead = std::any_of(all_news.begin(), all_news.end(),
+                                    [](const PeerNews& news) { return news.kind == PeerNews::Kind::died; });
+  for (const PeerNews& news : all_news) {
+    if (news.kind == PeerNews::Kind::failed) return news.cause;
+    const std::uint64_t now = trace::now_ns();
+    const std::uint64_t since = gone_since_ns_.emplace(news.rank, now).first->second;
+    const bool is_missing = std::find(missing.begin(), missing.end(), news.rank) != missing.end();
+    // Who left while another is dead did so because of that one, which it met in another group.
+    const bool counts = news.kind == PeerNews::Kind::died || (is_missing && !has_dead);
+    if (!counts || now - since < (is_missing ? settle_ns : indirect_ns)) continue;
+    auto cause = loss(news);
+    for (const NativeTask* task : waiting) cause.text += unclaimed(*task);
+    return cause;
+  }
+  return std::nullopt;
+}
+
+Blame::Cause Blame::loss(const PeerNews& news) const {
+  const Member& culprit = parts_.members[news.rank];
+  // What the launcher saw of it, a signal or an exit code, says more than that it is gone.
+  if (auto seen = options_.page->first_cause().get(); seen && seen->culprit == culprit.world) return *seen;
+  const std::string who = "rank " + std::to_string(culprit.world);
+  if (news.kind == PeerNews::Kind::left)
+    return {ErrorCode::peer_lost, culprit.world, me(), who + " left the job while others still needed it"};
+  const int pid = culprit.page < 0 ? 0 : options_.page->status(culprit.page).pid.load();
+  return {ErrorCode::peer_lost, culprit.world, me(),
+          who + (pid > 0 ? " (pid " + std::to_string(pid) + ")" : "") + " died"};
+}
+
+Blame::Culprits Blame::culprits(const std::vector<int>& missing) {
+  // A rank that was stopped while it waited had said for whom. By the time-out that has to be too old, or it
+  // would pass for one that waits.
+  const auto fresh = std::clamp<std::chrono::nanoseconds>(options_.timeout / 2, 2 * waiting_told_again, 1s);
+  std::set<int> guilty;
+  std::set<int> circle;
+  for (const int first : missing) {
+    // Those that wait for another are not to blame: follow them to one who does not, or back into the chain.
+    std::vector<int> chain = {first};
+    auto next = transport_.awaited_by(first, fresh);
+    while (next && *next != parts_.rank() && std::find(chain.begin(), chain.end(), *next) == chain.end()) {
+      chain.push_back(*next);
+      next = transport_.awaited_by(*next, fresh);
+    }
+    if (!next) {
+      guilty.insert(chain.back());
+    } else if (*next == parts_.rank()) {
+      circle.insert(chain.begin(), chain.end());
+      circle.insert(parts_.rank());
+    } else {
+      guilty.insert(std::find(chain.begin(), chain.end(), *next), chain.end());
+    }
+  }
+  const bool is_circle = guilty.empty();
+  const auto& named = is_circle ? circle : guilty;
+  return {{named.begin(), named.end()}, is_circle};
+}
+
+std::string Blame::suspicion(const NativeTask& task) const {
+  const std::string& text = standstill_.suspicion();
+  return task.is_message() || text.empty() ? "" : "; " + text;
+}
+
+/// Messages that have arrived and that a receive may have meant.
+std::string Blame::unclaimed(const NativeTask& task) const {
+  constexpr std::size_t most_listed = 3;
+  if (task.signature().operation != Operation::receive) return "";
+  const std::vector<int> from = task.missing();
+  auto messages = parts_.mailbox.unclaimed();
+  std::erase_if(messages, [&](const auto& one) { return std::ranges::find(from, one.source) == from.end(); });
+  std::string list;
+  for (const auto& [source, tag, bytes] : std::span(messages).first(std::min(messages.size(), most_listed))) {
+    list += (list.empty() ? "" : ", ") + std::string("tag ") + std::to_string(tag) + " from " +
+            names({source}) + " (" + std::to_string(bytes) + " bytes)";
+  }
+  if (list.empty()) return "";
+  return "; messages that nobody receives: " + list + (messages.size() > most_listed ? ", ..." : "");
+}
+
+std::optional<Blame::Cause> Blame::look_at_clock(NativeTask& task) {
+  const std::vector<int> missing = task.missing();
+  const std::uint64_t now = trace::now_ns();
+  if (task.waiting_since_ns == 0) task.waiting_since_ns = now;
+  const auto waited = std::chrono::nanoseconds(now - task.waiting_since_ns);
+  if (missing.empty()) return std::nullopt;
+  if (waited >= options_.timeout) return timed_out(task, missing);
+  // Whom the others await may be told by ranks that this one is not connected to yet.
+  if (waited >= options_.timeout / 2) (void)culprits(missing);
+  if (!task.warned && waited >= options_.warn_after) {
+    task.warned = true;
+    const bool may_fail = options_.timeout != std::chrono::nanoseconds::max();
+    log::warning(fmt::format("{} in group \"{}\" has waited {} for {}{}; it {}",
+                             to_string(task.signature(), task.number), options_.group,
+                             base::exact_duration(options_.warn_after), names(missing), suspicion(task),
+                             may_fail ? "fails after " + base::exact_duration(options_.timeout)
+                                      : "waits for ever, as LOCKSTEP_TIMEOUT has it"));
+  }
+  return std::nullopt;
+}
+
+Blame::Cause Blame::timed_out(const NativeTask& task, const std::vector<int>& missing) {
+  if (missing == std::vector{parts_.rank()}) {
+    return {ErrorCode::timeout, me(), me(),
+            names(missing) + " waited for a message of its own, " + base::exact_duration(options_.timeout) +
+                " long: it has to send it before it waits, or by another thread" + unclaimed(task)};
+  }
+  const auto [guilty, is_circle] = culprits(missing);
+  if (is_circle) {
+    return {ErrorCode::timeout, -1, me(),
+            names(guilty) + " waited for each other, " + base::exact_duration(options_.timeout) +
+                " long: their calls do not fit together (all receive first, or all send much)" +
+                suspicion(task) + unclaimed(task)};
+  }
+  const int one = guilty.size() == 1 ? parts_.members[guilty.front()].world : -1;
+  return {ErrorCode::timeout, one, me(),
+          names(guilty) + " did not arrive within " + base::exact_duration(options_.timeout) +
+              suspicion(task) + unclaimed(task)};
+}
+
+Blame::Cause Blame::cause_of(const Error& error) const {
+  const bool ours = error.code() == ErrorCode::mismatch;
+  return {error.code(), ours ? -1 : error.peer().value_or(-1), me(), error.what()};
+}
+
+Blame::Cause Blame::gave_up(const std::string& what) const {
+  return {ErrorCode::peer_lost, me(), me(), "rank " + std::to_string(me()) + " gave up" + what};
+}
+
+std::string Blame::names(const std::vector<int>& ranks) const {
+  std::vector<int> worlds;
+  for (const int rank : ranks) worlds.push_back(parts_.members[rank].world);
+  return base::name_ranks(worlds);
+}
+
+}  // namespace lockstep

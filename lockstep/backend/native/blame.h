@@ -1,0 +1,83 @@
+// The slow part of a group's waits: who is missing, dead or silent, whom that one waits for itself, and whose
+// fault it is that nothing moves. It finds causes; to fail the group is the queue's (native_backend.h).
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/backend/native/call_comparison.h"
+#include "lockstep/backend/native/group_parts.h"
+#include "lockstep/backend/native/native_task.h"
+#include "lockstep/backend/native/standstill.h"
+
+namespace lockstep {
+
+struct BlameOptions {
+  std::string group;  ///< its name
+  std::shared_ptr<ControlPage> page;
+  std::chrono::nanoseconds timeout{};     ///< of a wait without progress
+  std::chrono::nanoseconds warn_after{};  ///< of which that is said
+};
+
+/// One rank's of one group. Under the progress lock.
+class Blame {
+ public:
+  using Cause = FirstCause::Cause;
+  using Tasks = std::deque<NativeTask*>;
+
+  /// Borrows all but the options.
+  Blame(BlameOptions options, GroupParts& parts, const CallNumbers& numbers, Transport& transport);
+
+  /// Looks at peers, clocks and calls for `waiting`, the works under way, of which there is one at least.
+  /// Returns why the group has to fail, if it has to.
+  std::optional<Cause> look(const Tasks& waiting);
+  /// Looks at peers only: one that died, or that says that the group has failed.
+  std::optional<Cause> look_at_peers() { return look_at_peers({}, {}); }
+  /// Nothing is under way any more.
+  void note_idle() {
+    if (told_waiting_) tell_idle();
+  }
+
+  /// This rank calls its next collective. Only needed where ranks are on several hosts.
+  void note_call(std::uint64_t number, const Signature& signature);
+  /// What to throw where a link, or the mailbox, stands still because of a message that does not fit.
+  Error unexpected_on_link() const;
+  Error misfit_in_mailbox() const;
+
+  Cause cause_of(const Error& error) const;
+  /// "rank 1 gave up" and `what`.
+  Cause gave_up(const std::string& what) const;
+
+ private:
+  void tell_idle();
+  std::optional<Cause> look_at_peers(const std::vector<int>& missing, const Tasks& waiting);
+  std::optional<Cause> look_at_clock(NativeTask& task);
+  std::optional<Cause> look_at_calls(const Tasks& waiting);
+  Cause timed_out(const NativeTask& task, const std::vector<int>& missing);
+  Cause loss(const PeerNews& news) const;
+  struct Culprits {
+    std::vector<int> ranks;
+    bool is_circle = false;  ///< each waits for the next, and this rank is one of them
+  };
+  Culprits culprits(const std::vector<int>& missing);
+  /// What may be why `task` waits; empty, or with "; " before it.
+  std::string suspicion(const NativeTask& task) const;
+  std::string unclaimed(const NativeTask& task) const;
+  std::string names(const std::vector<int>& ranks) const;
+  int me() const { return parts_.members.self().world; }
+
+  BlameOptions options_;
+  GroupParts& parts_;
+  Transport& transport_;
+  CallComparison calls_;
+  Standstill standstill_;
+  std::map<int, std::uint64_t> gone_since_ns_;  // peers that died or left, by rank
+  bool told_waiting_ = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+// What a group's calls are carried out with on one of its ranks. Tasks, the quick path and blame work on these
+// parts; none of them knows the queue (native_backend.h), or how a group fails.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "lockstep/backend/native/call_record.h"
+#include "lockstep/backend/native/links.h"
+#include "lockstep/execute/arrivals.h"
+#include "lockstep/execute/mailbox.h"
+#include "lockstep/execute/plan.h"
+#include "lockstep/kernel/copy.h"
+#include "lockstep/schedule/staging_ring.h"
+#include "lockstep/transport/members.h"
+
+namespace lockstep {
+
+/// Under the progress lock.
+struct GroupParts {
+  Members members;
+  std::shared_ptr<HostRegion> region;  ///< of the ranks on this host
+  std::optional<Arrivals> arrivals;    ///< where all ranks are on this host
+  PlanCache plans;
+  StagingRing staging_ring;
+  kernel::CrossingCopies crossing;
+  Links links;      ///< of collectives
+  Mailbox mailbox;  ///< of messages
+  CallRecord record;
+
+  int rank() const { return members.rank(); }
+  int ranks() const { return members.size(); }
+};
+
+}  // namespace lockstep

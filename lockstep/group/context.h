@@ -1,0 +1,76 @@
+// What all groups of one rank share: its job, how its ranks meet, what it is recorded as. There are three kinds of
+// ranks, and a factory for each.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "lockstep/base/per_rank.h"
+#include "lockstep/base/proof.h"
+#include "lockstep/execute/progress.h"
+#include "lockstep/group/group.h"
+#include "lockstep/memory/control_page.h"
+#include "lockstep/rendezvous/store.h"
+#include "lockstep/trace/recorder.h"
+
+namespace lockstep {
+
+struct Context {
+  /// Of a world of one.
+  static std::shared_ptr<Context> alone();
+
+  /// One of several ranks that are threads of this process.
+  struct Thread {
+    int rank = 0;
+    std::shared_ptr<ControlPage> page = {};  ///< all ranks share it
+    std::shared_ptr<Store> store = {};       ///< likewise
+    std::string job = {};
+    GroupOptions options = {};
+    std::size_t arena_bytes = 0;
+  };
+  static std::shared_ptr<Context> of_thread(Thread thread);
+
+  /// A rank that is a process and has come to its job's meeting place.
+  struct Arrival {
+    std::shared_ptr<Store> store = {};
+    Trust trust = {};
+    std::string job = {};
+    std::string socket_prefix = {};
+    int store_host = -1;
+    GroupOptions options = {};
+    std::size_t arena_bytes = 0;
+    std::chrono::nanoseconds arrival_timeout{};
+  };
+  /// It makes groups once it has been given its page, with join_page(), and page_rank.
+  static std::shared_ptr<Context> of_process(Arrival arrival);
+
+  /// This rank is number `rank` of the host's page, is recorded there, and waits by `policy`.
+  void join_page(std::shared_ptr<ControlPage> its_page, int rank, const WaitPolicy& policy);
+
+  std::shared_ptr<Store> store;
+  std::shared_ptr<void> last_word;  ///< see leave_word_at_death()
+  std::shared_ptr<ControlPage> page;
+  std::shared_ptr<Progress> progress;
+  std::unique_ptr<trace::Recorder> recorder;
+  std::shared_ptr<trace::OpenCalls> open_calls;
+  std::shared_ptr<trace::GroupNames> group_names;
+  Trust trust;
+  std::string job;            ///< its name, the same on all hosts
+  std::string socket_prefix;  ///< begins the names of its sockets on this host
+  /// Of the world's ranks: their numbers in this host's control page, -1 on other hosts; and the one node of
+  /// its host's memory that each runs beside, -1 where it may run beside several (none where ranks are
+  /// threads).
+  PerRank<int> page_rank;
+  PerRank<int> memory_nodes;
+  std::string listen_address;  ///< for ranks of other hosts; empty where there are none
+  GroupOptions options;
+  std::size_t arena_bytes = 0;
+  std::size_t mailbox_bytes = std::size_t{256} << 20;
+  std::chrono::nanoseconds arrival_timeout{};
+  int store_host = -1;   ///< world rank that serves the store; -1: the launcher does
+  bool threads = false;  ///< ranks are threads (in_process_world)
+};
+
+}  // namespace lockstep

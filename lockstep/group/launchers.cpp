@@ -1,0 +1,105 @@
+#include "lockstep/group/launchers.h"
+
+#include <fmt/core.h>
+
+#include <array>
+
+#include "lockstep/base/env.h"
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int most_ranks = 1 << 16;
+
+/// The variables of a launcher; nullptr where it has none such.
+struct Names {
+  const char* launcher = nullptr;
+  const char* needed = nullptr;  ///< says that it is this launcher, beside `size`
+  const char* size = nullptr;
+  const char* rank = nullptr;
+  const char* local_size = nullptr;
+  const char* hosts = nullptr;          ///< how many there are, where local_size is not said
+  std::array<const char*, 2> job = {};  ///< together the name of the job
+};
+
+constexpr std::array launchers = {
+    Names{.launcher = "Open MPI",
+          .size = "OMPI_COMM_WORLD_SIZE",
+          .rank = "OMPI_COMM_WORLD_RANK",
+          .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
+          .job = {"PMIX_NAMESPACE"}},
+    // Before Slurm's: inside an allocation mpiexec starts its proxies by srun.
+    Names{.launcher = "mpiexec",
+          .needed = "MPI_LOCALNRANKS",
+          .size = "PMI_SIZE",
+          .rank = "PMI_RANK",
+          .local_size = "MPI_LOCALNRANKS"},
+    Names{.launcher = "srun",
+          .needed = "SLURM_STEP_ID",
+          .size = "SLURM_STEP_NUM_TASKS",
+          .rank = "SLURM_PROCID",
+          .hosts = "SLURM_STEP_NUM_NODES",
+          .job = {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
+    Names{.launcher = "an MPI launcher", .size = "PMI_SIZE", .rank = "PMI_RANK"},
+    Names{.launcher = "jsrun",
+          .size = "JSM_NAMESPACE_SIZE",
+          .rank = "JSM_NAMESPACE_RANK",
+          .local_size = "JSM_NAMESPACE_LOCAL_SIZE",
+          .job = {"LSB_JOBID", "JSM_NAMESPACE_ID"}},
+    Names{.launcher = "flux run",
+          .size = "FLUX_JOB_SIZE",
+          .rank = "FLUX_TASK_RANK",
+          .hosts = "FLUX_JOB_NNODES",
+          .job = {"FLUX_JOB_ID"}},
+};
+
+int number(const char* name, int least, int most, const Names& of) {
+  const auto value = env::integer(name, least, most);
+  if (value) return static_cast<int>(*value);
+  throw_invalid_argument(
+      fmt::format("{} has set {}, but not {}; start the ranks with `lockstep run -np N`, or set RANK, "
+                  "WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each",
+                  of.launcher, of.size, name));
+}
+
+/// Of this host. Where the launcher does not say it, all ranks are here if there is one host.
+std::optional<int> local_size(const Names& names, int size) {
+  if (names.local_size != nullptr) {
+    const auto local = env::integer(names.local_size, 1, size);
+    return local ? std::optional(static_cast<int>(*local)) : std::nullopt;
+  }
+  const bool is_one_host = names.hosts != nullptr && env::integer(names.hosts, 1, most_ranks) == 1;
+  return is_one_host ? std::optional(size) : std::nullopt;
+}
+
+std::string job(const Names& names) {
+  std::string text;
+  for (const char* name : names.job) {
+    if (name != nullptr) text += "-" + env::text(name).value_or("");
+  }
+  return text.empty() ? text : text.substr(1);
+}
+
+}  // namespace
+
+std::optional<LaunchedRank> find_launched_rank() {
+  for (const Names& names : launchers) {
+    if (names.needed != nullptr && !env::text(names.needed)) continue;
+    const auto size = env::integer(names.size, 1, most_ranks);
+    if (!size) continue;
+    LaunchedRank found{.launcher = fmt::format("{} ({} is set)", names.launcher, names.size)};
+    if (*size == 1) return found;
+    found.size = static_cast<int>(*size);
+    found.rank = number(names.rank, 0, found.size - 1, names);
+    found.local_size = local_size(names, found.size);
+    found.job = job(names);
+    if (found.job.empty()) {
+      if (const auto fd = env::integer("PMI_FD", 0, 1 << 20)) found.pmi_fd = static_cast<int>(*fd);
+    }
+    return found;
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,27 @@
+// Launchers of others (mpirun, srun, ...) tell a process which rank it is in variables of their own.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace lockstep {
+
+/// What a launcher's variables say of this process.
+struct LaunchedRank {
+  std::string
+      launcher;  ///< for messages, with the variable that gave it away: "Open MPI (OMPI_COMM_WORLD_SIZE is set)"
+  int rank = 0;
+  int size = 1;
+  std::optional<int> local_size = {};  ///< ranks of this host; nullopt: the launcher does not say
+  std::string job = {};                ///< of this job alone among those that run on the host; "": ask PMI
+  std::optional<int> pmi_fd = {};      ///< speaks PMI-1
+
+  bool is_on_one_host() const { return local_size == size; }
+};
+
+/// The first of these that says something: Open MPI's mpirun; mpiexec of MPICH and Intel MPI; a step of srun (a shell of
+/// sbatch or salloc is no rank); another launcher with PMI's variables; jsrun of LSF; flux run. Throws
+/// Error{invalid_argument} naming a variable that is missing beside others, or makes no sense.
+std::optional<LaunchedRank> find_launched_rank();
+
+}  // namespace lockstep

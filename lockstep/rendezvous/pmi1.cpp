@@ -1,0 +1,169 @@
+#include "lockstep/rendezvous/pmi1.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <sstream>
+#include <string_view>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/quote.h"
+
+namespace lockstep {
+namespace {
+
+using base::quote;
+
+[[noreturn]] void fail(ErrorCode code, const std::string& request, const std::string& why) {
+  throw Error(code, fmt::format("PMI, {}: {}", quote(request.substr(0, request.find(' '))), why));
+}
+
+/// The launcher's socket of this process, for its last word: at exit, when nothing else can go wrong any more.
+struct LastWord {
+  UniqueFd fd;
+  pid_t pid = 0;
+};
+
+LastWord& last_word() {
+  static auto* const word = new LastWord;  // outlives whatever else ends at exit
+  return *word;
+}
+
+void say_finalize() {
+  const LastWord& word = last_word();
+  if (word.pid != ::getpid()) return;  // a child's exit is not the rank's
+  constexpr std::string_view line = "cmd=finalize\n";
+  if (::send(word.fd.get(), line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return;
+  // The launcher must have read it before the connection ends.
+  pollfd answer{.fd = word.fd.get(), .events = POLLIN, .revents = 0};
+  static_cast<void>(::poll(&answer, 1, 2000));
+}
+
+void finalize_at_exit(int fd) {
+  if (last_word().pid == ::getpid()) return;
+  last_word() = {UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0)), ::getpid()};
+  static const int registered = std::atexit(say_finalize);
+  static_cast<void>(registered);
+}
+
+}  // namespace
+
+std::map<std::string, std::string> parse_pmi1(const std::string& line) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorCode::corrupt_data, "PMI: the launcher answers " + quote(line) + ", which " + why);
+  };
+  if (line.size() > Pmi1::most_line_bytes) refuse("is too long");
+  if (!std::ranges::all_of(line, [](char c) { return c >= ' ' && c <= '~'; })) refuse("is no text");
+  std::map<std::string, std::string> fields;
+  std::istringstream words(line);
+  for (std::string word; words >> word;) {
+    const auto equals = word.find('=');
+    if (equals == std::string::npos || equals == 0) refuse("is not made of names and values");
+    if (!fields.emplace(word.substr(0, equals), word.substr(equals + 1)).second)
+      refuse("says something twice");
+  }
+  if (!fields.contains("cmd")) refuse("has no cmd");
+  return fields;
+}
+
+Pmi1::Pmi1(int fd) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0 || !S_ISSOCK(status.st_mode)) {
+    throw_invalid_argument(
+        fmt::format("PMI_FD={} is no socket of this process; was it started by mpiexec, and were its "
+                    "descriptors left open?",
+                    fd));
+  }
+  fd_ = UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!fd_) throw_system("PMI_FD");
+  finalize_at_exit(fd_.get());
+}
+
+std::string Pmi1::job(Deadline deadline) {
+  if (job_.empty()) {
+    job_ = ask("cmd=get_my_kvsname", "my_kvsname", deadline)["kvsname"];
+    const auto is_allowed = [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+             std::string_view("-_.@").find(c) != std::string_view::npos;
+    };
+    if (job_.empty() || job_.size() > 256 || !std::ranges::all_of(job_, is_allowed))
+      fail(ErrorCode::corrupt_data, "cmd=get_my_kvsname", "the job is called " + quote(job_));
+  }
+  return job_;
+}
+
+void Pmi1::put(const std::string& key, const std::string& value, Deadline deadline) {
+  const Answer answer = ask(fmt::format("cmd=put kvsname={} key={} value={}", job(deadline), key, value),
+                            "put_result", deadline);
+  if (const auto rc = answer.find("rc"); rc != answer.end() && rc->second != "0")
+    fail(ErrorCode::system, "cmd=put",
+         fmt::format("the launcher does not take {} (rc={})", quote(key), rc->second));
+}
+
+void Pmi1::fence(Deadline deadline) { ask("cmd=barrier_in", "barrier_out", deadline); }
+
+std::string Pmi1::get(const std::string& key, Deadline deadline) {
+  const Answer answer =
+      ask(fmt::format("cmd=get kvsname={} key={}", job(deadline), key), "get_result", deadline);
+  const auto rc = answer.find("rc"), value = answer.find("value");
+  if (value == answer.end() || (rc != answer.end() && rc->second != "0"))
+    fail(ErrorCode::mismatch, "cmd=get", "no rank has put " + quote(key));
+  return value->second;
+}
+
+Pmi1::Answer Pmi1::ask(const std::string& request, const std::string& cmd, Deadline deadline) {
+  std::string_view rest;
+  const std::string line = request + "\n";
+  for (rest = line; !rest.empty();) {
+    const ssize_t sent = ::send(fd_.get(), rest.data(), rest.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0) {
+      rest.remove_prefix(static_cast<std::size_t>(sent));
+    } else if (errno == EAGAIN) {
+      wait_for(POLLOUT, request, deadline);
+    } else if (errno != EINTR) {
+      fail(ErrorCode::peer_lost, request, "the launcher has closed the connection");
+    }
+  }
+  Answer answer = parse_pmi1(read_line(request, deadline));
+  if (answer["cmd"] != cmd)
+    fail(ErrorCode::corrupt_data, request,
+         "the launcher answers " + quote(answer["cmd"]) + " instead of " + cmd);
+  return answer;
+}
+
+/// Byte by byte: whatever follows is not ours.
+std::string Pmi1::read_line(const std::string& request, Deadline deadline) const {
+  std::string line;
+  for (char byte = 0; line.size() <= most_line_bytes;) {
+    const ssize_t got = ::recv(fd_.get(), &byte, 1, MSG_DONTWAIT);
+    if (got == 1 && byte == '\n') return line;
+    if (got == 1) {
+      line += byte;
+    } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
+      fail(ErrorCode::peer_lost, request, "the launcher has closed the connection");
+    } else {
+      wait_for(POLLIN, request, deadline);
+    }
+  }
+  fail(ErrorCode::corrupt_data, request,
+       fmt::format("the launcher's answer has more than {} bytes", most_line_bytes));
+}
+
+void Pmi1::wait_for(short event, const std::string& request, Deadline deadline) const {
+  pollfd waited{.fd = fd_.get(), .events = event, .revents = 0};
+  if (deadline.expired()) {
+    fail(ErrorCode::timeout, request,
+         "the launcher did not answer before the deadline; have all ranks come to init(), and is mpiexec "
+         "still there?");
+  }
+  static_cast<void>(::poll(&waited, 1, deadline.poll_milliseconds(std::chrono::milliseconds(250))));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,24 @@
+// Which tensors a model has, and which of them the ranks can have in common.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <span>
+#include <vector>
+
+#include "lockstep/train/replicas/named_tensor.h"
+
+namespace lockstep {
+
+/// Parameters, then buffers, in the module's order. One registered under two names appears twice.
+std::vector<NamedTensor> tensors_of(const torch::nn::Module& module);
+
+/// Throws Error{unsupported} if it is no plain array (host_array.h), or a trainable parameter of a type that
+/// has no average.
+void require_averageable(const NamedTensor& item);
+
+/// The parameters for which a gradient is wanted, or the others; each once: one that is registered under two
+/// names has one gradient.
+std::vector<NamedTensor> distinct_parameters(std::span<const NamedTensor> tensors, bool trainable);
+
+}  // namespace lockstep

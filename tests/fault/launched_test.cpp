@@ -1,0 +1,103 @@
+// The same program, without flags or wrappers, under launchers of others: the real ones where they are installed.
+#include "tests/support/job_test.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+struct Mpi {
+  std::string peer;
+  std::vector<std::string> words;  // behind the launcher
+};
+
+void PrintTo(const Mpi& mpi, std::ostream* out) { *out << mpi.peer; }
+
+class Launched : public JobTest, public ::testing::WithParamInterface<Mpi> {
+ protected:
+  void SetUp() override {
+    JobTest::SetUp();
+    const auto launcher = peer_program(GetParam().peer, "mpiexec");
+    if (!launcher)
+      GTEST_SKIP() << GetParam().peer << " is not installed: script/bootstrap --peers " << GetParam().peer;
+    launcher_ = *launcher;
+  }
+  Process launch(int ranks, std::vector<std::string> words, const Variables& variables = {}) const {
+    std::vector<std::string> all = {launcher_};
+    all.insert(all.end(), GetParam().words.begin(), GetParam().words.end());
+    all.insert(all.end(), {"-n", std::to_string(ranks)});
+    all.insert(all.end(), words.begin(), words.end());
+    Variables with_folder = {{"TMPDIR", folder()}};
+    with_folder.insert(with_folder.end(), variables.begin(), variables.end());
+    return start(all, with_folder);
+  }
+
+ private:
+  std::string launcher_;
+};
+
+TEST_P(Launched, RanksFindEachOther) {
+  const Ending ending = launch(3, {program("probe_rank"), "everything"}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  for (const char* rank : {"rank=0 of 3 done", "rank=1 of 3 done", "rank=2 of 3 done"})
+    EXPECT_THAT(ending.out, HasSubstr(rank));
+  EXPECT_THAT(lines_with(ending.err, "lockstep"), IsEmpty()) << ending.err;
+}
+
+TEST_P(Launched, TwoJobsAtOnceDoNotMeet) {
+  Process one = launch(2, {program("probe_rank"), "everything"});
+  Process other = launch(2, {program("probe_rank"), "everything"});
+  for (Process* job : {&one, &other}) {
+    const Ending ending = job->finish();
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    EXPECT_THAT(ending.out, HasSubstr("rank=1 of 2 done"));
+  }
+}
+
+TEST_P(Launched, OneRankIsAlone) {
+  const Ending ending = launch(1, {program("probe_rank"), "barrier"}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out, HasSubstr("probe rank=0 of 1 done"));
+}
+
+TEST_P(Launched, APlaceToMeetThatTheUserNamesIsTaken) {
+  const Variables place = {{"MASTER_ADDR", "127.0.0.1"},
+                           {"MASTER_PORT", std::to_string(port())},
+                           {"LOCKSTEP_SECRET_FILE", secret_file("ours, and long enough")}};
+  const Ending ending = launch(2, {program("probe_rank"), "everything"}, place).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out, HasSubstr("rank=1 of 2 done"));
+}
+
+INSTANTIATE_TEST_SUITE_P(By, Launched,
+                         ::testing::Values(Mpi{"mpich", {}}, Mpi{"impi", {}},
+                                           Mpi{"openmpi", {"--allow-run-as-root", "--oversubscribe"}}),
+                         [](const auto& info) { return info.param.peer; });
+
+class LaunchedByTfConfig : public JobTest {};
+
+TEST_F(LaunchedByTfConfig, ChiefAndWorkersAreAWorldAndTheEvaluatorIsAnother) {
+  const std::string at = "\"127.0.0.1:" + std::to_string(port()) + "\"";
+  const auto task = [&](const std::string& type, int index) {
+    return Variables{{"TF_CONFIG", "{\"cluster\": {\"chief\": [" + at +
+                                       "], \"worker\": [\"127.0.0.1:1\", \"127.0.0.1:2\"], \"evaluator\": "
+                                       "[\"127.0.0.1:3\"]}, \"task\": {\"type\": \"" +
+                                       type + "\", \"index\": " + std::to_string(index) + "}}"}};
+  };
+  std::vector<Process> ranks;
+  ranks.push_back(start({program("probe_rank"), "everything"}, task("chief", 0)));
+  ranks.push_back(start({program("probe_rank"), "everything"}, task("worker", 0)));
+  ranks.push_back(start({program("probe_rank"), "everything"}, task("worker", 1)));
+  ranks.push_back(start({program("probe_rank"), "barrier"}, task("evaluator", 0)));
+  const std::vector<std::string> expected = {"rank=0 of 3 done", "rank=1 of 3 done", "rank=2 of 3 done",
+                                             "rank=0 of 1 done"};
+  const auto endings = finish(ranks);
+  for (std::size_t i = 0; i < endings.size(); ++i) {
+    EXPECT_EQ(endings[i].exit_code, 0) << endings[i].err;
+    EXPECT_THAT(endings[i].out, HasSubstr(expected[i]));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::testing
