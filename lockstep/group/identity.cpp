@@ -17,7 +17,6 @@
 namespace lockstep {
 namespace {
 
-constexpr int most_ranks = 1 << 16;
 constexpr int highest_descriptor = 1 << 20;
 
 std::string user() { return std::to_string(::getuid()); }
@@ -28,8 +27,8 @@ bool is_loopback(const std::string& address) {
 
 /// Rank and size, which come together or not at all.
 void find_place(Identity& identity, const InitOptions& options) {
-  auto rank = env::integer("RANK", -most_ranks, most_ranks);
-  auto size = env::integer("WORLD_SIZE", -most_ranks, most_ranks);
+  auto rank = env::integer("RANK", -largest_world, largest_world);
+  auto size = env::integer("WORLD_SIZE", -largest_world, largest_world);
   if (options.rank) rank = *options.rank;
   if (options.size) size = *options.size;
   if (!rank || !size) {
@@ -119,7 +118,7 @@ void from_torchrun(Identity& identity, const std::string& run) {
   // How often it was restarted differs between hosts where one of them failed.
   const std::string restart = env::text("TORCHELASTIC_RESTART_COUNT").value_or("0");
   identity.job = "torchrun-" + run.substr(0, 32) + "-" + std::to_string(*port);
-  const auto local_size = env::integer("LOCAL_WORLD_SIZE", 1, most_ranks);
+  const auto local_size = env::integer("LOCAL_WORLD_SIZE", 1, largest_world);
   const bool one_host = local_size && *local_size == identity.size;
   const auto own_port = env::integer("LOCKSTEP_PORT", 1, 65535).value_or(*port + 1);
   meet_at(identity, one_host ? "127.0.0.1" : *address, static_cast<int>(own_port), "-" + restart);

@@ -10,8 +10,6 @@
 namespace lockstep {
 namespace {
 
-constexpr int most_ranks = 1 << 16;
-
 /// The variables of a launcher; nullptr where it has none such.
 struct Names {
   const char* launcher = nullptr;
@@ -69,7 +67,7 @@ std::optional<int> local_size(const Names& names, int size) {
     const auto local = env::integer(names.local_size, 1, size);
     return local ? std::optional(static_cast<int>(*local)) : std::nullopt;
   }
-  const bool is_one_host = names.hosts != nullptr && env::integer(names.hosts, 1, most_ranks) == 1;
+  const bool is_one_host = names.hosts != nullptr && env::integer(names.hosts, 1, largest_world) == 1;
   return is_one_host ? std::optional(size) : std::nullopt;
 }
 
@@ -86,7 +84,7 @@ std::string job(const Names& names) {
 std::optional<LaunchedRank> find_launched_rank() {
   for (const Names& names : launchers) {
     if (names.needed != nullptr && !env::text(names.needed)) continue;
-    const auto size = env::integer(names.size, 1, most_ranks);
+    const auto size = env::integer(names.size, 1, largest_world);
     if (!size) continue;
     LaunchedRank found{.launcher = fmt::format("{} ({} is set)", names.launcher, names.size)};
     if (*size == 1) return found;

@@ -6,6 +6,9 @@
 
 namespace lockstep {
 
+/// Of a number of ranks that a variable says: more is a mistake.
+inline constexpr int largest_world = 1 << 16;
+
 /// What a launcher's variables say of this process.
 struct LaunchedRank {
   std::string

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/words.h"
 #include "lockstep/group/told_error.h"
 
 namespace lockstep {
@@ -117,22 +118,17 @@ class Meeting {
   [[noreturn]] void throw_absent(const Error& late) {
     std::vector<std::string> found;
     ask(identity_, [&] { found = hints(); });
-    std::string list;
-    std::size_t count = 0;
-    int last = -1;
+    std::vector<int> absent;
     for (int rank = 0; rank < identity_.size; ++rank) {
-      if (found[static_cast<std::size_t>(rank)] != nobody) continue;
-      if (++count <= most_named) list += (count == 1 ? "" : ", ") + std::to_string(rank);
-      last = rank;
+      if (found[static_cast<std::size_t>(rank)] == nobody) absent.push_back(rank);
     }
-    if (count == 0) throw Error(ErrorCode::timeout, "all ranks arrived, but rank 0 does not go on", 0);
-    if (count > most_named) list += ", ...";
+    if (absent.empty()) throw Error(ErrorCode::timeout, "all ranks arrived, but rank 0 does not go on", 0);
     throw Error(late.code(),
-                std::string("waited in vain for ") + (count == 1 ? "rank " : "ranks ") + list + " of " +
+                "waited in vain for " + base::name_ranks(absent, most_named) + " of " +
                     std::to_string(identity_.size) + " to arrive at " + where() +
                     "; were all of them started, with the same MASTER_ADDR, MASTER_PORT and secret, and do "
                     "they reach that address? (LOCKSTEP_INIT_TIMEOUT sets how long to wait)",
-                count == 1 ? std::optional(last) : std::nullopt);
+                absent.size() == 1 ? std::optional(absent.front()) : std::nullopt);
   }
 
   Store& store_;

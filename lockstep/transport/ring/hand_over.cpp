@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/words.h"
 #include "lockstep/transport/guest_room.h"
 
 namespace lockstep {
@@ -67,14 +68,14 @@ class Giver {
 };
 
 void Giver::throw_missing() const {
-  std::string list;
+  std::vector<int> missing;
   for (int local = 1; local < served_.size(); ++local) {
-    if (!served_[local]) list += (list.empty() ? "" : ", ") + std::to_string(meeting_.world_rank(local));
+    if (!served_[local]) missing.push_back(meeting_.world_rank(local));
   }
   throw Error(ErrorCode::timeout,
-              (missing_ == 1 ? "rank " : "ranks ") + list + " of this host did not come to share memory at " +
+              base::name_ranks(missing) + " of this host did not come to share memory at " +
                   meeting_.endpoint.to_string() + " before the deadline",
-              missing_ == 1 ? std::optional(std::stoi(list)) : std::nullopt);
+              missing.size() == 1 ? std::optional(missing.front()) : std::nullopt);
 }
 
 void Giver::turn() {

@@ -2,9 +2,11 @@
 // on its connection. Notices (why a rank failed, for whom it waits, that it leaves) go both ways on a
 // connection of their own, made before any other with that rank, so that they never wait behind data:
 //
-//   rank 0 <-notices-> rank 1       made by whichever first sends to the other, or waits for it; two where
-//   both did rank 0 == data ==> rank 1       made by rank 0, one for each purpose rank 0 <== data == rank 1
-//   made by rank 1
+//   rank 0 <-notices-> rank 1   made by whichever first sends or waits; two where both did
+//
+//   rank 0 == data ==> rank 1   made by rank 0, one for each purpose
+//
+//   rank 0 <== data == rank 1   made by rank 1
 //
 // A rank's end is the end of its notices: with a failure or a goodbye before it, or else a death. It is news
 // once all data that was sent before has arrived. Every connection begins with a proof of the job's secret,
