@@ -2,27 +2,49 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <set>
 
 namespace lockstep::launch {
 
-Variables rank_variables(int rank, const JobFacts& facts) {
-  const std::string number = std::to_string(rank);
+std::vector<RankPlace> place_ranks(const std::vector<int>& ranks_of_hosts) {
+  std::vector<RankPlace> places;
+  std::vector<int> hosts_with;  // by local rank: so far
+  for (std::size_t host = 0; host < ranks_of_hosts.size(); ++host) {
+    const int ranks = ranks_of_hosts[host];
+    hosts_with.resize(std::max(hosts_with.size(), static_cast<std::size_t>(ranks)));
+    for (int local_rank = 0; local_rank < ranks; ++local_rank) {
+      places.push_back({.rank = static_cast<int>(places.size()),
+                        .local_rank = local_rank,
+                        .local_size = ranks,
+                        .host = static_cast<int>(host),
+                        .cross_rank = hosts_with[static_cast<std::size_t>(local_rank)]++});
+    }
+  }
+  for (RankPlace& place : places) place.cross_size = hosts_with[static_cast<std::size_t>(place.local_rank)];
+  return places;
+}
+
+Variables rank_variables(const RankPlace& place, const JobFacts& facts) {
+  const std::string rank = std::to_string(place.rank);
   const std::string size = std::to_string(facts.ranks);
+  const std::string local_rank = std::to_string(place.local_rank);
+  const std::string local_size = std::to_string(place.local_size);
   Variables variables = {
-      {"RANK", number},
+      {"RANK", rank},
       {"WORLD_SIZE", size},
-      {"LOCAL_RANK", number},
-      {"LOCAL_WORLD_SIZE", size},
-      {"GROUP_RANK", "0"},
-      {"MASTER_ADDR", "127.0.0.1"},
+      {"LOCAL_RANK", local_rank},
+      {"LOCAL_WORLD_SIZE", local_size},
+      {"GROUP_RANK", std::to_string(place.host)},
+      {"MASTER_ADDR", facts.master_address},
       {"MASTER_PORT", std::to_string(facts.master_port)},
-      {"HOROVOD_RANK", number},
+      {"HOROVOD_RANK", rank},
       {"HOROVOD_SIZE", size},
-      {"HOROVOD_LOCAL_RANK", number},
-      {"HOROVOD_LOCAL_SIZE", size},
-      {"HOROVOD_CROSS_RANK", "0"},
-      {"HOROVOD_CROSS_SIZE", "1"},
+      {"HOROVOD_LOCAL_RANK", local_rank},
+      {"HOROVOD_LOCAL_SIZE", local_size},
+      {"HOROVOD_CROSS_RANK", std::to_string(place.cross_rank)},
+      {"HOROVOD_CROSS_SIZE", std::to_string(place.cross_size)},
+      {"HOROVOD_HOSTNAME", facts.host_name},
       {"LOCKSTEP_JOB", facts.job},
       {"LOCKSTEP_STORE", facts.store},
       {"LOCKSTEP_CONTROL_FD", std::to_string(facts.control_fd)},

@@ -11,19 +11,34 @@ namespace lockstep::launch {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-/// What all ranks of a job are told alike.
-struct JobFacts {
-  int ranks = 1;
-  std::string job = {};           ///< its random name
-  std::string store = {};         ///< endpoint text of the job's store
-  std::uint16_t master_port = 0;  ///< free, for programs that meet there
-  int control_fd = -1;            ///< the control page, inherited
-  int secret_fd = -1;             ///< the job's secret, inherited
-  int cores = 1;                  ///< that the ranks of this host share: LOCKSTEP_CORES
-  int threads = 0;                ///< OMP_NUM_THREADS; 0 leaves it as it is
+/// Where a rank is among all.
+struct RankPlace {
+  int rank = 0;
+  int local_rank = 0;
+  int local_size = 1;
+  int host = 0;        ///< torchrun's GROUP_RANK
+  int cross_rank = 0;  ///< Horovod's: of the hosts that have this local rank, which
+  int cross_size = 1;  ///< and how many those are
 };
 
-Variables rank_variables(int rank, const JobFacts& facts);
+/// Of all ranks of a job, given how many each host takes: ranks fill host after host. By rank.
+std::vector<RankPlace> place_ranks(const std::vector<int>& ranks_of_hosts);
+
+/// What the ranks of a host are told alike.
+struct JobFacts {
+  int ranks = 1;                                ///< of the job
+  std::string job = {};                         ///< its random name
+  std::string store = {};                       ///< endpoint text of the job's store
+  std::string master_address = {"127.0.0.1"};   ///< of rank 0's host, as all hosts reach it
+  std::uint16_t master_port = 0;                ///< free there, for programs that meet there
+  std::string host_name = {};                   ///< as the user calls this host
+  int control_fd = -1;                          ///< the control page, inherited
+  int secret_fd = -1;                           ///< the job's secret, inherited
+  int cores = 1;                                ///< that the ranks of this host share: LOCKSTEP_CORES
+  int threads = 0;                              ///< OMP_NUM_THREADS; 0 leaves it as it is
+};
+
+Variables rank_variables(const RankPlace& place, const JobFacts& facts);
 
 /// `inherited` ("NAME=value" each) with `variables` in place of what was there under their names.
 std::vector<std::string> merge_environment(const std::vector<std::string>& inherited,

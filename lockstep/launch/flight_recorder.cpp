@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <filesystem>
+#include <iterator>
 #include <map>
 
 #include "lockstep/base/file.h"
@@ -45,7 +46,7 @@ std::vector<CollectiveEvent> last_events(trace::RecordRings& rings, std::size_t 
   return calls;
 }
 
-trace::FlightRank read_rank(const ControlPage& page, int local_rank) {
+trace::FlightRank read_rank(const ControlPage& page, int local_rank, int ranks_in_all) {
   const RankStatus& status = page.status(local_rank);
   trace::FlightRank rank{.rank = local_rank, .pid = std::max(status.pid.load(), 0)};
   rank.joined = rank.pid != 0;
@@ -53,7 +54,7 @@ trace::FlightRank read_rank(const ControlPage& page, int local_rank) {
   rank.open_calls = trace::read_open_calls(page.open_calls(local_rank));
   std::erase_if(rank.open_calls, [](const OpenCall& call) { return !makes_sense(call); });
   rank.open_calls_left_out = page.open_calls(local_rank).left_out.load();
-  const std::size_t share = FlightLimits::events / static_cast<std::size_t>(page.local_ranks());
+  const std::size_t share = FlightLimits::events / static_cast<std::size_t>(ranks_in_all);
   rank.events = last_events(page.record(local_rank), std::min(share, trace::ring_capacity));
   return rank;
 }
@@ -108,16 +109,18 @@ void write_file(const std::filesystem::path& folder, const std::string& text) {
 
 }  // namespace
 
-trace::FlightRecord read_record(const ControlPage& page) {
+trace::FlightRecord read_record(const ControlPage& page, const std::vector<int>& world_ranks,
+                                int ranks_in_all) {
   trace::FlightRecord record{.host = base::host_name()};
   const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
   record.written_at = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now));
   std::vector<std::vector<trace::GroupEntry>> entries;
   for (int local_rank = 0; local_rank < page.local_ranks(); ++local_rank) {
-    record.ranks.push_back(read_rank(page, local_rank));
+    record.ranks.push_back(read_rank(page, local_rank, std::max(ranks_in_all, page.local_ranks())));
     entries.push_back(trace::read_group_names(page.groups(local_rank)));
   }
-  name_world_ranks(entries, record.ranks);
+  if (world_ranks.empty()) name_world_ranks(entries, record.ranks);
+  for (std::size_t i = 0; i < world_ranks.size(); ++i) record.ranks[i].rank = world_ranks[i];
   record.groups = join_groups(entries, record.ranks);
   if (const auto cause = page.first_cause().get()) {
     const auto known = [](int rank) { return rank >= 0 && rank < FlightLimits::ranks ? rank : -1; };
@@ -144,34 +147,39 @@ trace::ProcessState state_of(pid_t pid) {
   }
 }
 
-void FlightRecorder::note_failure(const ControlPage& page, std::span<const pid_t> started) {
-  if (folder_.empty()) return;
-  failed_at_ns_ = trace::now_ns();
-  for (std::size_t rank = 0; rank < started.size(); ++rank) {
-    const pid_t joined = page.status(static_cast<int>(rank)).pid.load();
-    states_.push_back(state_of(joined > 0 ? joined : started[rank]));
+trace::FlightRecord join_records(std::vector<trace::FlightRecord> hosts) {
+  trace::FlightRecord joined = std::move(hosts.front());
+  std::map<std::uint32_t, trace::FlightGroup> groups;
+  for (trace::FlightGroup& group : joined.groups) groups.emplace(group.number, std::move(group));
+  for (trace::FlightRecord& record : std::span(hosts).subspan(1)) {
+    joined.host += ", " + record.host;
+    joined.at_ns = std::min(joined.at_ns, record.at_ns);
+    if (!joined.first_cause) joined.first_cause = record.first_cause;
+    std::ranges::move(record.ranks, std::back_inserter(joined.ranks));
+    for (trace::FlightGroup& group : record.groups) {
+      std::vector<int>& members = groups.emplace(group.number, group).first->second.members;
+      for (std::size_t i = 0; i < std::min(members.size(), group.members.size()); ++i)
+        members[i] = std::max(members[i], group.members[i]);
+    }
   }
+  std::ranges::sort(joined.ranks, {}, &trace::FlightRank::rank);
+  joined.groups.clear();
+  for (auto& [number, group] : groups) joined.groups.push_back(std::move(group));
+  return joined;
 }
 
-std::string FlightRecorder::write(const ControlPage& page, std::span<const pid_t> started,
-                                  std::span<const Ending> endings) const {
-  if (folder_.empty()) return {};
-  const auto folder = std::filesystem::path(folder_) / job_;
+std::string leave_record(const std::string& folder, const std::string& job, trace::FlightRecord record,
+                         std::span<const Ending> endings) {
+  if (std::ranges::none_of(record.ranks, &trace::FlightRank::joined)) return {};
+  const auto of_job = std::filesystem::path(folder) / job;
   try {
-    trace::FlightRecord record = read_record(page);
-    const auto has_joined = [](const trace::FlightRank& rank) { return rank.joined; };
-    if (std::none_of(record.ranks.begin(), record.ranks.end(), has_joined)) return {};
-    record.job = job_;
-    record.at_ns = failed_at_ns_ != 0 ? failed_at_ns_ : trace::now_ns();
-    for (std::size_t i = 0; i < record.ranks.size(); ++i) {
-      trace::FlightRank& rank = record.ranks[i];
-      if (!rank.joined) rank.pid = started[i];
-      rank.state = states_.empty() ? trace::ProcessState::gone : states_[i];
+    record.job = job;
+    for (const Ending& ending : endings) {
+      const auto rank = std::ranges::find(record.ranks, ending.rank, &trace::FlightRank::rank);
+      if (rank != record.ranks.end()) rank->ending = to_flight(ending);
     }
-    for (const Ending& ending : endings)
-      record.ranks[static_cast<std::size_t>(ending.rank)].ending = to_flight(ending);
-    write_file(folder, record.to_text());
-    return "lockstep run: `lockstep explain " + folder.string() + "` says which rank was where\n";
+    write_file(of_job, record.to_text());
+    return "lockstep run: `lockstep explain " + of_job.string() + "` says which rank was where\n";
   } catch (const std::exception& error) {
     return "lockstep run: there is no flight record of this job: " + std::string(error.what()) + "\n";
   }

@@ -15,30 +15,20 @@
 
 namespace lockstep::launch {
 
-/// What the page holds. States and endings of processes are left open, and so are job and at_ns.
-trace::FlightRecord read_record(const ControlPage& page);
+/// What the page holds. States and endings of processes are left open, and so are job and at_ns. `world_ranks`: those of its
+/// ranks, if that is known; else they are looked for in what the ranks say of their groups. `ranks_in_all`: of all records
+/// that will be joined with it, 0: its own.
+trace::FlightRecord read_record(const ControlPage& page, const std::vector<int>& world_ranks = {}, int ranks_in_all = 0);
 
 /// As the kernel sees it now.
 trace::ProcessState state_of(pid_t pid);
 
-class FlightRecorder {
- public:
-  /// Writes `folder`/`job`/flight_record.json; nothing at all where `folder` is empty.
-  FlightRecorder(std::string folder, std::string job) : folder_(std::move(folder)), job_(std::move(job)) {}
+/// The records of all hosts as one. REQUIRES: one at least.
+trace::FlightRecord join_records(std::vector<trace::FlightRecord> hosts);
 
-  /// The first failure has been noticed. `started`: the processes of the ranks, in their order.
-  void note_failure(const ControlPage& page, std::span<const pid_t> started);
-
-  /// After the end of all ranks. Returns a line for the user, how to read it or why it could not be written;
-  /// nothing if no rank has used Lockstep.
-  std::string write(const ControlPage& page, std::span<const pid_t> started,
-                    std::span<const Ending> endings) const;
-
- private:
-  std::string folder_;
-  std::string job_;
-  std::uint64_t failed_at_ns_ = 0;
-  std::vector<trace::ProcessState> states_;  // by rank
-};
+/// After the end of all ranks: writes `folder`/`job`/flight_record.json. Returns a line for the user, how to read it or why it
+/// could not be written; nothing if no rank has used Lockstep.
+std::string leave_record(const std::string& folder, const std::string& job, trace::FlightRecord record,
+                         std::span<const Ending> endings);
 
 }  // namespace lockstep::launch

@@ -1,6 +1,5 @@
 #include "lockstep/launch/output.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <limits.h>
 #include <poll.h>
@@ -10,9 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
-
-#include "lockstep/base/error.h"
-#include "lockstep/launch/limits.h"
 
 namespace lockstep::launch {
 namespace {
@@ -57,32 +53,18 @@ RankOutput::RankOutput(int ranks, bool prefix) {
   if (!are_one_file(STDOUT_FILENO, STDERR_FILENO)) sinks_.push_back(std::make_unique<Sink>(STDERR_FILENO));
   for (int rank = 0; rank < ranks; ++rank) {
     const std::string text = prefix ? fmt::format("[{}] ", rank) : "";
-    streams_.push_back({UniqueFd(), LinePrefixer(text), sinks_.front().get()});
-    streams_.push_back({UniqueFd(), LinePrefixer(text, lines_kept), sinks_.back().get()});
+    lines_.emplace_back(text);
+    lines_.emplace_back(text, lines_kept);
   }
 }
 
-RankOutput::RankEnds RankOutput::open(int rank) {
-  const auto first = static_cast<std::size_t>(rank) * 2;
-  return {open_stream(streams_[first]), open_stream(streams_[first + 1])};
+void RankOutput::take(int rank, PrintStream stream, std::string_view bytes) {
+  lines(rank, stream).add(bytes, sink(stream).queue());
 }
 
-UniqueFd RankOutput::open_stream(Stream& stream) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw_refused("making a pipe for a rank's output");
-  stream.pipe.reset(ends[0]);
-  UniqueFd other(ends[1]);
-  if (::fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) throw_system("preparing a rank's pipe");
-  return other;
-}
+void RankOutput::end(int rank, PrintStream stream) { lines(rank, stream).finish(sink(stream).queue()); }
 
 void RankOutput::watch(PollSet& poll) {
-  for (Stream& stream : streams_) {
-    // With its reader gone a rank gets what it would get without us: SIGPIPE.
-    if (stream.sink->reader_gone()) stream.pipe.reset();
-    if (stream.pipe && !stream.sink->full())
-      poll.watch(stream.pipe.get(), POLLIN, [&] { read_some(stream); });
-  }
   for (const auto& sink : sinks_) {
     if (sink->closed()) sink->drop();
     if (!sink->empty()) poll.watch(sink->fd(), POLLOUT, [this, &sink] { write_some(*sink); });
@@ -96,28 +78,6 @@ void RankOutput::write_some(Sink& sink) {
                   std::generic_category().message(sink.error())));
 }
 
-bool RankOutput::read_some(Stream& stream) {
-  std::array<char, 65536> buffer;
-  const ssize_t got = ::read(stream.pipe.get(), buffer.data(), buffer.size());
-  if (got < 0 && (errno == EINTR || errno == EAGAIN)) return errno == EINTR;
-  if (got <= 0) {
-    stream.lines.finish(stream.sink->queue());
-    stream.pipe.reset();
-    return false;
-  }
-  stream.lines.add({buffer.data(), static_cast<std::size_t>(got)}, stream.sink->queue());
-  return true;
-}
-
-void RankOutput::finish() {
-  for (Stream& stream : streams_) {
-    while (stream.pipe && read_some(stream)) {
-    }
-    stream.lines.finish(stream.sink->queue());
-    stream.pipe.reset();
-  }
-}
-
 bool RankOutput::flushed() const {
   return std::all_of(sinks_.begin(), sinks_.end(),
                      [](const auto& sink) { return sink->empty() || sink->closed(); });
@@ -128,7 +88,7 @@ bool RankOutput::lost() const {
 }
 
 std::vector<std::string> RankOutput::last_lines(int rank) const {
-  return streams_[static_cast<std::size_t>(rank) * 2 + 1].lines.last_lines();
+  return lines_[static_cast<std::size_t>(rank) * print_streams + 1].last_lines();
 }
 
 }  // namespace lockstep::launch

@@ -4,14 +4,14 @@
 // on.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "lockstep/base/unique_fd.h"
 #include "lockstep/launch/line_prefixer.h"
 #include "lockstep/launch/poll_set.h"
+#include "lockstep/launch/rank_pipes.h"
 
 namespace lockstep::launch {
 
@@ -45,23 +45,22 @@ class Sink {
   int error_ = 0;
 };
 
-class RankOutput {
+/// What all ranks print, on the launcher's own stdout and stderr.
+class RankOutput final : public OutputTaker {
  public:
   static constexpr std::size_t lines_kept = 10;
 
   /// `prefix`: "[rank] " before each line.
   RankOutput(int ranks, bool prefix);
 
-  struct RankEnds {
-    UniqueFd out, err;
-  };
-  /// What becomes the rank's stdout and stderr. Once for each rank.
-  RankEnds open(int rank);
+  bool has_room(PrintStream stream) const override { return !sink(stream).full(); }
+  bool reader_gone(PrintStream stream) const override { return sink(stream).reader_gone(); }
+  void take(int rank, PrintStream stream, std::string_view bytes) override;
+  /// Completes an unfinished line.
+  void end(int rank, PrintStream stream) override;
 
-  /// Says what to wait for: the ranks' output as far as there is room, and room where there is output.
+  /// Says what to wait for: room where there is output.
   void watch(PollSet& poll);
-  /// After the last rank: takes what is still in the pipes, and completes unfinished lines.
-  void finish();
 
   /// A line of the launcher's own, among the others on stderr.
   void say(const std::string& text) { err().queue() += text; }
@@ -71,19 +70,17 @@ class RankOutput {
   std::vector<std::string> last_lines(int rank) const;
 
  private:
-  struct Stream {
-    UniqueFd pipe;
-    LinePrefixer lines;
-    Sink* sink;
-  };
-
   Sink& err() { return *sinks_.back(); }
-  UniqueFd open_stream(Stream& stream);
+  Sink& sink(PrintStream stream) const {
+    return stream == PrintStream::out ? *sinks_.front() : *sinks_.back();
+  }
+  LinePrefixer& lines(int rank, PrintStream stream) {
+    return lines_[static_cast<std::size_t>(rank) * print_streams + static_cast<std::size_t>(stream)];
+  }
   void write_some(Sink& sink);
-  bool read_some(Stream& stream);  // false: nothing more for now
 
   std::vector<std::unique_ptr<Sink>> sinks_;  // of stdout and stderr; one where both are the same file
-  std::vector<Stream> streams_;               // stdout of rank 0, its stderr, stdout of rank 1, …
+  std::vector<LinePrefixer> lines_;           // stdout of rank 0, its stderr, stdout of rank 1, …
 };
 
 }  // namespace lockstep::launch

@@ -1,11 +1,11 @@
 // A job is more than its processes: they must know one another, share the host's cores, speak without
-// garbling each other's lines, end together, and leave nothing behind. run() is what `lockstep run` does, for
-// one host.
+// garbling each other's lines, end together, and leave nothing behind. run() is what `lockstep run` does.
 //
 // Three kinds of processes: the guard (the one that was called: takes signals, outlives the rest, holds
 // nothing that could fail), the job (starts the ranks, passes their output on, decides who failed first) and
 // the ranks. Guard and job watch each other, and each ends everything below it when the other is gone, also
-// after kill -9.
+// after kill -9. On several hosts each has an agent, which is a guard and a job of its own, and does for its ranks what
+// the launcher's job tells it, or ends them when that is gone (agents/).
 #pragma once
 
 #include <chrono>
@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/launch/hosts/host_list.h"
 #include "lockstep/launch/stragglers.h"
 #include "lockstep/launch/verdict.h"
 
@@ -21,8 +22,23 @@ namespace lockstep::launch {
 
 inline constexpr int most_ranks = 4096;
 
+/// How a job gets to other hosts.
+struct RemoteOptions {
+  /// Words of a remote shell's command, before the host: "ssh", "-p", "2222"; empty: ssh.
+  std::vector<std::string> shell = {};
+  bool by_srun = false;     ///< in place of it: inside an allocation of Slurm
+  std::string agent = {};   ///< path of `lockstep` there; empty: this process's
+  std::string folder = {};  ///< where ranks begin; empty: this process's
+  /// Set in ranks, beside what this process has and other hosts can use.
+  std::vector<std::pair<std::string, std::string>> variables = {};
+  std::chrono::milliseconds start_timeout{30000};  ///< for all hosts to be ready
+};
+
 struct RunOptions {
   int ranks = 0;                          ///< 1 to most_ranks
+  /// Where, and how many on each, which make up `ranks`; empty: all on this host.
+  std::vector<Host> hosts = {};
+  RemoteOptions remote = {};
   std::vector<std::string> command = {};  ///< program and arguments; a name without '/' is looked for in PATH
   /// In place of a command: what each rank does, in a copy of this process, and its exit code.
   std::function<int(int rank)> function = {};

@@ -47,8 +47,8 @@ std::string describe_others(std::span<const Ending> endings, const Ending& blame
   std::map<std::string, std::vector<int>> ranks_by_ending;
   for (const Ending& ending : endings) {
     if (&ending == &blamed) continue;
-    ranks_by_ending[ending.by_launcher ? "ended by the launcher" : describe(ending.wait_status)].push_back(
-        ending.rank);
+    const std::string how = !ending.lost.empty() ? ending.lost : describe(ending.wait_status);
+    ranks_by_ending[ending.by_launcher ? "ended by the launcher" : how].push_back(ending.rank);
   }
   std::string text;
   for (const auto& [how, ranks] : ranks_by_ending) {
@@ -82,6 +82,7 @@ std::string describe(int wait_status) {
 }
 
 std::string describe(const Ending& ending) {
+  if (!ending.lost.empty()) return fmt::format("rank {} (pid {}): {}", ending.rank, ending.pid, ending.lost);
   return fmt::format("rank {} (pid {}){}{}", ending.rank, ending.pid,
                      WIFSIGNALED(ending.wait_status) ? " was " : " ended with ",
                      describe(ending.wait_status));

@@ -139,4 +139,19 @@ std::string FlightRecord::to_text() const {
   return text += "}\n";
 }
 
+void shift_times(FlightRecord& record, std::int64_t nanoseconds) {
+  const auto shift = [&](std::uint64_t& time) {  // 0 is never
+    if (time != 0) time += static_cast<std::uint64_t>(nanoseconds);
+  };
+  shift(record.at_ns);
+  for (FlightRank& rank : record.ranks) {
+    for (OpenCall& call : rank.open_calls) {
+      for (std::uint64_t* time : {&call.begin_ns, &call.arrived_ns, &call.looked_ns, &call.failed_ns}) shift(*time);
+    }
+    for (CollectiveEvent& event : rank.events) {
+      for (std::uint64_t* time : {&event.begin_ns, &event.arrived_ns, &event.end_ns}) shift(*time);
+    }
+  }
+}
+
 }  // namespace lockstep::trace

@@ -88,4 +88,7 @@ struct FlightRecord {
   static FlightRecord parse(const std::string& text, const std::string& name);
 };
 
+/// Of a record from a host whose clock is `nanoseconds` behind the reader's: its times as the reader's clock has them.
+void shift_times(FlightRecord& record, std::int64_t nanoseconds);
+
 }  // namespace lockstep::trace

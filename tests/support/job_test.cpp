@@ -102,8 +102,8 @@ std::vector<Process> JobTest::start_probes(int size, const std::vector<std::stri
   return processes;
 }
 
-bool JobTest::has_two_hosts() {
-  if (!hosts_) hosts_ = TwoHosts::make(why_no_hosts_);
+bool JobTest::has_hosts(int count) {
+  if (!hosts_) hosts_ = Hosts::make(count, why_no_hosts_);
   return hosts_.has_value();
 }
 
@@ -135,11 +135,15 @@ std::vector<Ending> finish(std::vector<Process>& processes) {
   return endings;
 }
 
-std::optional<fs::path> peer_program(const std::string& peer, const std::string& name) {
+std::optional<fs::path> peer_file(const std::string& peer, const std::string& path) {
   const char* const peers = std::getenv("LOCKSTEP_PEERS");
   if (peers == nullptr) return std::nullopt;
-  const fs::path program = fs::path(peers) / peer / "bin" / name;
-  return fs::exists(program) ? std::optional(program) : std::nullopt;
+  const fs::path file = fs::path(peers) / peer / path;
+  return fs::exists(file) ? std::optional(file) : std::nullopt;
+}
+
+std::optional<fs::path> peer_program(const std::string& peer, const std::string& name) {
+  return peer_file(peer, "bin/" + name);
 }
 
 std::optional<fs::path> peer_python(const std::string& peer) { return peer_program(peer, "python"); }

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/hosts.h"
 #include "tests/support/process.h"
-#include "tests/support/two_hosts.h"
 
 namespace lockstep::testing {
 
@@ -41,12 +41,12 @@ class JobTest : public ::testing::Test {
   std::vector<Process> start_probes(int size, const std::vector<std::string>& actions,
                                     const Variables& more = {}) const;
   /// The same on two hosts, the first half of the ranks on one and the rest on the other, with a secret file
-  /// unless `more` has a LOCKSTEP_SECRET_FILE. REQUIRES: has_two_hosts().
+  /// unless `more` has a LOCKSTEP_SECRET_FILE. REQUIRES: has_hosts(2).
   std::vector<Process> start_probes_on_two_hosts(int size, const std::vector<std::string>& actions,
                                                  const Variables& more = {}) const;
-  /// Makes them when first called.
-  bool has_two_hosts();
-  const TwoHosts& hosts() const { return *hosts_; }
+  /// Makes them when first called; always the same number in one test.
+  bool has_hosts(int count);
+  const Hosts& hosts() const { return *hosts_; }
   std::string why_no_hosts() const { return why_no_hosts_; }
 
   /// `lockstep run -np size probe_rank actions...`, to its end.
@@ -58,16 +58,19 @@ class JobTest : public ::testing::Test {
   std::vector<UniqueFd> port_holders_;
   std::vector<int> ports_;
   std::vector<std::string> shared_memory_;
-  std::optional<TwoHosts> hosts_;
+  std::optional<Hosts> hosts_;
   std::string why_no_hosts_;
 };
 
-/// Ends the test as skipped where there cannot be two hosts. For the body of a test of a JobTest.
-#define REQUIRE_TWO_HOSTS() \
-  if (!has_two_hosts()) GTEST_SKIP() << why_no_hosts()
+/// Ends the test as skipped where there cannot be so many hosts. For the body of a test of a JobTest.
+#define REQUIRE_HOSTS(count) \
+  if (!has_hosts(count)) GTEST_SKIP() << why_no_hosts()
+#define REQUIRE_TWO_HOSTS() REQUIRE_HOSTS(2)
 
 std::vector<Ending> finish(std::vector<Process>& processes);
 
+/// A file of the peer of this name, if `script/bootstrap --peers` has installed it.
+std::optional<std::filesystem::path> peer_file(const std::string& peer, const std::string& path);
 /// A program of the peer of this name, if `script/bootstrap --peers` has installed it.
 std::optional<std::filesystem::path> peer_program(const std::string& peer, const std::string& name);
 /// Python with the peer of this name, if `script/bootstrap --peers` has installed it.

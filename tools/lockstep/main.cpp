@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent.h"
 #include "algorithms.h"
 #include "bench.h"
 #include "explain.h"
@@ -22,11 +23,12 @@ struct Subcommand {
 
 const std::vector<Subcommand>& subcommands() {
   static const std::vector<Subcommand> all = {
-      {"run", "start a program on several ranks of this host", run_command},
+      {"run", "start a program on several ranks, on this host or on several", run_command},
       {"algorithms", "draw what the collectives do, and count what it costs", algorithms_command},
       {"bench", "measure the collectives on this machine, and write the table they are chosen by",
        bench_command},
       {"fetch", "bring a public data set (MNIST, Fashion-MNIST, CIFAR-10) into a folder", fetch_command},
+      {"agent", "", agent_command},  // started by run
       {"explain", "say which rank of a failed or hanging job is where, and why", explain_command},
   };
   return all;
@@ -39,6 +41,7 @@ std::string help() {
   for (const Subcommand& subcommand : subcommands())
     widest = std::max(widest, std::string_view(subcommand.name).size());
   for (const Subcommand& subcommand : subcommands()) {
+    if (*subcommand.purpose == '\0') continue;
     std::string name = subcommand.name;
     name.resize(widest, ' ');
     text += "  " + name + "   " + subcommand.purpose + "\n";

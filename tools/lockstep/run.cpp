@@ -4,14 +4,25 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <iterator>
 #include <memory>
+#include <optional>
+#include <sstream>
+#include <utility>
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/launch/hosts/allocation.h"
+#include "lockstep/launch/hosts/host_list.h"
+#include "lockstep/launch/hosts/this_host.h"
 #include "lockstep/launch/run.h"
 #include "np_option.h"
 
 namespace {
+
+using lockstep::launch::Host;
+using lockstep::launch::RunOptions;
 
 constexpr const char* after_help =
     R"(Everything after the program belongs to the program. Each rank finds its place in RANK, WORLD_SIZE, LOCAL_RANK,
@@ -35,6 +46,13 @@ something, be it to take the ranks' output.
 
 struct Flags {
   std::string ranks;
+  std::string hosts;
+  std::string hostfile;
+  std::vector<std::string> variables;
+  std::string folder;
+  std::string shell;
+  std::string agent;
+  std::string start_timeout;
   std::string master_port;
   std::string grace;
   std::string record_dir;
@@ -54,7 +72,16 @@ void describe(CLI::App& app, Flags& flags) {
   app.formatter(std::make_shared<Help>());
   app.footer(after_help);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // see refuse_repetition()
-  app.add_option("-n,--np", flags.ranks, "Number of ranks (also -np)");
+  app.add_option("-n,--np", flags.ranks, "Number of ranks (also -np) [one for each slot of the hosts]");
+  app.add_option("-H,--host,--hosts", flags.hosts, "Where: HOST:SLOTS,...; no :SLOTS is one");
+  app.add_option("--hostfile,--machinefile", flags.hostfile,
+                 "The same from a file, a host a line, as for mpirun and horovodrun");
+  app.add_option("-x", flags.variables, "NAME or NAME=VALUE: set in all ranks; may be repeated")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--wdir", flags.folder, "Folder that ranks begin in [this one]");
+  app.add_option("--ssh", flags.shell, "Command that gets to a host, with its options [LOCKSTEP_SSH, or ssh]");
+  app.add_option("--agent", flags.agent, "Where `lockstep` is on the other hosts [the same path as here]");
+  app.add_option("--start-timeout", flags.start_timeout, "For all hosts to be ready [30s]");
   app.add_flag("--no-pin", flags.no_pin, "Leave all cores to all ranks");
   app.add_flag("--no-prefix", flags.no_prefix, "Pass output on without \"[rank] \" before each line");
   app.add_option("--grace", flags.grace,
@@ -77,7 +104,8 @@ void refuse_value_of_flag(const CLI::App& app, const std::string& word) {
 // An option that is given again is a mistake in a script as a rule, and either value may be the one meant.
 void refuse_repetition(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
-    if (option->get_items_expected_max() == 0 || option->count() < 2) continue;
+    const bool may_repeat = option->get_name() == "-x";
+    if (option->get_items_expected_max() == 0 || may_repeat || option->count() < 2) continue;
     const std::string name = option->get_name();
     lockstep::throw_invalid_argument((name == "--np" ? "-np" : name) + " is given more than once");
   }
@@ -97,12 +125,77 @@ std::size_t end_of_options(const CLI::App& app, std::vector<std::string>& argume
   return arguments.size();
 }
 
-lockstep::launch::RunOptions to_options(const Flags& flags, std::vector<std::string> command) {
-  if (flags.ranks.empty()) lockstep::throw_invalid_argument("how many ranks? Pass -np N");
+std::optional<int> wished_ranks(const Flags& flags, int most) {
+  if (flags.ranks.empty()) return std::nullopt;
+  return static_cast<int>(lockstep::env::parse_integer("-np", flags.ranks, 1, most));
+}
+
+/// Where, and how many ranks on each: as the user says it, else as the batch system does.
+void choose_hosts(const Flags& flags, RunOptions& options) {
+  if (!flags.hosts.empty() && !flags.hostfile.empty())
+    lockstep::throw_invalid_argument("-H and --hostfile both say where; pass one of them");
+  std::vector<Host> hosts;
+  bool has_slots = true;
+  if (!flags.hosts.empty()) {
+    hosts = lockstep::launch::parse_host_list(flags.hosts);
+  } else if (!flags.hostfile.empty()) {
+    hosts = lockstep::launch::read_hostfile(flags.hostfile);
+  } else if (auto allocation = lockstep::launch::find_allocation()) {
+    const bool is_only_here = allocation->hosts.size() == 1 && lockstep::launch::is_this_host(allocation->hosts.front().name);
+    if (!is_only_here || flags.ranks.empty()) hosts = std::move(allocation->hosts);
+    has_slots = allocation->has_slots;
+    if (allocation->system == lockstep::launch::Allocation::System::slurm && options.remote.shell.empty())
+      options.remote.by_srun = true;
+  }
+  if (hosts.empty()) {
+    const auto wished = wished_ranks(flags, lockstep::launch::most_ranks);
+    if (!wished) lockstep::throw_invalid_argument("how many ranks? Pass -np N");
+    options.ranks = *wished;
+    return;
+  }
+  const auto wished = wished_ranks(flags, lockstep::launch::most_slots);
+  if (!wished && !has_slots) lockstep::throw_invalid_argument("how many ranks? Pass -np N");
+  int slots = 0;
+  for (const Host& host : hosts) slots += host.slots;
+  options.ranks = wished.value_or(slots);
+  options.hosts = has_slots ? share_out(options.ranks, hosts) : share_evenly(options.ranks, hosts);
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream in(text);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+/// "NAME=VALUE" is that, "NAME" what it is here.
+std::pair<std::string, std::string> variable_of(const std::string& word) {
+  const std::size_t end = std::min(word.find('='), word.size());
+  const std::string name = word.substr(0, end);
+  if (name.empty()) lockstep::throw_invalid_argument("-x \"" + word + "\" names no variable");
+  if (end < word.size()) return {name, word.substr(end + 1)};
+  const char* value = std::getenv(name.c_str());
+  if (value == nullptr)
+    lockstep::throw_invalid_argument("-x " + name + ": there is no such variable here; -x " + name + "=VALUE sets one");
+  return {name, value};
+}
+
+void choose_remote(const Flags& flags, lockstep::launch::RemoteOptions& remote) {
+  remote.shell = words_of(!flags.shell.empty() ? flags.shell : lockstep::env::text("LOCKSTEP_SSH").value_or(""));
+  remote.agent = flags.agent;
+  remote.folder = flags.folder;
+  for (const std::string& word : flags.variables) remote.variables.push_back(variable_of(word));
+  if (!flags.start_timeout.empty()) {
+    const auto most = std::chrono::hours(24);
+    const auto time = std::min<std::chrono::nanoseconds>(
+        lockstep::env::parse_duration("--start-timeout", flags.start_timeout), most);
+    remote.start_timeout = std::chrono::ceil<std::chrono::milliseconds>(time);
+  }
+}
+
+RunOptions to_options(const Flags& flags, std::vector<std::string> command) {
   if (command.empty()) lockstep::throw_invalid_argument("there is no program to run");
-  lockstep::launch::RunOptions options{.command = std::move(command)};
-  options.ranks =
-      static_cast<int>(lockstep::env::parse_integer("-np", flags.ranks, 1, lockstep::launch::most_ranks));
+  RunOptions options{.command = std::move(command)};
+  choose_remote(flags, options.remote);
+  choose_hosts(flags, options);
   if (!flags.master_port.empty()) {
     options.master_port =
         static_cast<int>(lockstep::env::parse_integer("--master-port", flags.master_port, 1, 65535));
@@ -126,7 +219,7 @@ lockstep::launch::RunOptions to_options(const Flags& flags, std::vector<std::str
 
 int run_command(const std::vector<std::string>& arguments) {
   Flags flags;
-  CLI::App app("Starts a program on several ranks of this host and sees them to their end.");
+  CLI::App app("Starts a program on several ranks, on this host or on several, and sees them to their end.");
   describe(app, flags);
   try {
     std::vector<std::string> own = arguments;

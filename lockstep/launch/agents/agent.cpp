@@ -1,0 +1,349 @@
+#include "lockstep/launch/agents/agent.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <utility>
+
+#include "lockstep/base/env.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/secret.h"
+#include "lockstep/base/socket.h"
+#include "lockstep/base/words.h"
+#include "lockstep/launch/agents/message_pipe.h"
+#include "lockstep/launch/agents/rank_input.h"
+#include "lockstep/launch/agents/wire.h"
+#include "lockstep/launch/descendants.h"
+#include "lockstep/launch/guard.h"
+#include "lockstep/launch/hosts/this_host.h"
+#include "lockstep/launch/local_ranks.h"
+#include "lockstep/launch/placement.h"
+#include "lockstep/launch/program.h"
+#include "lockstep/launch/stop_orders.h"
+#include "lockstep/topology/topology.h"
+#include "lockstep/trace/clock.h"
+
+namespace lockstep::launch::agents {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int cannot_execute = 126;
+constexpr std::size_t record_piece_bytes = std::size_t{1} << 20;
+constexpr milliseconds probe_time{5000};
+constexpr milliseconds stop_grace{2000};  // from a signal to the agent itself to the ranks' end
+
+std::string first_word_of(const char* path) {
+  std::string word;
+  std::ifstream(path) >> word;
+  return word;
+}
+
+std::string network_of_this_process() {
+  struct stat status {};
+  if (::stat("/proc/self/ns/net", &status) != 0) throw_system("/proc/self/ns/net");
+  return std::to_string(status.st_ino);
+}
+
+/// What the ranks print, on its way to the launcher, as far as that has room for it.
+class OutputMessages final : public OutputTaker {
+ public:
+  explicit OutputMessages(MessagePipe& pipe) : pipe_(pipe) {}
+
+  bool has_room(PrintStream stream) const override { return of(stream).room > 0; }
+  bool reader_gone(PrintStream stream) const override { return of(stream).reader_gone; }
+  void take(int rank, PrintStream stream, std::string_view bytes) override {
+    Stream& one = of(stream);
+    one.room -= static_cast<std::int64_t>(bytes.size());
+    pipe_.send(Output{.rank = rank, .stream = static_cast<std::uint8_t>(stream), .bytes = std::string(bytes)});
+  }
+  void end(int rank, PrintStream stream) override {
+    pipe_.send(OutputEnd{.rank = rank, .stream = static_cast<std::uint8_t>(stream)});
+  }
+  void add_room(const Room& room) { of(room.stream).room += room.bytes; }
+  void note_gone(const ReaderGone& gone) { of(gone.stream).reader_gone = true; }
+
+ private:
+  struct Stream {
+    std::int64_t room = first_room;  // below 0 after the ranks' end
+    bool reader_gone = false;
+  };
+  const Stream& of(PrintStream stream) const { return streams_[static_cast<std::size_t>(stream)]; }
+  Stream& of(PrintStream stream) { return streams_[static_cast<std::size_t>(stream)]; }
+  Stream& of(std::uint8_t stream) {
+    if (stream >= print_streams) throw Error(ErrorCode::corrupt_data, "there is no stream " + std::to_string(stream));
+    return streams_[stream];
+  }
+
+  MessagePipe& pipe_;
+  std::array<Stream, print_streams> streams_;
+};
+
+class Agent {
+ public:
+  explicit Agent(GuardLine guard) : guard_(std::move(guard)) {}
+
+  int run();
+
+ private:
+  void greet();
+  void take(const Message& message);
+  void take_or_refuse(const Message& message);
+  void plan(const Plan& plan);
+  void place_here(const Plan& plan);
+  void probe(const Probe& probe);
+  void serve(const Serve& serve);
+  void start(const Start& start);
+  void tell_stragglers();
+  void finish(const Finish& finish);
+  void take_orders();
+  void report();
+  void send_record();
+  bool is_alone() const { return pipe_.is_over() || guard_gone_ || stopped_.expired(); }
+
+  GuardLine guard_;
+  MessagePipe pipe_{UniqueFd(::dup(STDIN_FILENO)), UniqueFd(::dup(STDOUT_FILENO))};
+  OutputMessages output_{pipe_};
+  RankInput input_;
+  std::optional<Secret> secret_;
+  LocalPlan local_;
+  std::optional<Listener> door_;
+  std::optional<Listener> store_;
+  std::optional<LocalRanks> ranks_;
+  bool cause_told_ = false;
+  bool wants_record_ = false;
+  bool is_done_ = false;
+  bool guard_gone_ = false;
+  Deadline stopped_ = Deadline::never();
+};
+
+int Agent::run() {
+  greet();
+  while (!is_alone() && !(is_done_ && pipe_.queued_bytes() == 0)) {
+    PollSet poll;
+    poll.watch(guard_.orders.get(), POLLIN, [this] { take_orders(); });
+    pipe_.watch(poll, [this](const Message& message) { take_or_refuse(message); });
+    input_.watch(poll);
+    if (door_) poll.watch(door_->fd(), POLLIN, [this] { (void)door_->try_accept(); });
+    if (ranks_) ranks_->watch(poll);
+    poll.wait(stopped_.earlier_of(ranks_ ? ranks_->wake_at() : Deadline::never()));
+    report();
+  }
+  (void)kill_descendants(Deadline::after(killing_limit));
+  return is_done_ ? 0 : 1;
+}
+
+void Agent::greet() {
+  pipe_.greet(LOCKSTEP_VERSION);
+  pipe_.send(Hello{.host = base::host_name(),
+                   .machine = first_word_of("/proc/sys/kernel/random/boot_id"),
+                   .network = network_of_this_process(),
+                   .addresses = own_addresses(),
+                   .clock_ns = trace::now_ns()});
+}
+
+void Agent::take_or_refuse(const Message& message) {
+  try {
+    take(message);
+  } catch (const CannotExecute& error) {
+    pipe_.send(Refused{.exit_code = cannot_execute, .why = error.what()});
+  } catch (const Error& error) {
+    pipe_.send(Refused{.exit_code = 1, .why = error.what()});
+  }
+}
+
+void Agent::take(const Message& message) {
+  const auto require_ranks = [&] {
+    if (!ranks_) throw Error(ErrorCode::corrupt_data, "there are no ranks yet");
+  };
+  switch (message.kind) {
+    case Kind::plan: return plan(content_of<Plan>(message));
+    case Kind::probe: return probe(content_of<Probe>(message));
+    case Kind::serve: return serve(content_of<Serve>(message));
+    case Kind::start: return start(content_of<Start>(message));
+    case Kind::room: return output_.add_room(content_of<Room>(message));
+    case Kind::reader_gone: return output_.note_gone(content_of<ReaderGone>(message));
+    case Kind::input: return input_.add(content_of<Input>(message).bytes);
+    case Kind::finish: return finish(content_of<Finish>(message));
+    default: break;
+  }
+  require_ranks();
+  switch (message.kind) {
+    case Kind::signal: {
+      const auto signal = content_of<Signal>(message);
+      return ranks_->signal(signal.number, signal.whole_family != 0);
+    }
+    case Kind::tell: {
+      const auto cause = content_of<Tell>(message);
+      return ranks_->tell(
+          {.code = cause.code, .culprit = cause.culprit, .reporter = cause.reporter, .text = cause.text});
+    }
+    case Kind::note_failure: return ranks_->note_failure();
+    case Kind::look: return tell_stragglers();
+    default:
+      throw Error(ErrorCode::corrupt_data,
+                  "a message of kind " + std::to_string(static_cast<int>(message.kind)) + " is not for an agent");
+  }
+}
+
+void Agent::plan(const Plan& plan) {
+  const auto hosts = plan.ranks_of_hosts.size();
+  const bool makes_sense = plan.host >= 0 && static_cast<std::size_t>(plan.host) < hosts && !plan.command.empty() &&
+                           std::ranges::all_of(plan.ranks_of_hosts, [](int ranks) { return ranks > 0; });
+  if (!makes_sense) throw Error(ErrorCode::corrupt_data, "a plan that makes no sense");
+  for (const auto& [name, value] : plan.variables) {
+    if (::setenv(name.c_str(), value.c_str(), 1) != 0) throw_system("setting " + name);
+  }
+  if (::chdir(plan.folder.c_str()) != 0) {
+    throw Error(ErrorCode::system, "the folder " + plan.folder + " is not there (" + std::strerror(errno) +
+                                       "); pass --wdir DIR that every host has");
+  }
+  const Program program = find_program(plan.command.front(), env::text("PATH").value_or("/usr/local/bin:/usr/bin:/bin"));
+  if (!program.problem.empty()) return pipe_.send(Refused{.exit_code = program.exit_code, .why = program.problem});
+  secret_ = Secret::from_bytes(std::as_bytes(std::span(plan.secret)));
+  local_.program = program.path;
+  local_.command = plan.command;
+  local_.signal_mask = guard_.signal_mask;
+  place_here(plan);
+  Planned planned{.placement = local_.placement.line};
+  if (plan.opens_door != 0) {
+    door_ = Listener::bind(Endpoint::tcp("0.0.0.0", 0));
+    planned.door = door_->endpoint().port;
+  }
+  pipe_.send(planned);
+}
+
+void Agent::place_here(const Plan& plan) {
+  for (const RankPlace& place : place_ranks(plan.ranks_of_hosts)) {
+    if (place.host == plan.host) local_.places.push_back(place);
+  }
+  const auto ranks = static_cast<int>(local_.places.size());
+  const int before = std::max(plan.ranks_before_on_machine, 0);
+  const int all = std::max(plan.ranks_on_machine, before + ranks);
+  local_.placement = place(topology::find_cores(), placement_request(all, plan.pin != 0));
+  auto& pinned = local_.placement.pinned;
+  if (!pinned.empty()) {  // of all agents' ranks on this machine, ours
+    pinned = {pinned.begin() + before, pinned.begin() + before + ranks};
+  }
+  const int size = local_.places.back().rank + 1;
+  int world = 0;
+  for (const int of_host : plan.ranks_of_hosts) world += of_host;
+  local_.facts = {.ranks = std::max(world, size),
+                  .job = plan.job,
+                  .host_name = plan.host_name,
+                  .cores = local_.placement.cores,
+                  .threads = local_.placement.threads};
+}
+
+void Agent::probe(const Probe& probe) {
+  Probed probed;
+  for (const std::string& endpoint : probe.endpoints) {
+    std::string problem;
+    try {
+      (void)Socket::connect_once(Endpoint::parse(endpoint), Deadline::after(probe_time));
+    } catch (const Error& error) {
+      problem = error.what();
+    }
+    probed.problems.push_back(problem);
+  }
+  pipe_.send(probed);
+}
+
+void Agent::serve(const Serve& serve) {
+  door_.reset();
+  store_ = Listener::bind(Endpoint::tcp(serve.address, 0));
+  const std::uint16_t port = Listener::bind(Endpoint::tcp(serve.address, serve.master_port)).endpoint().port;
+  pipe_.send(Serving{.store = store_->endpoint().to_string(), .master_port = port});
+}
+
+void Agent::start(const Start& start) {
+  if (!secret_ || ranks_) throw Error(ErrorCode::corrupt_data, "a start without a plan");
+  local_.facts.store = start.store;
+  local_.facts.master_address = start.master_address;
+  local_.facts.master_port = start.master_port;
+  const bool has_rank_0 = local_.places.front().rank == 0;
+  ranks_.emplace(local_, *secret_, output_);
+  ranks_->start(has_rank_0 ? input_.open() : UniqueFd());
+  if (store_) ranks_->serve_store(std::move(*std::exchange(store_, std::nullopt)), *secret_);
+  const std::vector<pid_t> pids = ranks_->pids();
+  pipe_.send(Started{.pids = {pids.begin(), pids.end()}});
+}
+
+void Agent::tell_stragglers() {
+  agents::Stragglers message;
+  for (const Straggler& one : ranks_->stragglers())
+    message.left.push_back({.rank = one.rank, .pid = one.pid, .is_stopped = one.is_stopped});
+  pipe_.send(message);
+}
+
+void Agent::finish(const Finish& finish) {
+  wants_record_ = finish.wants_record != 0;
+  if (ranks_) return ranks_->finish(milliseconds(finish.grace_ms));
+  pipe_.send(Finished{});
+  is_done_ = true;
+}
+
+// From whoever looks after this host, a batch system for one; the launcher's own come as messages.
+void Agent::take_orders() {
+  std::array<char, 64> orders;
+  const ssize_t got = ::read(guard_.orders.get(), orders.data(), orders.size());
+  if (got == 0) guard_gone_ = true;
+  StopOrders stop;
+  for (ssize_t i = 0; i < got; ++i) {
+    const int signal = orders[static_cast<std::size_t>(i)];
+    if (ranks_) ranks_->signal(signal, signal != SIGUSR1 && signal != SIGUSR2);
+    if (stop.take(signal)) stopped_ = stopped_.earlier_of(Deadline::after(stop_grace));
+  }
+}
+
+void Agent::report() {
+  if (const std::size_t room = input_.take_room(); room > 0)
+    pipe_.send(InputRoom{.bytes = static_cast<std::uint32_t>(room)});
+  if (!ranks_ || is_done_) return;
+  for (const Ending& ending : ranks_->take_endings()) {
+    pipe_.send(Ended{.rank = ending.rank,
+                     .pid = ending.pid,
+                     .wait_status = ending.wait_status,
+                     .said_goodbye = ending.said_goodbye});
+  }
+  if (const auto cause = cause_told_ ? std::nullopt : ranks_->first_cause()) {
+    Cause message;
+    message.code = cause->code;
+    message.culprit = cause->culprit;
+    message.reporter = cause->reporter;
+    message.text = cause->text;
+    pipe_.send(message);
+    cause_told_ = true;
+  }
+  if (ranks_->is_finished()) {
+    send_record();
+    pipe_.send(Finished{.left_behind = ranks_->left_behind()});
+    is_done_ = true;
+  }
+}
+
+void Agent::send_record() {
+  const auto record = wants_record_ ? ranks_->record() : std::nullopt;
+  const std::string text = record ? record->to_text() : "";
+  for (std::size_t at = 0; at < text.size(); at += record_piece_bytes)
+    pipe_.send(RecordPart{.text = text.substr(at, record_piece_bytes)});
+}
+
+}  // namespace
+
+int run_agent() {
+  const GuardLimits limits{.stopped = 2 * stop_grace, .hurried = stop_grace};
+  return run_guarded([](GuardLine line) { return Agent(std::move(line)).run(); }, limits);
+}
+
+}  // namespace lockstep::launch::agents

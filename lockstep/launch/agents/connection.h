@@ -1,0 +1,63 @@
+// The launcher's line to the agent on one host: the remote shell that has started it, the pipe to it, and what the shell
+// says where it fails.
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/launch/agents/message_pipe.h"
+#include "lockstep/launch/poll_set.h"
+
+namespace lockstep::launch::agents {
+
+/// How agents are started.
+struct RemoteShell {
+  enum class Kind { none, ssh, srun } kind = Kind::none;  ///< none: the agent is started on this host
+  std::vector<std::string> command = {};  ///< "ssh", "-p", "2222"; the host follows
+  std::string agent = {};                 ///< path of `lockstep` there
+};
+
+class Connection {
+ public:
+  /// Starts the shell. Throws Error{system}, CannotExecute.
+  Connection(std::string host, const RemoteShell& shell, const sigset_t& signal_mask);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  const std::string& host() const { return host_; }
+  MessagePipe& pipe() { return *pipe_; }
+  /// Of the agent's first line; "": it has not come yet.
+  const std::string& version() const { return pipe_->version(); }
+  bool is_over() const { return pipe_->is_over(); }
+
+  /// Says what to wait for. `take` gets the agent's messages; one that cannot be is this connection's end, with a reason.
+  void watch(PollSet& poll, const MessageParser::Take& take);
+  /// REQUIRES: is_over(). Why it ended: the shell's last words with what to do about them, or how it ended.
+  std::string explain_end();
+  /// What the shell, or the agent, wrote to stderr and was not taken: whole lines.
+  std::string take_words();
+  void close() { pipe_->close(); }
+
+ private:
+  void read_words();
+
+  std::string host_;
+  RemoteShell shell_;
+  pid_t pid_ = 0;
+  std::optional<MessagePipe> pipe_;
+  UniqueFd words_fd_;  // of its stderr
+  std::string words_;
+  std::string all_words_;  // the last of them, also those that were taken
+  std::string garbled_;    // what was wrong with a message
+  std::optional<int> wait_status_;
+};
+
+/// What to do about a remote shell's last words; "" where that is not known. `path`: of the agent.
+std::string advice_for(const std::string& words, const std::string& host, const std::string& path);
+
+}  // namespace lockstep::launch::agents

@@ -1,0 +1,37 @@
+// The start of a job on several hosts: an agent on each, all at once; whether every host can take part is known before any
+// rank starts, and what is wrong is said of all of them in one table.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/launch/guard.h"
+#include "lockstep/launch/job.h"
+#include "lockstep/launch/output.h"
+#include "lockstep/launch/run.h"
+
+namespace lockstep::launch::agents {
+
+/// Some hosts cannot take part; nothing runs anywhere. The text has a line for each.
+class CannotGather : public Error {
+ public:
+  CannotGather(int exit_code, const std::string& table) : Error(ErrorCode::system, table), exit_code_(exit_code) {}
+  /// That of the first host in the table: 127 and 126 as shells have it for a program, 128 + signal where we were told to end, else 1.
+  int exit_code() const { return exit_code_; }
+
+ private:
+  int exit_code_;
+};
+
+/// The hosts of options.hosts with their ranks started. What ranks print goes to `output`; where they are placed is said there.
+/// Hosts that turn out to be one machine get one agent. Takes the guard's orders meanwhile. Throws CannotGather, CannotExecute,
+/// Error{system}.
+Job::Hosts gather(const RunOptions& options, const std::string& job, GuardLine& guard, RankOutput& output);
+
+/// What other hosts get of this process's environment: all but what is about this host, this shell or this rank. `more` in place
+/// of what was there.
+std::vector<std::pair<std::string, std::string>> variables_for_others(
+    const std::vector<std::string>& environment, const std::vector<std::pair<std::string, std::string>>& more);
+
+}  // namespace lockstep::launch::agents

@@ -1,0 +1,193 @@
+#include "lockstep/launch/agents/remote_ranks.h"
+
+#include <fmt/core.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::launch::agents {
+namespace {
+
+constexpr std::uint32_t worth_telling = std::uint32_t{1} << 16;  // of room for output
+// Longer than an agent takes to kill what its ranks have left behind, and to send what they did.
+constexpr std::chrono::seconds time_to_finish{15};
+
+}  // namespace
+
+void ForwardedInput::watch(PollSet& poll, MessagePipe& pipe) {
+  if (ended_ || room_ == 0) return;
+  const bool in_background = ::isatty(fd_) != 0 && ::tcgetpgrp(fd_) != ::getpgrp();
+  if (!in_background) poll.watch(fd_, POLLIN, [this, &pipe] { read_some(pipe); });
+}
+
+void ForwardedInput::read_some(MessagePipe& pipe) {
+  std::array<char, 4096> buffer;
+  const ssize_t got = ::read(fd_, buffer.data(), std::min(buffer.size(), room_));
+  if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
+  if (got <= 0) ended_ = true;
+  const auto bytes = static_cast<std::size_t>(std::max<ssize_t>(got, 0));
+  room_ -= bytes;
+  pipe.send(Input{.bytes = std::string(buffer.data(), bytes)});
+}
+
+RemoteRanks::RemoteRanks(Parts parts, RankOutput& output)
+    : parts_(std::move(parts)), output_(output), ended_(parts_.ranks.size()), running_(parts_.ranks.size()) {
+  for (const Message& message : std::exchange(parts_.early, {})) take(message);
+}
+
+void RemoteRanks::watch(PollSet& poll) {
+  grant_room();
+  parts_.connection->watch(poll, [this](const Message& message) { take(message); });
+  if (parts_.input && running_ > 0) parts_.input->watch(poll, pipe());
+}
+
+void RemoteRanks::take(const Message& message) {
+  switch (message.kind) {
+    case Kind::output: return take_output(content_of<Output>(message));
+    case Kind::output_end: {
+      const auto end = content_of<OutputEnd>(message);
+      (void)index_of(end.rank);
+      return output_.end(end.rank, end.stream == 0 ? PrintStream::out : PrintStream::err);
+    }
+    case Kind::ended: return take_ending(content_of<Ended>(message));
+    case Kind::cause: {
+      const auto cause = content_of<Cause>(message);
+      cause_ = {.code = cause.code <= ErrorCode::system ? cause.code : ErrorCode::aborted,
+                .culprit = cause.culprit,
+                .reporter = cause.reporter,
+                .text = cause.text};
+      return;
+    }
+    case Kind::stragglers: {
+      stragglers_.clear();
+      for (const auto& one : content_of<agents::Stragglers>(message).left) {
+        (void)index_of(one.rank);
+        stragglers_.push_back({.rank = one.rank, .pid = one.pid, .is_stopped = one.is_stopped != 0});
+      }
+      return;
+    }
+    case Kind::input_room:
+      if (parts_.input) parts_.input->add_room(content_of<InputRoom>(message).bytes);
+      return;
+    case Kind::record_part: {
+      const auto part = content_of<RecordPart>(message);
+      if (record_.size() + part.text.size() <= trace::FlightLimits::bytes) record_ += part.text;
+      return;
+    }
+    case Kind::finished:
+      left_behind_ = content_of<Finished>(message).left_behind;
+      finished_ = true;
+      return;
+    case Kind::refused:
+      output_.say("lockstep run: " + parts_.connection->host() + ": " + content_of<Refused>(message).why + "\n");
+      return;
+    default:
+      throw Error(ErrorCode::corrupt_data,
+                  fmt::format("a message of kind {} is not for a launcher", static_cast<int>(message.kind)));
+  }
+}
+
+std::size_t RemoteRanks::index_of(int rank) const {
+  const auto found = std::ranges::lower_bound(parts_.ranks, rank);
+  if (found == parts_.ranks.end() || *found != rank)
+    throw Error(ErrorCode::corrupt_data, fmt::format("rank {} is not on this host", rank));
+  return static_cast<std::size_t>(found - parts_.ranks.begin());
+}
+
+void RemoteRanks::take_output(const Output& output) {
+  (void)index_of(output.rank);
+  output_.take(output.rank, output.stream == 0 ? PrintStream::out : PrintStream::err, output.bytes);
+  owed_room_[output.stream == 0 ? 0 : 1] += static_cast<std::uint32_t>(output.bytes.size());
+}
+
+void RemoteRanks::take_ending(const Ended& ended) {
+  const std::size_t index = index_of(ended.rank);
+  if (ended_[index]) throw Error(ErrorCode::corrupt_data, fmt::format("rank {} ends twice", ended.rank));
+  ended_[index] = true;
+  --running_;
+  endings_.push_back({.rank = ended.rank,
+                      .pid = ended.pid,
+                      .wait_status = ended.wait_status,
+                      .said_goodbye = ended.said_goodbye != 0});
+}
+
+// What is on its way is never more than the agent had been given room for.
+void RemoteRanks::grant_room() {
+  for (std::size_t i = 0; i < print_streams; ++i) {
+    const auto stream = static_cast<PrintStream>(i);
+    if (output_.reader_gone(stream) && !std::exchange(told_gone_[i], true))
+      pipe().send(ReaderGone{.stream = static_cast<std::uint8_t>(i)});
+    if (owed_room_[i] >= worth_telling && output_.has_room(stream))
+      pipe().send(Room{.stream = static_cast<std::uint8_t>(i), .bytes = std::exchange(owed_room_[i], 0)});
+  }
+}
+
+std::vector<Ending> RemoteRanks::take_endings() {
+  const std::string words = parts_.connection->take_words();
+  if (!words.empty()) output_.say(words);
+  if (parts_.connection->is_over() && !finished_) note_loss();
+  if (finished_by_.expired()) {
+    parts_.connection->close();
+    note_loss();
+  }
+  return std::exchange(endings_, {});
+}
+
+void RemoteRanks::note_loss() {
+  finished_ = true;
+  finished_by_ = Deadline::never();
+  if (running_ == 0) return;
+  const std::string why = fmt::format("its host {} was lost: {}", parts_.connection->host(), parts_.connection->explain_end());
+  for (std::size_t i = 0; i < ended_.size(); ++i) {
+    if (ended_[i]) continue;
+    ended_[i] = true;
+    endings_.push_back({.rank = parts_.ranks[i], .pid = parts_.pids[i], .wait_status = lost_status, .lost = why});
+  }
+  running_ = 0;
+}
+
+void RemoteRanks::signal(int signal, bool whole_family) {
+  pipe().send(Signal{.number = signal, .whole_family = static_cast<std::uint8_t>(whole_family)});
+}
+
+void RemoteRanks::tell(const FirstCause::Cause& cause) {
+  Tell message;
+  message.code = cause.code;
+  message.culprit = cause.culprit;
+  message.reporter = cause.reporter;
+  message.text = cause.text;
+  pipe().send(message);
+}
+
+std::vector<Straggler> RemoteRanks::stragglers() {
+  pipe().send(Look{});
+  std::vector<Straggler> left = stragglers_;
+  std::erase_if(left, [&](const Straggler& one) { return ended_[index_of(one.rank)]; });
+  return left;
+}
+
+void RemoteRanks::finish(std::chrono::milliseconds grace) {
+  if (!std::exchange(is_finishing_, true)) finished_by_ = Deadline::after(grace + time_to_finish);
+  pipe().send(Finish{.grace_ms = static_cast<std::uint32_t>(grace.count()),
+                     .wants_record = static_cast<std::uint8_t>(parts_.wants_record)});
+}
+
+std::optional<trace::FlightRecord> RemoteRanks::record() const {
+  if (record_.empty()) return std::nullopt;
+  try {
+    trace::FlightRecord record = trace::FlightRecord::parse(record_, "the record of " + parts_.connection->host());
+    trace::shift_times(record, -parts_.clock_ahead_ns);
+    record.host = parts_.connection->host();
+    return record;
+  } catch (const Error&) {
+    return std::nullopt;  // of an agent that does not make sense; the others' records are worth having
+  }
+}
+
+}  // namespace lockstep::launch::agents

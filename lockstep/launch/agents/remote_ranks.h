@@ -1,0 +1,87 @@
+// The ranks of another host, behind the connection to its agent.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/launch/agents/connection.h"
+#include "lockstep/launch/agents/wire.h"
+#include "lockstep/launch/host_ranks.h"
+#include "lockstep/launch/output.h"
+
+namespace lockstep::launch::agents {
+
+/// What rank 0 of another host reads: this process's stdin, a piece at a time.
+class ForwardedInput {
+ public:
+  /// Reads from `fd` (borrowed). Where that is a terminal, only while this process is in its foreground.
+  explicit ForwardedInput(int fd) : fd_(fd) {}
+  void watch(PollSet& poll, MessagePipe& pipe);
+  void add_room(std::size_t bytes) { room_ += bytes; }
+
+ private:
+  void read_some(MessagePipe& pipe);
+
+  int fd_;
+  std::size_t room_ = first_input_room;
+  bool ended_ = false;
+};
+
+class RemoteRanks final : public HostRanks {
+ public:
+  /// `pids` of `ranks`, which have been started; `clock_ahead_ns`: of that host's CLOCK_MONOTONIC before ours. `input`: rank 0
+  /// is among them. Borrows `output`.
+  struct Parts {
+    std::unique_ptr<Connection> connection = {};
+    std::vector<int> ranks = {};
+    std::vector<std::int32_t> pids = {};
+    std::int64_t clock_ahead_ns = 0;
+    bool wants_record = true;
+    std::vector<Message> early = {};  ///< what the agent has said since
+    std::optional<ForwardedInput> input = {};
+  };
+  RemoteRanks(Parts parts, RankOutput& output);
+
+  void watch(PollSet& poll) override;
+  Deadline wake_at() const override { return finished_by_; }
+  std::vector<Ending> take_endings() override;
+  bool any_running() const override { return running_ > 0; }
+  std::optional<FirstCause::Cause> first_cause() const override { return cause_; }
+  void signal(int signal, bool whole_family) override;
+  void tell(const FirstCause::Cause& cause) override;
+  void note_failure() override { pipe().send(NoteFailure{}); }
+  std::vector<Straggler> stragglers() override;
+  void finish(std::chrono::milliseconds grace) override;
+  bool is_finished() const override { return finished_; }
+  int left_behind() const override { return left_behind_; }
+  std::optional<trace::FlightRecord> record() const override;
+
+ private:
+  MessagePipe& pipe() { return parts_.connection->pipe(); }
+  void take(const Message& message);
+  void take_output(const Output& output);
+  void take_ending(const Ended& ended);
+  void grant_room();
+  void note_loss();
+  std::size_t index_of(int rank) const;
+
+  Parts parts_;
+  RankOutput& output_;
+  std::vector<bool> ended_;  // by index of ranks
+  std::size_t running_;
+  std::vector<Ending> endings_;  // that were not taken
+  std::optional<FirstCause::Cause> cause_;
+  std::vector<Straggler> stragglers_;
+  std::array<std::uint32_t, print_streams> owed_room_{};
+  std::array<bool, print_streams> told_gone_{};
+  std::string record_;
+  bool is_finishing_ = false;
+  bool finished_ = false;
+  Deadline finished_by_ = Deadline::never();
+  int left_behind_ = 0;
+};
+
+}  // namespace lockstep::launch::agents

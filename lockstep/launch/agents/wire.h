@@ -1,0 +1,352 @@
+// What the launcher and its agents say to each other, over the two pipes of a remote shell: a line that begins the
+// conversation, then messages, each a length, a kind and a body. docs/wire_formats.md, section "Launcher and agents".
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/byte_codec.h"
+#include "lockstep/base/error.h"
+
+namespace lockstep::launch::agents {
+
+/// The agent's first line: this, and its version of Lockstep. What a login shell prints before it is not ours.
+inline constexpr std::string_view greeting_begin = "lockstep-agent ";
+inline constexpr std::size_t most_message_bytes = std::size_t{8} << 20;
+
+enum class Kind : std::uint8_t {
+  // The agent's
+  hello = 1,
+  planned,
+  probed,
+  serving,
+  started,
+  refused,
+  output,
+  output_end,
+  ended,
+  cause,
+  stragglers,
+  record_part,
+  finished,
+  input_room,
+  // The launcher's
+  plan = 64,
+  probe,
+  serve,
+  start,
+  room,
+  reader_gone,
+  signal,
+  tell,
+  note_failure,
+  look,
+  finish,
+  input,
+};
+
+struct Message {
+  Kind kind = Kind::hello;
+  std::string body = {};
+};
+
+/// Each message says its fields once, for both directions.
+struct Hello {
+  static constexpr Kind kind = Kind::hello;
+  std::string host = {};                    ///< as the system calls it
+  std::string machine = {};                 ///< the same for agents that share a kernel
+  std::string network = {};                 ///< and these interfaces
+  std::vector<std::string> addresses = {};  ///< numeric, of its interfaces; loopback is left out
+  std::uint64_t clock_ns = 0;               ///< its CLOCK_MONOTONIC
+  static auto fields(auto& m) {
+    return std::tie(m.host, m.machine, m.network, m.addresses, m.clock_ns);
+  }
+};
+
+struct Plan {
+  static constexpr Kind kind = Kind::plan;
+  std::int32_t host = 0;                          ///< which of ranks_of_hosts this is
+  std::string host_name = {};                     ///< as the user calls it
+  std::vector<std::int32_t> ranks_of_hosts = {};  ///< how many each takes
+  std::int32_t ranks_before_on_machine = 0;       ///< of agents that share its cores
+  std::int32_t ranks_on_machine = 0;              ///< of all of these, with its own
+  std::string job = {};
+  std::string secret = {};
+  std::vector<std::string> command = {};
+  std::vector<std::pair<std::string, std::string>> variables = {};
+  std::string folder = {};        ///< where ranks begin
+  std::uint8_t pin = 1;           ///< 0: no
+  std::uint8_t opens_door = 0;    ///< 1: others will be asked whether they reach this host
+  static auto fields(auto& m) {
+    return std::tie(m.host, m.host_name, m.ranks_of_hosts, m.ranks_before_on_machine, m.ranks_on_machine, m.job,
+                    m.secret, m.command, m.variables, m.folder, m.pin, m.opens_door);
+  }
+};
+
+/// It can be done.
+struct Planned {
+  static constexpr Kind kind = Kind::planned;
+  std::uint16_t door = 0;      ///< a port at which it listens meanwhile, on all addresses
+  std::string placement = {};  ///< a line for the user
+  static auto fields(auto& m) { return std::tie(m.door, m.placement); }
+};
+
+/// What cannot be done, at whatever point.
+struct Refused {
+  static constexpr Kind kind = Kind::refused;
+  std::int32_t exit_code = 1;
+  std::string why = {};
+  static auto fields(auto& m) { return std::tie(m.exit_code, m.why); }
+};
+
+/// Which of these addresses does this host reach?
+struct Probe {
+  static constexpr Kind kind = Kind::probe;
+  std::vector<std::string> endpoints = {};
+  static auto fields(auto& m) { return std::tie(m.endpoints); }
+};
+
+struct Probed {
+  static constexpr Kind kind = Kind::probed;
+  std::vector<std::string> problems = {};  ///< of each endpoint; "": it is reached
+  static auto fields(auto& m) { return std::tie(m.problems); }
+};
+
+/// This host has the job's store, at this address of its own.
+struct Serve {
+  static constexpr Kind kind = Kind::serve;
+  std::string address = {};
+  std::uint16_t master_port = 0;  ///< 0: a free one
+  static auto fields(auto& m) { return std::tie(m.address, m.master_port); }
+};
+
+struct Serving {
+  static constexpr Kind kind = Kind::serving;
+  std::string store = {};  ///< endpoint text
+  std::uint16_t master_port = 0;
+  static auto fields(auto& m) { return std::tie(m.store, m.master_port); }
+};
+
+struct Start {
+  static constexpr Kind kind = Kind::start;
+  std::string store = {};           ///< endpoint text
+  std::string master_address = {};  ///< the same host
+  std::uint16_t master_port = 0;
+  static auto fields(auto& m) { return std::tie(m.store, m.master_address, m.master_port); }
+};
+
+struct Started {
+  static constexpr Kind kind = Kind::started;
+  std::vector<std::int32_t> pids = {};
+  static auto fields(auto& m) { return std::tie(m.pids); }
+};
+
+struct Output {
+  static constexpr Kind kind = Kind::output;
+  std::int32_t rank = 0;
+  std::uint8_t stream = 0;
+  std::string bytes = {};
+  static auto fields(auto& m) { return std::tie(m.rank, m.stream, m.bytes); }
+};
+
+struct OutputEnd {
+  static constexpr Kind kind = Kind::output_end;
+  std::int32_t rank = 0;
+  std::uint8_t stream = 0;
+  static auto fields(auto& m) { return std::tie(m.rank, m.stream); }
+};
+
+/// So many more bytes of a stream may come. At first there are first_room.
+struct Room {
+  static constexpr Kind kind = Kind::room;
+  std::uint8_t stream = 0;
+  std::uint32_t bytes = 0;
+  static auto fields(auto& m) { return std::tie(m.stream, m.bytes); }
+};
+inline constexpr std::uint32_t first_room = std::uint32_t{1} << 20;
+
+struct ReaderGone {
+  static constexpr Kind kind = Kind::reader_gone;
+  std::uint8_t stream = 0;
+  static auto fields(auto& m) { return std::tie(m.stream); }
+};
+
+/// Of rank 0's stdin; empty: its end.
+struct Input {
+  static constexpr Kind kind = Kind::input;
+  std::string bytes = {};
+  static auto fields(auto& m) { return std::tie(m.bytes); }
+};
+
+/// So many more bytes of rank 0's stdin may come. At first there are first_input_room.
+struct InputRoom {
+  static constexpr Kind kind = Kind::input_room;
+  std::uint32_t bytes = 0;
+  static auto fields(auto& m) { return std::tie(m.bytes); }
+};
+inline constexpr std::uint32_t first_input_room = std::uint32_t{1} << 16;
+
+struct Ended {
+  static constexpr Kind kind = Kind::ended;
+  std::int32_t rank = 0;
+  std::int32_t pid = 0;
+  std::int32_t wait_status = 0;
+  std::uint8_t said_goodbye = 0;
+  static auto fields(auto& m) { return std::tie(m.rank, m.pid, m.wait_status, m.said_goodbye); }
+};
+
+/// A FirstCause::Cause.
+struct CauseFields {
+  ErrorCode code = ErrorCode::aborted;
+  std::int32_t culprit = -1;
+  std::int32_t reporter = -1;
+  std::string text = {};
+  static auto fields(auto& m) { return std::tie(m.code, m.culprit, m.reporter, m.text); }
+};
+struct Cause : CauseFields {
+  static constexpr Kind kind = Kind::cause;
+};
+struct Tell : CauseFields {
+  static constexpr Kind kind = Kind::tell;
+};
+
+struct Signal {
+  static constexpr Kind kind = Kind::signal;
+  std::int32_t number = 0;
+  std::uint8_t whole_family = 0;
+  static auto fields(auto& m) { return std::tie(m.number, m.whole_family); }
+};
+
+struct NoteFailure {
+  static constexpr Kind kind = Kind::note_failure;
+  static auto fields(auto&) { return std::tie(); }
+};
+
+/// How are the ranks that have not ended?
+struct Look {
+  static constexpr Kind kind = Kind::look;
+  static auto fields(auto&) { return std::tie(); }
+};
+
+struct Stragglers {
+  static constexpr Kind kind = Kind::stragglers;
+  struct One {
+    std::int32_t rank = 0;
+    std::int32_t pid = 0;
+    std::uint8_t is_stopped = 0;
+    static auto fields(auto& m) { return std::tie(m.rank, m.pid, m.is_stopped); }
+  };
+  std::vector<One> left = {};
+  static auto fields(auto& m) { return std::tie(m.left); }
+};
+
+/// All ranks have ended; what is left behind has so long, and the agent ends after that.
+struct Finish {
+  static constexpr Kind kind = Kind::finish;
+  std::uint32_t grace_ms = 0;
+  std::uint8_t wants_record = 0;
+  static auto fields(auto& m) { return std::tie(m.grace_ms, m.wants_record); }
+};
+
+/// A piece of the text of this host's flight record.
+struct RecordPart {
+  static constexpr Kind kind = Kind::record_part;
+  std::string text = {};
+  static auto fields(auto& m) { return std::tie(m.text); }
+};
+
+/// The last one.
+struct Finished {
+  static constexpr Kind kind = Kind::finished;
+  std::int32_t left_behind = 0;
+  static auto fields(auto& m) { return std::tie(m.left_behind); }
+};
+
+namespace detail {
+
+template <class T>
+concept HasFields = requires(T& t) { T::fields(t); };
+
+template <base::Number T>
+void put(std::string& out, T number) {
+  base::append_number(out, number);
+}
+inline void put(std::string& out, const std::string& text) { base::append_with_length(out, text); }
+template <HasFields T>
+void put(std::string& out, const T& one);
+template <class A, class B>
+void put(std::string& out, const std::pair<A, B>& two) {
+  put(out, two.first);
+  put(out, two.second);
+}
+template <class T>
+void put(std::string& out, const std::vector<T>& list) {
+  base::append_number(out, static_cast<base::Length>(list.size()));
+  for (const T& one : list) put(out, one);
+}
+template <HasFields T>
+void put(std::string& out, const T& one) {
+  std::apply([&](const auto&... field) { (put(out, field), ...); }, T::fields(one));
+}
+
+/// False: it ends too early.
+template <base::Number T>
+bool get(base::ByteReader& in, T& number) {
+  const auto found = in.number<T>();
+  if (found) number = *found;
+  return found.has_value();
+}
+inline bool get(base::ByteReader& in, std::string& text) {
+  base::Length length = 0;
+  if (!get(in, length)) return false;
+  const auto bytes = in.take(length);
+  if (bytes) text = base::text_of(*bytes);
+  return bytes.has_value();
+}
+template <HasFields T>
+bool get(base::ByteReader& in, T& one);
+template <class A, class B>
+bool get(base::ByteReader& in, std::pair<A, B>& two) {
+  return get(in, two.first) && get(in, two.second);
+}
+template <class T>
+bool get(base::ByteReader& in, std::vector<T>& list) {
+  base::Length length = 0;
+  if (!get(in, length) || length > in.left().size()) return false;  // each takes a byte at least
+  for (base::Length i = 0; i < length; ++i) {
+    if (!get(in, list.emplace_back())) return false;
+  }
+  return true;
+}
+template <HasFields T>
+bool get(base::ByteReader& in, T& one) {
+  return std::apply([&](auto&... field) { return (get(in, field) && ...); }, T::fields(one));
+}
+
+}  // namespace detail
+
+template <detail::HasFields T>
+Message to_message(const T& content) {
+  Message message{.kind = T::kind};
+  detail::put(message.body, content);
+  return message;
+}
+
+/// Throws Error{corrupt_data} for bytes that are missing or too many. REQUIRES: message.kind is T's.
+template <detail::HasFields T>
+T content_of(const Message& message) {
+  T content;
+  base::ByteReader in(message.body);
+  if (!detail::get(in, content) || !in.at_end()) {
+    throw Error(ErrorCode::corrupt_data, "a message of kind " + std::to_string(static_cast<int>(T::kind)) + " with " +
+                                             std::to_string(message.body.size()) + " bytes is none");
+  }
+  return content;
+}
+
+}  // namespace lockstep::launch::agents

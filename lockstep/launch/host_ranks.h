@@ -1,0 +1,55 @@
+// A job's ranks on one host, as whoever leads the job sees them: its own children (LocalRanks), or those of an agent on
+// another host (RemoteRanks).
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/launch/poll_set.h"
+#include "lockstep/launch/stragglers.h"
+#include "lockstep/launch/verdict.h"
+#include "lockstep/memory/control_page.h"
+#include "lockstep/trace/flight_record.h"
+
+namespace lockstep::launch {
+
+class HostRanks {
+ public:
+  HostRanks() = default;
+  virtual ~HostRanks() = default;
+  HostRanks(const HostRanks&) = delete;
+  HostRanks& operator=(const HostRanks&) = delete;
+
+  /// Says what to wait for; what happened meanwhile shows in the calls below.
+  virtual void watch(PollSet& poll) = 0;
+  /// Wait no longer than this.
+  virtual Deadline wake_at() const = 0;
+  /// Of ranks that have ended since the last call, in the order of their ends as far as that is known.
+  virtual std::vector<Ending> take_endings() = 0;
+  virtual bool any_running() const = 0;
+  /// Why the job failed first, as this host's ranks know it.
+  virtual std::optional<FirstCause::Cause> first_cause() const = 0;
+
+  /// To all that run; `whole_family`: to what they have started as well.
+  virtual void signal(int signal, bool whole_family) = 0;
+  /// The ranks hear why the job has failed, unless they know a cause already; those that wait, at once.
+  virtual void tell(const FirstCause::Cause& cause) = 0;
+  /// Something has failed somewhere: how the processes are now is kept for the flight record.
+  virtual void note_failure() = 0;
+  /// Ranks that have not ended, as they were when last looked at, which this asks for.
+  virtual std::vector<Straggler> stragglers() = 0;
+
+  /// All ranks have ended: gives what they have left behind so long to end by itself, and kills the rest.
+  virtual void finish(std::chrono::milliseconds grace) = 0;
+  /// That is done.
+  virtual bool is_finished() const = 0;
+  /// How many processes had to be killed.
+  virtual int left_behind() const = 0;
+  /// What the ranks did last, in this process's clock and with world ranks; without endings. nullopt where that is not known.
+  virtual std::optional<trace::FlightRecord> record() const = 0;
+};
+
+}  // namespace lockstep::launch

@@ -1,0 +1,182 @@
+#include "lockstep/launch/local_ranks.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/launch/descendants.h"
+#include "lockstep/launch/flight_recorder.h"
+#include "lockstep/launch/limits.h"
+#include "lockstep/launch/process_status.h"
+
+namespace lockstep::launch {
+namespace {
+
+UniqueFd watch_children() {
+  sigset_t child;
+  sigemptyset(&child);
+  sigaddset(&child, SIGCHLD);
+  UniqueFd fd(::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd) throw_refused("watching for the end of ranks");
+  return fd;
+}
+
+UniqueFd open_nothing() {
+  UniqueFd fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!fd) throw_refused("opening /dev/null");
+  return fd;
+}
+
+std::vector<int> world_ranks(const std::vector<RankPlace>& places) {
+  std::vector<int> ranks;
+  for (const RankPlace& place : places) ranks.push_back(place.rank);
+  return ranks;
+}
+
+}  // namespace
+
+LocalRanks::LocalRanks(LocalPlan plan, const Secret& secret, OutputTaker& output)
+    : plan_(std::move(plan)),
+      child_events_(watch_children()),
+      secret_fd_(secret.to_memfd()),
+      page_(ControlPage::create(static_cast<int>(plan_.places.size()))),
+      pipes_(world_ranks(plan_.places), output),
+      processes_(plan_.places.size()) {
+  plan_.facts.control_fd = page_.fd();
+  plan_.facts.secret_fd = secret_fd_.get();
+}
+
+void LocalRanks::start(UniqueFd input) {
+  const UniqueFd nothing = open_nothing();
+  for (std::size_t i = 0; i < plan_.places.size(); ++i) {
+    const int first = input ? input.get() : STDIN_FILENO;
+    start_rank(i, plan_.places[i].rank == 0 ? first : nothing.get());
+  }
+}
+
+void LocalRanks::serve_store(Listener listener, const Secret& secret) {
+  store_.emplace(std::move(listener),
+                 StoreServerOptions{.trust = Trust{secret, false}, .job = plan_.facts.job});
+}
+
+void LocalRanks::start_rank(std::size_t local_rank, int input) {
+  const RankPlace& place = plan_.places[local_rank];
+  const RankPipes::Ends ends = pipes_.open(place.local_rank);
+  const auto& pinned = plan_.placement.pinned;
+  ChildOptions child{.environment = plan_.environment,
+                     .standard = {input, ends.out.get(), ends.err.get()},
+                     .inherited = {plan_.facts.control_fd, plan_.facts.secret_fd},
+                     .cores = pinned.empty() ? std::vector<int>() : pinned[local_rank],
+                     .signal_mask = plan_.signal_mask};
+  const Variables own = rank_variables(place, plan_.facts);
+  child.environment.insert(child.environment.end(), own.begin(), own.end());
+  pid_t pid = 0;
+  if (plan_.function) {
+    child.inherited.insert(child.inherited.end(), plan_.inherited.begin(), plan_.inherited.end());
+    pid = start_function([&] { return plan_.function(place.rank); }, child);
+  } else {
+    pid = start_program(plan_.program, plan_.command, child);
+  }
+  processes_[local_rank] = {pid, true};
+}
+
+void LocalRanks::watch(PollSet& poll) {
+  poll.watch(child_events_.get(), POLLIN, [this] {
+    signalfd_siginfo ignored{};
+    (void)!::read(child_events_.get(), &ignored, sizeof(ignored));
+  });
+  pipes_.watch(poll);
+}
+
+std::vector<Ending> LocalRanks::take_endings() {
+  reap();
+  if (leftovers_until_ && !left_behind_ && (leftovers_until_->expired() || !has_children())) end_leftovers();
+  return std::exchange(endings_, {});
+}
+
+void LocalRanks::reap() {
+  int status = 0;
+  for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+    const auto found = std::ranges::find(processes_, pid, &Process::pid);
+    if (found == processes_.end() || !found->running) continue;  // an orphan of a rank
+    found->running = false;
+    const auto local_rank = static_cast<int>(found - processes_.begin());
+    endings_.push_back({.rank = plan_.places[static_cast<std::size_t>(local_rank)].rank,
+                        .pid = pid,
+                        .wait_status = status,
+                        .said_goodbye = page_.status(local_rank).said_goodbye.load() != 0});
+  }
+}
+
+bool LocalRanks::any_running() const { return std::ranges::any_of(processes_, &Process::running); }
+
+// A signal that a terminal would send to a whole pipeline goes to all of a rank's family.
+void LocalRanks::signal(int signal, bool whole_family) {
+  for (const Process& process : processes_) {
+    if (process.running) (void)::kill(whole_family ? -process.pid : process.pid, signal);
+  }
+}
+
+void LocalRanks::tell(const FirstCause::Cause& cause) {
+  (void)page_.first_cause().set(cause);
+  page_.doorbell().ring();
+}
+
+void LocalRanks::note_failure() {
+  failed_at_ns_ = trace::now_ns();
+  states_.clear();
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    const pid_t joined = page_.status(static_cast<int>(i)).pid.load();
+    states_.push_back(state_of(joined > 0 ? joined : processes_[i].pid));
+  }
+}
+
+// A rank may be a shell around the program that joined the job.
+std::vector<Straggler> LocalRanks::stragglers() {
+  std::vector<Straggler> left;
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    if (!processes_[i].running) continue;
+    const auto is_stopped = [](pid_t pid) { return read_status(pid).state == 'T'; };
+    const pid_t started = processes_[i].pid, joined = page_.status(static_cast<int>(i)).pid.load();
+    const bool is_family = joined > 0 && ::getpgid(joined) == started;
+    const bool is_inside = !is_stopped(started) && is_family && is_stopped(joined);
+    left.push_back({.rank = plan_.places[i].rank,
+                    .pid = is_inside ? joined : started,
+                    .is_stopped = is_inside || is_stopped(started)});
+  }
+  return left;
+}
+
+void LocalRanks::finish(std::chrono::milliseconds grace) {
+  leftovers_until_ = leftovers_until_.value_or(Deadline::never()).earlier_of(Deadline::after(grace));
+}
+
+void LocalRanks::end_leftovers() {
+  left_behind_ = kill_descendants(Deadline::after(killing_limit));
+  pipes_.finish();
+}
+
+std::vector<pid_t> LocalRanks::pids() const {
+  std::vector<pid_t> all;
+  for (const Process& process : processes_) all.push_back(process.pid);
+  return all;
+}
+
+std::optional<trace::FlightRecord> LocalRanks::record() const {
+  trace::FlightRecord record = read_record(page_, world_ranks(plan_.places), plan_.facts.ranks);
+  record.at_ns = failed_at_ns_ != 0 ? failed_at_ns_ : trace::now_ns();
+  for (std::size_t i = 0; i < record.ranks.size(); ++i) {
+    trace::FlightRank& rank = record.ranks[i];
+    if (!rank.joined) rank.pid = processes_[i].pid;
+    rank.state = states_.empty() ? trace::ProcessState::gone : states_[i];
+  }
+  return record;
+}
+
+}  // namespace lockstep::launch
