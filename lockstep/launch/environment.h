@@ -26,16 +26,16 @@ std::vector<RankPlace> place_ranks(const std::vector<int>& ranks_of_hosts);
 
 /// What the ranks of a host are told alike.
 struct JobFacts {
-  int ranks = 1;                                ///< of the job
-  std::string job = {};                         ///< its random name
-  std::string store = {};                       ///< endpoint text of the job's store
-  std::string master_address = {"127.0.0.1"};   ///< of rank 0's host, as all hosts reach it
-  std::uint16_t master_port = 0;                ///< free there, for programs that meet there
-  std::string host_name = {};                   ///< as the user calls this host
-  int control_fd = -1;                          ///< the control page, inherited
-  int secret_fd = -1;                           ///< the job's secret, inherited
-  int cores = 1;                                ///< that the ranks of this host share: LOCKSTEP_CORES
-  int threads = 0;                              ///< OMP_NUM_THREADS; 0 leaves it as it is
+  int ranks = 1;                               ///< of the job
+  std::string job = {};                        ///< its random name
+  std::string store = {};                      ///< endpoint text of the job's store
+  std::string master_address = {"127.0.0.1"};  ///< of rank 0's host, as all hosts reach it
+  std::uint16_t master_port = 0;               ///< free there, for programs that meet there
+  std::string host_name = {};                  ///< as the user calls this host
+  int control_fd = -1;                         ///< the control page, inherited
+  int secret_fd = -1;                          ///< the job's secret, inherited
+  int cores = 1;                               ///< that the ranks of this host share: LOCKSTEP_CORES
+  int threads = 0;                             ///< OMP_NUM_THREADS; 0 leaves it as it is
 };
 
 Variables rank_variables(const RankPlace& place, const JobFacts& facts);

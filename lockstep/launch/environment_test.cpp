@@ -30,10 +30,9 @@ TEST(Environment, TellsARankEverythingInThreeFamiliesOfNames) {
           Pair("GROUP_RANK", "0"), Pair("MASTER_ADDR", "127.0.0.1"), Pair("MASTER_PORT", "29501"),
           Pair("HOROVOD_RANK", "2"), Pair("HOROVOD_SIZE", "4"), Pair("HOROVOD_LOCAL_RANK", "2"),
           Pair("HOROVOD_LOCAL_SIZE", "4"), Pair("HOROVOD_CROSS_RANK", "0"), Pair("HOROVOD_CROSS_SIZE", "1"),
-          Pair("HOROVOD_HOSTNAME", "server1"),
-          Pair("LOCKSTEP_JOB", "cafe"), Pair("LOCKSTEP_STORE", "unix:@lockstep-0-cafe-0"),
-          Pair("LOCKSTEP_CONTROL_FD", "7"), Pair("LOCKSTEP_SECRET_FD", "8"), Pair("LOCKSTEP_CORES", "12"),
-          Pair("OMP_NUM_THREADS", "3")));
+          Pair("HOROVOD_HOSTNAME", "server1"), Pair("LOCKSTEP_JOB", "cafe"),
+          Pair("LOCKSTEP_STORE", "unix:@lockstep-0-cafe-0"), Pair("LOCKSTEP_CONTROL_FD", "7"),
+          Pair("LOCKSTEP_SECRET_FD", "8"), Pair("LOCKSTEP_CORES", "12"), Pair("OMP_NUM_THREADS", "3")));
 }
 
 TEST(Environment, LeavesTheUsersThreadsAlone) {

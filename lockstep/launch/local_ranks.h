@@ -23,13 +23,13 @@
 namespace lockstep::launch {
 
 struct LocalPlan {
-  std::vector<RankPlace> places = {};     ///< of the ranks here, in ascending order
-  JobFacts facts = {};                    ///< without descriptors
-  std::string program = {};               ///< path of command's program
-  std::vector<std::string> command = {};  ///< program and arguments
+  std::vector<RankPlace> places = {};          ///< of the ranks here, in ascending order
+  JobFacts facts = {};                         ///< without descriptors
+  std::string program = {};                    ///< path of command's program
+  std::vector<std::string> command = {};       ///< program and arguments
   std::function<int(int rank)> function = {};  ///< in place of them, as RunOptions has it
   std::vector<int> inherited = {};             ///< open in ranks that are functions
-  Variables environment = {};                  ///< beside what is inherited, below what tells a rank its place
+  Variables environment = {};  ///< beside what is inherited, below what tells a rank its place
   Placement placement = {};
   sigset_t signal_mask = {};  ///< as ranks should have it
 };

@@ -40,7 +40,8 @@ void require_sense(const RunOptions& options) {
     throw_invalid_argument(fmt::format("-np {} is not a number of ranks from 1 to {}", options.ranks, most));
   for (const Host& host : options.hosts) {
     if (host.slots > most_ranks)
-      throw_invalid_argument(fmt::format("{} ranks on {}: a host takes {} at most", host.slots, host.name, most_ranks));
+      throw_invalid_argument(
+          fmt::format("{} ranks on {}: a host takes {} at most", host.slots, host.name, most_ranks));
   }
   if (options.command.empty() && !options.function) throw_invalid_argument("there is no program to run");
   if (options.master_port < 0 || options.master_port > 65535)
@@ -90,15 +91,16 @@ int run_here(const RunOptions& options, const std::string& program, const Placem
   RankOutput output(options.ranks, options.prefix);
   TerminalInput terminal;
   Listener store = listen_for_store(name);
-  auto ranks = std::make_unique<LocalRanks>(LocalPlan{.places = place_ranks({options.ranks}),
-                                                      .facts = facts_of(options, name, store.endpoint(), placement),
-                                                      .program = program,
-                                                      .command = options.command,
-                                                      .function = options.function,
-                                                      .inherited = options.inherited,
-                                                      .placement = placement,
-                                                      .signal_mask = guard.signal_mask},
-                                            secret, output);
+  auto ranks =
+      std::make_unique<LocalRanks>(LocalPlan{.places = place_ranks({options.ranks}),
+                                             .facts = facts_of(options, name, store.endpoint(), placement),
+                                             .program = program,
+                                             .command = options.command,
+                                             .function = options.function,
+                                             .inherited = options.inherited,
+                                             .placement = placement,
+                                             .signal_mask = guard.signal_mask},
+                                   secret, output);
   ranks->start(terminal.open(STDIN_FILENO));
   ranks->serve_store(std::move(store), secret);
   Job::Hosts hosts;

@@ -35,7 +35,7 @@ struct RemoteOptions {
 };
 
 struct RunOptions {
-  int ranks = 0;                          ///< 1 to most_ranks
+  int ranks = 0;  ///< 1 to most_ranks
   /// Where, and how many on each, which make up `ranks`; empty: all on this host.
   std::vector<Host> hosts = {};
   RemoteOptions remote = {};

@@ -146,7 +146,8 @@ void shift_times(FlightRecord& record, std::int64_t nanoseconds) {
   shift(record.at_ns);
   for (FlightRank& rank : record.ranks) {
     for (OpenCall& call : rank.open_calls) {
-      for (std::uint64_t* time : {&call.begin_ns, &call.arrived_ns, &call.looked_ns, &call.failed_ns}) shift(*time);
+      for (std::uint64_t* time : {&call.begin_ns, &call.arrived_ns, &call.looked_ns, &call.failed_ns})
+        shift(*time);
     }
     for (CollectiveEvent& event : rank.events) {
       for (std::uint64_t* time : {&event.begin_ns, &event.arrived_ns, &event.end_ns}) shift(*time);

@@ -76,17 +76,20 @@ TEST_F(RunOnHosts, ThreeGetRightResultsFromAHostThatTakesNone) {
 
 TEST_F(RunOnHosts, EachRankIsToldItsPlace) {
   REQUIRE_SSH_HOSTS(3);
-  const std::string say = "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK "
-                          "$HOROVOD_CROSS_RANK/$HOROVOD_CROSS_SIZE $MASTER_ADDR $WORD $PWD";
+  const std::string say =
+      "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK "
+      "$HOROVOD_CROSS_RANK/$HOROVOD_CROSS_SIZE $MASTER_ADDR $WORD $PWD";
   std::ofstream(folder() / "hosts") << hosts().address(0) << " slots=2\n"
                                     << hosts().address(1) << " slots=1\n"
                                     << hosts().address(2) << ":2\n";
-  const Ending ending = launch({"--hostfile", (folder() / "hosts").string(), "-x", "WORD=a b", "--wdir", "/usr"},
-                               {"/bin/sh", "-c", say})
-                            .finish();
+  const Ending ending =
+      launch({"--hostfile", (folder() / "hosts").string(), "-x", "WORD=a b", "--wdir", "/usr"},
+             {"/bin/sh", "-c", say})
+          .finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   const std::string rest = " " + hosts().address(0) + " a b /usr\n";
-  for (const char* line : {"[0] 0/5 0/2 0 0/3", "[1] 1/5 1/2 0 0/2", "[2] 2/5 0/1 1 1/3", "[3] 3/5 0/2 2 2/3", "[4] 4/5 1/2 2 1/2"})
+  for (const char* line : {"[0] 0/5 0/2 0 0/3", "[1] 1/5 1/2 0 0/2", "[2] 2/5 0/1 1 1/3", "[3] 3/5 0/2 2 2/3",
+                           "[4] 4/5 1/2 2 1/2"})
     EXPECT_THAT(ending.out, HasSubstr(line + rest));
 }
 
@@ -120,27 +123,34 @@ TEST_F(RunOnHosts, ARankThatDiesIsNamedAndItsHostsEnd) {
 
 TEST_F(RunOnHosts, AHostThatIsNotThereIsInATableWithAnother) {
   REQUIRE_SSH_HOSTS(2);
-  const Ending ending = launch({"-H", "10.177.0.9:1,no-such-host:1," + hosts().address(1) + ":1", "--start-timeout", "4s"},
-                               probe({"barrier"}))
-                            .finish();
+  const Ending ending =
+      launch({"-H", "10.177.0.9:1,no-such-host:1," + hosts().address(1) + ":1", "--start-timeout", "4s"},
+             probe({"barrier"}))
+          .finish();
   EXPECT_EQ(ending.exit_code, 1);
-  EXPECT_THAT(ending.err, AllOf(HasSubstr("2 of 3 hosts cannot take part:"),
-                                ContainsRegex("\n  10.177.0.9   [^\n]*(No route to host|timed out)"),
-                                ContainsRegex("\n  no-such-host [^\n]*resolve"), Not(HasSubstr(hosts().address(1)))));
+  EXPECT_THAT(ending.err,
+              AllOf(HasSubstr("2 of 3 hosts cannot take part:"),
+                    ContainsRegex("\n  10.177.0.9   [^\n]*(No route to host|timed out)"),
+                    ContainsRegex("\n  no-such-host [^\n]*resolve"), Not(HasSubstr(hosts().address(1)))));
 }
 
 TEST_F(RunOnHosts, AKeyThatIsRefusedIsSaidWithTheRemedy) {
   REQUIRE_SSH_HOSTS(2);
-  const Ending ending = launch({"-H", hosts().address(1), "--ssh", servers().client_with_another_key()}, probe({"barrier"})).finish();
+  const Ending ending =
+      launch({"-H", hosts().address(1), "--ssh", servers().client_with_another_key()}, probe({"barrier"}))
+          .finish();
   EXPECT_EQ(ending.exit_code, 1);
-  EXPECT_THAT(ending.err, AllOf(HasSubstr("Permission denied"), HasSubstr("ssh-copy-id " + hosts().address(1))));
+  EXPECT_THAT(ending.err,
+              AllOf(HasSubstr("Permission denied"), HasSubstr("ssh-copy-id " + hosts().address(1))));
 }
 
 TEST_F(RunOnHosts, AHostWithoutTheBinaryIsNamed) {
   REQUIRE_SSH_HOSTS(2);
-  const Ending ending = launch({"-H", hosts().address(1), "--agent", "/opt/none/lockstep"}, probe({"barrier"})).finish();
+  const Ending ending =
+      launch({"-H", hosts().address(1), "--agent", "/opt/none/lockstep"}, probe({"barrier"})).finish();
   EXPECT_EQ(ending.exit_code, 1);
-  EXPECT_THAT(ending.err, AllOf(HasSubstr(hosts().address(1) + "  "), HasSubstr("--agent PATH (now /opt/none/lockstep)")));
+  EXPECT_THAT(ending.err, AllOf(HasSubstr(hosts().address(1) + "  "),
+                                HasSubstr("--agent PATH (now /opt/none/lockstep)")));
 }
 
 TEST_F(RunOnHosts, AnotherVersionIsNamed) {
@@ -148,7 +158,8 @@ TEST_F(RunOnHosts, AnotherVersionIsNamed) {
   const std::filesystem::path other = folder() / "lockstep";
   std::ofstream(other) << "#!/bin/sh\necho lockstep-agent 0.0.1\nexec cat\n";
   std::filesystem::permissions(other, std::filesystem::perms::owner_all);
-  const Ending ending = launch({"-H", hosts().address(1), "--agent", other.string()}, probe({"barrier"})).finish();
+  const Ending ending =
+      launch({"-H", hosts().address(1), "--agent", other.string()}, probe({"barrier"})).finish();
   EXPECT_EQ(ending.exit_code, 1);
   EXPECT_THAT(ending.err, HasSubstr("has Lockstep 0.0.1, this host has "));
 }

@@ -47,8 +47,9 @@ std::optional<Hosts> Hosts::make(int count, std::string& why_not) {
   std::string switch_script = "ip link add switch type bridge; ip link set switch up";
   for (int host = 0; count > 2 && host < count; ++host) {
     const std::string port = "port" + std::to_string(host);
-    switch_script += "; ip link add " + port + " type veth peer name cable netns " + path_of(hosts.network(host)) +
-                     "; ip link set " + port + " master switch; ip link set " + port + " up";
+    switch_script += "; ip link add " + port + " type veth peer name cable netns " +
+                     path_of(hosts.network(host)) + "; ip link set " + port + " master switch; ip link set " +
+                     port + " up";
   }
   const std::string cable = "ip link add cable type veth peer name cable netns " + path_of(hosts.network(1));
   if (!configure(hosts.networks_[count > 2 ? static_cast<std::size_t>(count) : 0].get(),
@@ -56,8 +57,8 @@ std::optional<Hosts> Hosts::make(int count, std::string& why_not) {
     return std::nullopt;
   }
   for (int host = 0; host < count; ++host) {
-    const std::string up = "ip address add " + hosts.address(host) +
-                           "/24 dev cable; ip link set cable up; ip link set lo up";
+    const std::string up =
+        "ip address add " + hosts.address(host) + "/24 dev cable; ip link set cable up; ip link set lo up";
     if (!configure(hosts.network(host), up, why_not)) return std::nullopt;
   }
   return hosts;

@@ -16,20 +16,23 @@ namespace fs = std::filesystem;
 void write(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
 
 std::string client_config(const fs::path& folder, const std::string& key) {
-  return "Host *\n  IdentityFile " + (folder / key).string() + "\n  IdentitiesOnly yes\n  UserKnownHostsFile " +
-         (folder / "known_hosts").string() + "\n  StrictHostKeyChecking accept-new\n  LogLevel ERROR\n";
+  return "Host *\n  IdentityFile " + (folder / key).string() +
+         "\n  IdentitiesOnly yes\n  UserKnownHostsFile " + (folder / "known_hosts").string() +
+         "\n  StrictHostKeyChecking accept-new\n  LogLevel ERROR\n";
 }
 
 }  // namespace
 
-std::optional<SshServers> SshServers::start(const Hosts& hosts, const fs::path& folder, std::string& why_not) {
+std::optional<SshServers> SshServers::start(const Hosts& hosts, const fs::path& folder,
+                                            std::string& why_not) {
   const auto peer = peer_file("openssh", "usr/sbin/sshd");
   if (!peer) {
     why_not = "sshd is not installed: script/bootstrap --peers openssh";
     return std::nullopt;
   }
   for (const char* key : {"host_key", "user_key", "other_key"}) {
-    const Ending made = run({.words = {"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", (folder / key).string()}});
+    const Ending made =
+        run({.words = {"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", (folder / key).string()}});
     if (made.exit_code != 0) {
       why_not = made.err;
       return std::nullopt;
@@ -37,17 +40,21 @@ std::optional<SshServers> SshServers::start(const Hosts& hosts, const fs::path& 
   }
   write(folder / "ssh_config", client_config(folder, "user_key"));
   write(folder / "other_config", client_config(folder, "other_key"));
-  write(folder / "sshd_config", "ListenAddress 0.0.0.0\nHostKey " + (folder / "host_key").string() +
-                                    "\nAuthorizedKeysFile " + (folder / "user_key.pub").string() +
-                                    "\nPidFile none\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n"
-                                    "PasswordAuthentication no\nKbdInteractiveAuthentication no\nMaxStartups 100\n");
+  write(folder / "sshd_config",
+        "ListenAddress 0.0.0.0\nHostKey " + (folder / "host_key").string() + "\nAuthorizedKeysFile " +
+            (folder / "user_key.pub").string() +
+            "\nPidFile none\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n"
+            "PasswordAuthentication no\nKbdInteractiveAuthentication no\nMaxStartups 100\n");
   // In a view of the file system of its own, where the folder and the user are that a distribution makes for it.
   const std::string script =
       "mount -t tmpfs none /run; mkdir -p /run/sshd; grep -v ^sshd: /etc/passwd >/run/passwd; "
-      "echo sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin >>/run/passwd; mount --bind /run/passwd /etc/passwd; "
-      "exec " + peer->string() + " -D -e -f " + (folder / "sshd_config").string();
+      "echo sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin >>/run/passwd; mount --bind /run/passwd "
+      "/etc/passwd; "
+      "exec " +
+      peer->string() + " -D -e -f " + (folder / "sshd_config").string();
   const fs::path root = peer->parent_path().parent_path().parent_path();
-  const std::string libraries = (root / "lib/x86_64-linux-gnu").string() + ":" + (root / "usr/lib/x86_64-linux-gnu").string();
+  const std::string libraries =
+      (root / "lib/x86_64-linux-gnu").string() + ":" + (root / "usr/lib/x86_64-linux-gnu").string();
   SshServers servers(folder);
   for (int host = 0; host < hosts.count(); ++host) {
     servers.servers_.emplace_back(Command{.words = {"unshare", "--mount", "/bin/sh", "-ec", script},

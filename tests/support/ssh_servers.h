@@ -15,7 +15,8 @@ class SshServers {
  public:
   /// Files go into `folder`, which has to exist. nullopt where `script/bootstrap --peers openssh` has not been run; `why_not`
   /// then says so.
-  static std::optional<SshServers> start(const Hosts& hosts, const std::filesystem::path& folder, std::string& why_not);
+  static std::optional<SshServers> start(const Hosts& hosts, const std::filesystem::path& folder,
+                                         std::string& why_not);
 
   /// For LOCKSTEP_SSH: finds the key, and accepts the hosts'.
   std::string client() const { return "ssh -F " + (folder_ / "ssh_config").string(); }

@@ -79,7 +79,8 @@ void describe(CLI::App& app, Flags& flags) {
   app.add_option("-x", flags.variables, "NAME or NAME=VALUE: set in all ranks; may be repeated")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--wdir", flags.folder, "Folder that ranks begin in [this one]");
-  app.add_option("--ssh", flags.shell, "Command that gets to a host, with its options [LOCKSTEP_SSH, or ssh]");
+  app.add_option("--ssh", flags.shell,
+                 "Command that gets to a host, with its options [LOCKSTEP_SSH, or ssh]");
   app.add_option("--agent", flags.agent, "Where `lockstep` is on the other hosts [the same path as here]");
   app.add_option("--start-timeout", flags.start_timeout, "For all hosts to be ready [30s]");
   app.add_flag("--no-pin", flags.no_pin, "Leave all cores to all ranks");
@@ -141,7 +142,8 @@ void choose_hosts(const Flags& flags, RunOptions& options) {
   } else if (!flags.hostfile.empty()) {
     hosts = lockstep::launch::read_hostfile(flags.hostfile);
   } else if (auto allocation = lockstep::launch::find_allocation()) {
-    const bool is_only_here = allocation->hosts.size() == 1 && lockstep::launch::is_this_host(allocation->hosts.front().name);
+    const bool is_only_here =
+        allocation->hosts.size() == 1 && lockstep::launch::is_this_host(allocation->hosts.front().name);
     if (!is_only_here || flags.ranks.empty()) hosts = std::move(allocation->hosts);
     has_slots = allocation->has_slots;
     if (allocation->system == lockstep::launch::Allocation::System::slurm && options.remote.shell.empty())
@@ -174,12 +176,14 @@ std::pair<std::string, std::string> variable_of(const std::string& word) {
   if (end < word.size()) return {name, word.substr(end + 1)};
   const char* value = std::getenv(name.c_str());
   if (value == nullptr)
-    lockstep::throw_invalid_argument("-x " + name + ": there is no such variable here; -x " + name + "=VALUE sets one");
+    lockstep::throw_invalid_argument("-x " + name + ": there is no such variable here; -x " + name +
+                                     "=VALUE sets one");
   return {name, value};
 }
 
 void choose_remote(const Flags& flags, lockstep::launch::RemoteOptions& remote) {
-  remote.shell = words_of(!flags.shell.empty() ? flags.shell : lockstep::env::text("LOCKSTEP_SSH").value_or(""));
+  remote.shell =
+      words_of(!flags.shell.empty() ? flags.shell : lockstep::env::text("LOCKSTEP_SSH").value_or(""));
   remote.agent = flags.agent;
   remote.folder = flags.folder;
   for (const std::string& word : flags.variables) remote.variables.push_back(variable_of(word));
@@ -192,10 +196,10 @@ void choose_remote(const Flags& flags, lockstep::launch::RemoteOptions& remote) 
 }
 
 RunOptions to_options(const Flags& flags, std::vector<std::string> command) {
-  if (command.empty()) lockstep::throw_invalid_argument("there is no program to run");
   RunOptions options{.command = std::move(command)};
   choose_remote(flags, options.remote);
   choose_hosts(flags, options);
+  if (options.command.empty()) lockstep::throw_invalid_argument("there is no program to run");
   if (!flags.master_port.empty()) {
     options.master_port =
         static_cast<int>(lockstep::env::parse_integer("--master-port", flags.master_port, 1, 65535));

@@ -65,7 +65,8 @@ class OutputMessages final : public OutputTaker {
   void take(int rank, PrintStream stream, std::string_view bytes) override {
     Stream& one = of(stream);
     one.room -= static_cast<std::int64_t>(bytes.size());
-    pipe_.send(Output{.rank = rank, .stream = static_cast<std::uint8_t>(stream), .bytes = std::string(bytes)});
+    pipe_.send(
+        Output{.rank = rank, .stream = static_cast<std::uint8_t>(stream), .bytes = std::string(bytes)});
   }
   void end(int rank, PrintStream stream) override {
     pipe_.send(OutputEnd{.rank = rank, .stream = static_cast<std::uint8_t>(stream)});
@@ -81,7 +82,8 @@ class OutputMessages final : public OutputTaker {
   const Stream& of(PrintStream stream) const { return streams_[static_cast<std::size_t>(stream)]; }
   Stream& of(PrintStream stream) { return streams_[static_cast<std::size_t>(stream)]; }
   Stream& of(std::uint8_t stream) {
-    if (stream >= print_streams) throw Error(ErrorCode::corrupt_data, "there is no stream " + std::to_string(stream));
+    if (stream >= print_streams)
+      throw Error(ErrorCode::corrupt_data, "there is no stream " + std::to_string(stream));
     return streams_[stream];
   }
 
@@ -191,14 +193,16 @@ void Agent::take(const Message& message) {
     case Kind::note_failure: return ranks_->note_failure();
     case Kind::look: return tell_stragglers();
     default:
-      throw Error(ErrorCode::corrupt_data,
-                  "a message of kind " + std::to_string(static_cast<int>(message.kind)) + " is not for an agent");
+      throw Error(
+          ErrorCode::corrupt_data,
+          "a message of kind " + std::to_string(static_cast<int>(message.kind)) + " is not for an agent");
   }
 }
 
 void Agent::plan(const Plan& plan) {
   const auto hosts = plan.ranks_of_hosts.size();
-  const bool makes_sense = plan.host >= 0 && static_cast<std::size_t>(plan.host) < hosts && !plan.command.empty() &&
+  const bool makes_sense = plan.host >= 0 && static_cast<std::size_t>(plan.host) < hosts &&
+                           !plan.command.empty() &&
                            std::ranges::all_of(plan.ranks_of_hosts, [](int ranks) { return ranks > 0; });
   if (!makes_sense) throw Error(ErrorCode::corrupt_data, "a plan that makes no sense");
   for (const auto& [name, value] : plan.variables) {
@@ -208,8 +212,10 @@ void Agent::plan(const Plan& plan) {
     throw Error(ErrorCode::system, "the folder " + plan.folder + " is not there (" + std::strerror(errno) +
                                        "); pass --wdir DIR that every host has");
   }
-  const Program program = find_program(plan.command.front(), env::text("PATH").value_or("/usr/local/bin:/usr/bin:/bin"));
-  if (!program.problem.empty()) return pipe_.send(Refused{.exit_code = program.exit_code, .why = program.problem});
+  const Program program =
+      find_program(plan.command.front(), env::text("PATH").value_or("/usr/local/bin:/usr/bin:/bin"));
+  if (!program.problem.empty())
+    return pipe_.send(Refused{.exit_code = program.exit_code, .why = program.problem});
   secret_ = Secret::from_bytes(std::as_bytes(std::span(plan.secret)));
   local_.program = program.path;
   local_.command = plan.command;

@@ -56,7 +56,8 @@ std::vector<std::string> command_of(const RemoteShell& shell, const std::string&
 }
 
 std::string last_line_of(std::string_view text) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.remove_suffix(1);
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' '))
+    text.remove_suffix(1);
   const std::size_t begin = text.find_last_of("\n\r");
   return std::string(begin == std::string_view::npos ? text : text.substr(begin + 1));
 }
@@ -67,14 +68,18 @@ bool has(const std::string& text, std::string_view part) { return text.find(part
 
 std::string advice_for(const std::string& words, const std::string& host, const std::string& path) {
   if (has(words, "Permission denied")) {
-    return "ssh has to get in without a password: `ssh-copy-id " + host + "`, or start an ssh-agent with a key it accepts";
+    return "ssh has to get in without a password: `ssh-copy-id " + host +
+           "`, or start an ssh-agent with a key it accepts";
   }
   if (has(words, "Host key verification failed") || has(words, "REMOTE HOST IDENTIFICATION HAS CHANGED"))
-    return "its key is not the one that ssh knows: look at it by `ssh " + host + "`, and accept it there if it is right";
+    return "its key is not the one that ssh knows: look at it by `ssh " + host +
+           "`, and accept it there if it is right";
   if (has(words, "Could not resolve") || has(words, "Name or service not known"))
     return "no host has this name here";
-  if (has(words, "Connection refused")) return "nothing accepts ssh there; ports other than 22: --ssh 'ssh -p PORT'";
-  if (has(words, "timed out") || has(words, "No route to host")) return "it is down, or the network does not lead there";
+  if (has(words, "Connection refused"))
+    return "nothing accepts ssh there; ports other than 22: --ssh 'ssh -p PORT'";
+  if (has(words, "timed out") || has(words, "No route to host"))
+    return "it is down, or the network does not lead there";
   if (has(words, "No such file") || has(words, "not found"))
     return "install the same version of Lockstep there, or say where it is: --agent PATH (now " + path + ")";
   return "";
@@ -84,10 +89,12 @@ Connection::Connection(std::string host, const RemoteShell& shell, const sigset_
     : host_(std::move(host)), shell_(shell) {
   const std::vector<std::string> command = command_of(shell, host_);
   const char* path = std::getenv("PATH");
-  const Program program = find_program(command.front(), path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
+  const Program program =
+      find_program(command.front(), path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
   if (!program.problem.empty()) throw CannotExecute(program.problem);
   PipeEnds to = make_pipe(), from = make_pipe(), words = make_pipe();
-  const ChildOptions child{.standard = {to.read.get(), from.write.get(), words.write.get()}, .signal_mask = signal_mask};
+  const ChildOptions child{.standard = {to.read.get(), from.write.get(), words.write.get()},
+                           .signal_mask = signal_mask};
   pid_ = start_program(program.path, command, child);
   pipe_.emplace(std::move(from.read), std::move(to.write));
   pipe_->await_greeting();
@@ -151,8 +158,8 @@ std::string Connection::explain_end() {
   }
   if (!garbled_.empty()) return "its agent does not make sense: " + garbled_;
   const bool is_here = shell_.kind == RemoteShell::Kind::none;
-  const std::string how = (is_here ? "its agent" : shell_.command.front()) + (WIFSIGNALED(*wait_status_) ? " was " : " ended with ") +
-                          describe(*wait_status_);
+  const std::string how = (is_here ? "its agent" : shell_.command.front()) +
+                          (WIFSIGNALED(*wait_status_) ? " was " : " ended with ") + describe(*wait_status_);
   const std::string last = last_line_of(all_words_);
   const std::string advice = advice_for(all_words_, host_, shell_.agent);
   return (last.empty() ? how : last) + (advice.empty() ? "" : "; " + advice);

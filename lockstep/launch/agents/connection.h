@@ -17,8 +17,8 @@ namespace lockstep::launch::agents {
 /// How agents are started.
 struct RemoteShell {
   enum class Kind { none, ssh, srun } kind = Kind::none;  ///< none: the agent is started on this host
-  std::vector<std::string> command = {};  ///< "ssh", "-p", "2222"; the host follows
-  std::string agent = {};                 ///< path of `lockstep` there
+  std::vector<std::string> command = {};                  ///< "ssh", "-p", "2222"; the host follows
+  std::string agent = {};                                 ///< path of `lockstep` there
 };
 
 class Connection {

@@ -30,12 +30,48 @@ namespace lockstep::launch::agents {
 namespace {
 
 /// Begin the names of variables that are about this host, this shell, or a place in another job.
-constexpr std::array host_variables = {"HOSTNAME", "HOST=", "PWD=", "OLDPWD=", "SHLVL=", "_=", "DISPLAY=", "XAUTHORITY=",
-                                       "SSH_", "XDG_", "DBUS_", "TMPDIR=", "TMUX", "STY=", "WINDOWID=", "HOME=", "USER=",
-                                       "LOGNAME=", "SHELL=", "MAIL=", "TERM=", "LS_COLORS=", "BASH_FUNC_", "SLURM_", "PMI_",
-                                       "PMIX_", "OMPI_", "PRTE_", "MPI_", "HYDRA_", "LOCKSTEP_JOB=", "LOCKSTEP_STORE=",
-                                       "LOCKSTEP_CONTROL_FD=", "LOCKSTEP_SECRET_FD=", "RANK=", "WORLD_SIZE=", "LOCAL_",
-                                       "GROUP_RANK=", "MASTER_", "HOROVOD_RANK=", "HOROVOD_SIZE=", "HOROVOD_LOCAL_",
+constexpr std::array host_variables = {"HOSTNAME",
+                                       "HOST=",
+                                       "PWD=",
+                                       "OLDPWD=",
+                                       "SHLVL=",
+                                       "_=",
+                                       "DISPLAY=",
+                                       "XAUTHORITY=",
+                                       "SSH_",
+                                       "XDG_",
+                                       "DBUS_",
+                                       "TMPDIR=",
+                                       "TMUX",
+                                       "STY=",
+                                       "WINDOWID=",
+                                       "HOME=",
+                                       "USER=",
+                                       "LOGNAME=",
+                                       "SHELL=",
+                                       "MAIL=",
+                                       "TERM=",
+                                       "LS_COLORS=",
+                                       "BASH_FUNC_",
+                                       "SLURM_",
+                                       "PMI_",
+                                       "PMIX_",
+                                       "OMPI_",
+                                       "PRTE_",
+                                       "MPI_",
+                                       "HYDRA_",
+                                       "LOCKSTEP_JOB=",
+                                       "LOCKSTEP_STORE=",
+                                       "LOCKSTEP_CONTROL_FD=",
+                                       "LOCKSTEP_SECRET_FD=",
+                                       "RANK=",
+                                       "WORLD_SIZE=",
+                                       "LOCAL_",
+                                       "GROUP_RANK=",
+                                       "MASTER_",
+                                       "HOROVOD_RANK=",
+                                       "HOROVOD_SIZE=",
+                                       "HOROVOD_LOCAL_",
                                        "HOROVOD_CROSS_"};
 /// Those of them that a rank's share of a host depends on.
 constexpr std::array sent_all_the_same = {"SLURM_CPUS_PER_TASK=", "SLURM_JOB_ID="};
@@ -146,7 +182,8 @@ RemoteShell Gathering::shell_for(const std::string& host) const {
 void Gathering::connect() {
   for (const Host& host : options_.hosts) {
     guests_.push_back({.host = host});
-    guests_.back().connection = std::make_unique<Connection>(host.name, shell_for(host.name), guard_.signal_mask);
+    guests_.back().connection =
+        std::make_unique<Connection>(host.name, shell_for(host.name), guard_.signal_mask);
   }
 }
 
@@ -176,7 +213,8 @@ void Gathering::await(const std::string& what, const Answer& is_there) {
 void Gathering::note_end(Guest& guest) {
   const std::string& version = guest.connection->version();
   if (guest.problem.empty() && !version.empty() && version != LOCKSTEP_VERSION) {
-    guest.problem = fmt::format("has Lockstep {}, this host has {}: all need the same", version, LOCKSTEP_VERSION);
+    guest.problem =
+        fmt::format("has Lockstep {}, this host has {}: all need the same", version, LOCKSTEP_VERSION);
     guest.connection->close();
   }
   if (guest.problem.empty() && guest.connection->is_over()) guest.problem = guest.connection->explain_end();
@@ -223,7 +261,8 @@ void Gathering::throw_table() {
   }
   std::string table = failed == 1 && guests_.size() == 1
                           ? std::string("the host cannot take part:")
-                          : fmt::format("{} of {} cannot take part:", failed, base::counted(static_cast<int>(guests_.size()), "host"));
+                          : fmt::format("{} of {} cannot take part:", failed,
+                                        base::counted(static_cast<int>(guests_.size()), "host"));
   for (const Guest& guest : guests_) {
     if (!guest.problem.empty()) table += fmt::format("\n  {:{}}  {}", guest.host.name, widest, guest.problem);
   }
@@ -246,7 +285,8 @@ void Gathering::merge_machines() {
   }
   guests_ = std::move(merged);
   const std::string here = [&] {
-    const auto local = std::ranges::find_if(guests_, [&](const Guest& guest) { return is_this_host(guest.host.name); });
+    const auto local =
+        std::ranges::find_if(guests_, [&](const Guest& guest) { return is_this_host(guest.host.name); });
     return local == guests_.end() ? std::string() : local->hello->machine;
   }();
   for (Guest& guest : guests_) {
@@ -317,10 +357,12 @@ void Gathering::choose_address() {
     std::string tried;
     for (const std::string& problem : guest.probed->problems) tried += (tried.empty() ? "" : "; ") + problem;
     const bool reaches_none = std::ranges::none_of(guest.probed->problems, &std::string::empty);
-    if (reaches_none && !addresses.empty()) guest.problem = "does not reach " + first.host.name + ": " + tried;
+    if (reaches_none && !addresses.empty())
+      guest.problem = "does not reach " + first.host.name + ": " + tried;
   }
   if (std::ranges::all_of(guests_, [](const Guest& guest) { return guest.problem.empty(); }))
-    guests_.front().problem = "has no address that all other hosts reach; each reaches another of " + base::counted(static_cast<int>(addresses.size()), "address", "addresses");
+    guests_.front().problem = "has no address that all other hosts reach; each reaches another of " +
+                              base::counted(static_cast<int>(addresses.size()), "address", "addresses");
   throw_table();
 }
 
@@ -333,7 +375,10 @@ void Gathering::start_ranks() {
     guest.connection->pipe().send(start_);
   }
   for (const auto& [placement, hosts] : hosts_by_placement) {
-    if (!placement.empty()) output_.say(fmt::format("{} ({}{})\n", placement, fmt::join(std::span(hosts).first(std::min(hosts.size(), most_named)), ", "), hosts.size() > most_named ? ", ..." : ""));
+    if (!placement.empty())
+      output_.say(fmt::format("{} ({}{})\n", placement,
+                              fmt::join(std::span(hosts).first(std::min(hosts.size(), most_named)), ", "),
+                              hosts.size() > most_named ? ", ..." : ""));
   }
 }
 
@@ -348,7 +393,8 @@ Job::Hosts gather(const RunOptions& options, const std::string& job, GuardLine& 
 }
 
 std::vector<std::pair<std::string, std::string>> variables_for_others(
-    const std::vector<std::string>& environment, const std::vector<std::pair<std::string, std::string>>& more) {
+    const std::vector<std::string>& environment,
+    const std::vector<std::pair<std::string, std::string>>& more) {
   std::vector<std::pair<std::string, std::string>> variables;
   for (const std::string& entry : environment) {
     const std::size_t end = entry.find('=');

@@ -16,7 +16,8 @@ namespace lockstep::launch::agents {
 /// Some hosts cannot take part; nothing runs anywhere. The text has a line for each.
 class CannotGather : public Error {
  public:
-  CannotGather(int exit_code, const std::string& table) : Error(ErrorCode::system, table), exit_code_(exit_code) {}
+  CannotGather(int exit_code, const std::string& table)
+      : Error(ErrorCode::system, table), exit_code_(exit_code) {}
   /// That of the first host in the table: 127 and 126 as shells have it for a program, 128 + signal where we were told to end, else 1.
   int exit_code() const { return exit_code_; }
 
@@ -32,6 +33,7 @@ Job::Hosts gather(const RunOptions& options, const std::string& job, GuardLine& 
 /// What other hosts get of this process's environment: all but what is about this host, this shell or this rank. `more` in place
 /// of what was there.
 std::vector<std::pair<std::string, std::string>> variables_for_others(
-    const std::vector<std::string>& environment, const std::vector<std::pair<std::string, std::string>>& more);
+    const std::vector<std::string>& environment,
+    const std::vector<std::pair<std::string, std::string>>& more);
 
 }  // namespace lockstep::launch::agents

@@ -16,7 +16,8 @@ constexpr std::size_t most_before_greeting = std::size_t{1} << 16;
 
 void make_nonblocking(int fd) {
   const int flags = ::fcntl(fd, F_GETFL);
-  if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) throw_system("preparing a pipe to an agent");
+  if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
+    throw_system("preparing a pipe to an agent");
 }
 
 }  // namespace

@@ -85,7 +85,8 @@ void RemoteRanks::take(const Message& message) {
       finished_ = true;
       return;
     case Kind::refused:
-      output_.say("lockstep run: " + parts_.connection->host() + ": " + content_of<Refused>(message).why + "\n");
+      output_.say("lockstep run: " + parts_.connection->host() + ": " + content_of<Refused>(message).why +
+                  "\n");
       return;
     default:
       throw Error(ErrorCode::corrupt_data,
@@ -143,11 +144,13 @@ void RemoteRanks::note_loss() {
   finished_ = true;
   finished_by_ = Deadline::never();
   if (running_ == 0) return;
-  const std::string why = fmt::format("its host {} was lost: {}", parts_.connection->host(), parts_.connection->explain_end());
+  const std::string why =
+      fmt::format("its host {} was lost: {}", parts_.connection->host(), parts_.connection->explain_end());
   for (std::size_t i = 0; i < ended_.size(); ++i) {
     if (ended_[i]) continue;
     ended_[i] = true;
-    endings_.push_back({.rank = parts_.ranks[i], .pid = parts_.pids[i], .wait_status = lost_status, .lost = why});
+    endings_.push_back(
+        {.rank = parts_.ranks[i], .pid = parts_.pids[i], .wait_status = lost_status, .lost = why});
   }
   running_ = 0;
 }
@@ -181,7 +184,8 @@ void RemoteRanks::finish(std::chrono::milliseconds grace) {
 std::optional<trace::FlightRecord> RemoteRanks::record() const {
   if (record_.empty()) return std::nullopt;
   try {
-    trace::FlightRecord record = trace::FlightRecord::parse(record_, "the record of " + parts_.connection->host());
+    trace::FlightRecord record =
+        trace::FlightRecord::parse(record_, "the record of " + parts_.connection->host());
     trace::shift_times(record, -parts_.clock_ahead_ns);
     record.host = parts_.connection->host();
     return record;

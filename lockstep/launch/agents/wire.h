@@ -63,9 +63,7 @@ struct Hello {
   std::string network = {};                 ///< and these interfaces
   std::vector<std::string> addresses = {};  ///< numeric, of its interfaces; loopback is left out
   std::uint64_t clock_ns = 0;               ///< its CLOCK_MONOTONIC
-  static auto fields(auto& m) {
-    return std::tie(m.host, m.machine, m.network, m.addresses, m.clock_ns);
-  }
+  static auto fields(auto& m) { return std::tie(m.host, m.machine, m.network, m.addresses, m.clock_ns); }
 };
 
 struct Plan {
@@ -79,12 +77,12 @@ struct Plan {
   std::string secret = {};
   std::vector<std::string> command = {};
   std::vector<std::pair<std::string, std::string>> variables = {};
-  std::string folder = {};        ///< where ranks begin
-  std::uint8_t pin = 1;           ///< 0: no
-  std::uint8_t opens_door = 0;    ///< 1: others will be asked whether they reach this host
+  std::string folder = {};      ///< where ranks begin
+  std::uint8_t pin = 1;         ///< 0: no
+  std::uint8_t opens_door = 0;  ///< 1: others will be asked whether they reach this host
   static auto fields(auto& m) {
-    return std::tie(m.host, m.host_name, m.ranks_of_hosts, m.ranks_before_on_machine, m.ranks_on_machine, m.job,
-                    m.secret, m.command, m.variables, m.folder, m.pin, m.opens_door);
+    return std::tie(m.host, m.host_name, m.ranks_of_hosts, m.ranks_before_on_machine, m.ranks_on_machine,
+                    m.job, m.secret, m.command, m.variables, m.folder, m.pin, m.opens_door);
   }
 };
 
@@ -270,7 +268,9 @@ struct Finished {
 namespace detail {
 
 template <class T>
-concept HasFields = requires(T& t) { T::fields(t); };
+concept HasFields = requires(T& t) {
+  T::fields(t);
+};
 
 template <base::Number T>
 void put(std::string& out, T number) {
@@ -343,8 +343,9 @@ T content_of(const Message& message) {
   T content;
   base::ByteReader in(message.body);
   if (!detail::get(in, content) || !in.at_end()) {
-    throw Error(ErrorCode::corrupt_data, "a message of kind " + std::to_string(static_cast<int>(T::kind)) + " with " +
-                                             std::to_string(message.body.size()) + " bytes is none");
+    throw Error(ErrorCode::corrupt_data, "a message of kind " + std::to_string(static_cast<int>(T::kind)) +
+                                             " with " + std::to_string(message.body.size()) +
+                                             " bytes is none");
   }
   return content;
 }

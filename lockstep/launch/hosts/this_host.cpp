@@ -47,7 +47,8 @@ std::vector<std::string> addresses_of(const std::string& name) {
   if (::getaddrinfo(name.c_str(), nullptr, &hints, &first) != 0) return {};
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(first, ::freeaddrinfo);
   std::vector<std::string> addresses;
-  for (const addrinfo* one = first; one != nullptr; one = one->ai_next) addresses.push_back(numeric_text(one->ai_addr));
+  for (const addrinfo* one = first; one != nullptr; one = one->ai_next)
+    addresses.push_back(numeric_text(one->ai_addr));
   return addresses;
 }
 
@@ -62,7 +63,8 @@ bool is_this_host(const std::string& name) {
     return address.starts_with("127.") || std::ranges::find(ours, address) != ours.end();
   };
   if (!found.empty()) return std::ranges::all_of(found, is_ours);
-  return without_domain(name) == without_domain(own) && name.find_first_not_of("0123456789.") != std::string::npos;
+  return without_domain(name) == without_domain(own) &&
+         name.find_first_not_of("0123456789.") != std::string::npos;
 }
 
 }  // namespace lockstep::launch

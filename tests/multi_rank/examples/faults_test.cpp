@@ -21,9 +21,10 @@ using ::testing::SizeIs;
 
 struct Example {
   const char* name;
-  const char* flags;         // of a training that does not end
-  const char* too_much;      // of one that needs more memory than there is, or other data
-  const char* not_a_number;  // of one that makes gradients that are no numbers
+  const char* flags;           // of a training that does not end
+  const char* too_much;        // of one that needs more memory than there is, or other data
+  const char* not_a_number;    // of one that makes gradients that are no numbers
+  const char* timeout = "5s";  // longer than what a rank may do while the others wait
 };
 std::ostream& operator<<(std::ostream& out, const Example& example) { return out << example.name; }
 
@@ -41,7 +42,8 @@ const Example examples[] = {
     {"mnist_gradient_tape", "--synthetic --epochs 1000000000", "--data FOLDER/none",
      "--synthetic --epochs 1000000000 --noise nan"},
     {"cifar10_resnet18", "--synthetic --num_epochs 1000000000 --batch_size 4 --model_dir FOLDER/models",
-     "--data FOLDER/none", "--synthetic --num_epochs 1000000000 --batch_size 4 --noise nan"},
+     "--data FOLDER/none", "--synthetic --num_epochs 1000000000 --batch_size 4 --noise nan",
+     "15s"},  // rank 0 evaluates alone
 };
 
 // Gets such gradients by a learning rate, which is the same on all ranks.
@@ -121,7 +123,7 @@ TEST_P(Faults, NameARankThatIsKilled) {
 }
 
 TEST_P(Faults, NameARankThatStops) {
-  Process job = start_training(GetParam().flags, {{"LOCKSTEP_TIMEOUT", "5s"}});
+  Process job = start_training(GetParam().flags, {{"LOCKSTEP_TIMEOUT", GetParam().timeout}});
   hurt_in_training(job, SIGSTOP);
   const Ending ending = job.finish();
   EXPECT_EQ(ending.exit_code, 1) << ending.err;
