@@ -1,18 +1,23 @@
 #include "lockstep/group/identity.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <memory>
+#include <utility>
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/hash.h"
 #include "lockstep/group/interface_address.h"
 #include "lockstep/group/launchers.h"
+#include "lockstep/group/noticeboard.h"
 #include "lockstep/group/tf_config.h"
 #include "lockstep/rendezvous/pmi1.h"
+#include "lockstep/rendezvous/pmi2.h"
 
 namespace lockstep {
 namespace {
@@ -145,26 +150,56 @@ void from_tf_config(Identity& identity, const TfConfig& config) {
   meet_at_port(identity, config.host, config.port);
 }
 
-/// Ranks of one host meet at a socket with the name of their job, which the kernel guards. Others have to be told where.
-void from_launcher(Identity& identity, const LaunchedRank& launched) {
+/// MPI may be in this program, and have spoken with the launcher before us.
+bool mpi_has_begun() {
+  const auto initialized = reinterpret_cast<int (*)(int*)>(::dlsym(RTLD_DEFAULT, "MPI_Initialized"));
+  int flag = 0;
+  return initialized != nullptr && initialized(&flag) == 0 && flag != 0;
+}
+
+/// The noticeboard of a launcher that has one; null else.
+std::unique_ptr<ProcessManager> board_of(const LaunchedRank& launched) {
+  if (!launched.pmi_fd) return nullptr;
+  if (launched.pmi2_job.empty()) return std::make_unique<Pmi1>(*launched.pmi_fd);
+  return std::make_unique<Pmi2>(*launched.pmi_fd, launched.pmi2_job, mpi_has_begun());
+}
+
+void meet_by(ProcessManager& board, Identity& identity, const InitOptions& options, Deadline deadline) {
+  std::optional<std::string> address;
+  if (identity.rank == 0) {
+    const auto chosen = options.interface ? options.interface : env::text("LOCKSTEP_IFACE");
+    address = chosen ? address_of_interface(*chosen) : address_for_other_hosts();
+  }
+  MeetingPlace place = meet_on(board, address, identity.trust.secret, deadline);
+  identity.store = place.store;
+  identity.listener = std::move(place.listener);
+  identity.trust.secret = std::move(place.secret);
+}
+
+/// Ranks of one host meet at a socket with the name of their job, which the kernel guards; others where rank 0 says to be on
+/// their launcher's noticeboard, or else where the user says.
+void from_launcher(Identity& identity, const LaunchedRank& launched, const InitOptions& options) {
   identity.launcher = launched.launcher;
   const auto address = env::text("MASTER_ADDR");
   const auto port = env::integer("MASTER_PORT", 1, 65535);
   if (address && port) return meet_at_port(identity, *address, *port);
-  std::string job = launched.job;
-  if (launched.is_on_one_host() && launched.pmi_fd)
-    job = Pmi1(*launched.pmi_fd).job(Deadline::after(std::chrono::seconds(30)));
+  const auto board = board_of(launched);
+  const Deadline deadline = Deadline::after(arrival_timeout(options));
+  const std::string job = launched.job.empty() && board ? board->job(deadline) : launched.job;
+  identity.job = fmt::format("launched-{:016x}", fnv1a_64(job));
+  if (!launched.is_on_one_host() && board) {
+    meet_in_host(identity);
+    return meet_by(*board, identity, options, deadline);
+  }
   if (!launched.is_on_one_host() || job.empty()) {
     throw_invalid_argument(
         fmt::format("this process is rank {} of {} started by {}, on several hosts or of a launcher that "
-                    "does not say; tell all ranks "
+                    "does not say, and whose noticeboard (PMI) is not there; tell all ranks "
                     "where to meet: set MASTER_ADDR to the host of rank 0, MASTER_PORT to a free port there, "
-                    "and LOCKSTEP_SECRET_FILE "
-                    "to a file of mode 0600 with the same 32 random bytes on every host",
+                    "and LOCKSTEP_SECRET_FILE to a file of mode 0600 with the same 32 random bytes on every "
+                    "host; or under srun pass --mpi=pmi2",
                     identity.rank, identity.size, launched.launcher));
   }
-  identity.hosts_store = identity.rank == 0;
-  identity.job = fmt::format("launched-{:016x}", fnv1a_64(job));
   meet_in_host(identity);
 }
 
@@ -208,12 +243,17 @@ Identity of_others(const InitOptions& options) {
     const TfConfig config = parse_tf_config(*text);
     if (place(config.rank, config.size)) from_tf_config(identity, config);
   } else if (const auto launched = find_launched_rank()) {
-    if (place(launched->rank, launched->size)) from_launcher(identity, *launched);
+    if (place(launched->rank, launched->size)) from_launcher(identity, *launched, options);
   }
   return identity;
 }
 
 }  // namespace
+
+std::chrono::nanoseconds arrival_timeout(const InitOptions& options) {
+  return options.arrival_timeout.value_or(
+      env::duration("LOCKSTEP_INIT_TIMEOUT").value_or(std::chrono::minutes(5)));
+}
 
 Identity find_identity(const InitOptions& options) {
   const bool is_said = options.rank || options.size || env::text("RANK") || env::text("WORLD_SIZE");

@@ -1,6 +1,8 @@
 // Who this process is and where its job meets, as its launcher's environment or the caller's options say it.
 #pragma once
 
+#include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -19,7 +21,9 @@ struct Identity {
   std::string launcher;  ///< for messages: "lockstep run", "torchrun", "the environment", "InitOptions"
   Endpoint store;        ///< where the job's store is
   StoreHost served_by = StoreHost::rank_0;
-  bool hosts_store = false;       ///< this rank serves it
+  bool hosts_store = false;  ///< this rank serves it
+  std::shared_ptr<Listener> listener =
+      {};                         ///< there, where it had to be told to others before; null: to be opened
   std::string job;                ///< its name, the same on all hosts: what a proof is about (base/proof.h)
   std::string socket_prefix;      ///< begins the names of its sockets on this host: user, job, restart
   std::optional<int> control_fd;  ///< the launcher's control page
@@ -29,6 +33,9 @@ struct Identity {
   /// The rank that serves the store; -1: the launcher does.
   int store_host() const { return served_by == StoreHost::launcher ? -1 : 0; }
 };
+
+/// How long ranks wait for each other: `options`, LOCKSTEP_INIT_TIMEOUT, or 5 minutes. Throws invalid_argument.
+std::chrono::nanoseconds arrival_timeout(const InitOptions& options);
 
 /// Who says it, in this order: `options`; RANK and WORLD_SIZE, which `lockstep run`, torchrun or the user has set;
 /// TF_CONFIG; a launcher's own variables (launchers.h). With none of them the world has one rank.

@@ -54,8 +54,9 @@ class ServedStore final : public PrefixStore {
 };
 
 std::unique_ptr<StoreServer> serve_store(const Identity& identity) try {
-  return std::make_unique<StoreServer>(Listener::bind(identity.store),
-                                       StoreServerOptions{.trust = identity.trust, .job = identity.job});
+  return std::make_unique<StoreServer>(
+      identity.listener ? std::move(*identity.listener) : Listener::bind(identity.store),
+      StoreServerOptions{.trust = identity.trust, .job = identity.job});
 } catch (const Error& error) {
   if (error.code() != ErrorCode::system || identity.store.kind == Endpoint::Kind::tcp) throw;
   throw Error(ErrorCode::system,
@@ -237,9 +238,7 @@ struct Membership {
 };
 
 Group join(const Identity& identity, const InitOptions& options) {
-  const auto timeout = options.arrival_timeout.value_or(
-      env::duration("LOCKSTEP_INIT_TIMEOUT").value_or(std::chrono::minutes(5)));
-
+  const auto timeout = arrival_timeout(options);
   const Deadline deadline = Deadline::after(timeout);
   auto impl = std::make_shared<Group::Impl>();
   impl->context = arrive(identity, options, deadline, timeout);

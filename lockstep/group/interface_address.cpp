@@ -1,13 +1,16 @@
 #include "lockstep/group/interface_address.h"
 
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/words.h"
 
 namespace lockstep {
 namespace {
@@ -37,6 +40,46 @@ std::string address_of_interface(const std::string& name_or_address) {
   }
   throw_invalid_argument("LOCKSTEP_IFACE=\"" + name_or_address +
                          "\" is no interface of this host; there are " + known);
+}
+
+std::vector<std::string> own_addresses() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) throw_system("listing the network interfaces");
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
+  std::vector<std::string> addresses;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    const bool is_useful = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_LOOPBACK) == 0;
+    if (is_useful && entry->ifa_addr != nullptr && entry->ifa_addr->sa_family == AF_INET)
+      addresses.push_back(numeric(*entry));
+  }
+  return addresses;
+}
+
+std::vector<std::string> addresses_of(const std::string& name) {
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (::getaddrinfo(name.c_str(), nullptr, &hints, &list) != 0) return {};
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
+  std::vector<std::string> addresses;
+  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+    char text[NI_MAXHOST] = {};
+    if (::getnameinfo(entry->ai_addr, entry->ai_addrlen, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0)
+      addresses.emplace_back(text);
+  }
+  return addresses;
+}
+
+std::string address_for_other_hosts() {
+  const std::vector<std::string> own = own_addresses();
+  if (own.empty())
+    throw Error(ErrorCode::system,
+                "no network interface of this host has an address that other hosts could reach");
+  for (const std::string& address : addresses_of(base::host_name())) {
+    if (std::ranges::find(own, address) != own.end()) return address;
+  }
+  return own.front();
 }
 
 }  // namespace lockstep

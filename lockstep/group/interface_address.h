@@ -2,11 +2,21 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
 /// The numeric address of an interface given by name ("eth0"; IPv4 before IPv6) or by an address of it.
 /// Throws invalid_argument listing the interfaces there are.
 std::string address_of_interface(const std::string& name_or_address);
+
+/// Numeric IPv4 addresses of the interfaces that are up, but for loopback. Throws Error{system}.
+std::vector<std::string> own_addresses();
+
+/// The numeric IPv4 addresses of a name, in the system's order; empty where it has none.
+std::vector<std::string> addresses_of(const std::string& name);
+
+/// One of own_addresses(): if possible that of this host's name. Throws Error{system} where there is none.
+std::string address_for_other_hosts();
 
 }  // namespace lockstep

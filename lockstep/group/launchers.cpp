@@ -19,6 +19,7 @@ struct Names {
   const char* local_size = nullptr;
   const char* hosts = nullptr;          ///< how many there are, where local_size is not said
   std::array<const char*, 2> job = {};  ///< together the name of the job
+  bool speaks_pmi2 = false;             ///< over PMI_FD; else it is PMI-1
 };
 
 constexpr std::array launchers = {
@@ -38,7 +39,8 @@ constexpr std::array launchers = {
           .size = "SLURM_STEP_NUM_TASKS",
           .rank = "SLURM_PROCID",
           .hosts = "SLURM_STEP_NUM_NODES",
-          .job = {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
+          .job = {"SLURM_JOB_ID", "SLURM_STEP_ID"},
+          .speaks_pmi2 = true},
     Names{.launcher = "an MPI launcher", .size = "PMI_SIZE", .rank = "PMI_RANK"},
     Names{.launcher = "jsrun",
           .size = "JSM_NAMESPACE_SIZE",
@@ -92,9 +94,8 @@ std::optional<LaunchedRank> find_launched_rank() {
     found.rank = number(names.rank, 0, found.size - 1, names);
     found.local_size = local_size(names, found.size);
     found.job = job(names);
-    if (found.job.empty()) {
-      if (const auto fd = env::integer("PMI_FD", 0, 1 << 20)) found.pmi_fd = static_cast<int>(*fd);
-    }
+    if (const auto fd = env::integer("PMI_FD", 0, 1 << 20)) found.pmi_fd = static_cast<int>(*fd);
+    if (names.speaks_pmi2 && found.pmi_fd) found.pmi2_job = env::text("PMI_JOBID").value_or("");
     return found;
   }
   return std::nullopt;

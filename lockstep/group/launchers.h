@@ -16,8 +16,9 @@ struct LaunchedRank {
   int rank = 0;
   int size = 1;
   std::optional<int> local_size = {};  ///< ranks of this host; nullopt: the launcher does not say
-  std::string job = {};                ///< of this job alone among those that run on the host; "": ask PMI
-  std::optional<int> pmi_fd = {};      ///< speaks PMI-1
+  std::string job = {};                ///< of this job alone among those that run on the host; "": ask PMI-1
+  std::optional<int> pmi_fd = {};      ///< speaks PMI
+  std::string pmi2_job = {};           ///< it speaks PMI-2, and this is the job's name there
 
   bool is_on_one_host() const { return local_size == size; }
 };

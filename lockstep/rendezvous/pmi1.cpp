@@ -4,11 +4,8 @@
 #include <fmt/core.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <sstream>
 #include <string_view>
@@ -20,10 +17,6 @@ namespace lockstep {
 namespace {
 
 using base::quote;
-
-[[noreturn]] void fail(ErrorCode code, const std::string& request, const std::string& why) {
-  throw Error(code, fmt::format("PMI, {}: {}", quote(request.substr(0, request.find(' '))), why));
-}
 
 /// The launcher's socket of this process, for its last word: at exit, when nothing else can go wrong any more.
 struct LastWord {
@@ -73,28 +66,12 @@ std::map<std::string, std::string> parse_pmi1(const std::string& line) {
   return fields;
 }
 
-Pmi1::Pmi1(int fd) {
-  struct stat status {};
-  if (::fstat(fd, &status) != 0 || !S_ISSOCK(status.st_mode)) {
-    throw_invalid_argument(
-        fmt::format("PMI_FD={} is no socket of this process; was it started by mpiexec, and were its "
-                    "descriptors left open?",
-                    fd));
-  }
-  fd_ = UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
-  if (!fd_) throw_system("PMI_FD");
-  finalize_at_exit(fd_.get());
-}
+Pmi1::Pmi1(int fd) : socket_(fd) { finalize_at_exit(socket_.fd()); }
 
 std::string Pmi1::job(Deadline deadline) {
   if (job_.empty()) {
     job_ = ask("cmd=get_my_kvsname", "my_kvsname", deadline)["kvsname"];
-    const auto is_allowed = [](char c) {
-      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-             std::string_view("-_.@").find(c) != std::string_view::npos;
-    };
-    if (job_.empty() || job_.size() > 256 || !std::ranges::all_of(job_, is_allowed))
-      fail(ErrorCode::corrupt_data, "cmd=get_my_kvsname", "the job is called " + quote(job_));
+    require_job_name(job_, "cmd=get_my_kvsname");
   }
   return job_;
 }
@@ -103,8 +80,8 @@ void Pmi1::put(const std::string& key, const std::string& value, Deadline deadli
   const Answer answer = ask(fmt::format("cmd=put kvsname={} key={} value={}", job(deadline), key, value),
                             "put_result", deadline);
   if (const auto rc = answer.find("rc"); rc != answer.end() && rc->second != "0")
-    fail(ErrorCode::system, "cmd=put",
-         fmt::format("the launcher does not take {} (rc={})", quote(key), rc->second));
+    PmiSocket::fail(ErrorCode::system, "cmd=put",
+                    fmt::format("the launcher does not take {} (rc={})", quote(key), rc->second));
 }
 
 void Pmi1::fence(Deadline deadline) { ask("cmd=barrier_in", "barrier_out", deadline); }
@@ -114,56 +91,17 @@ std::string Pmi1::get(const std::string& key, Deadline deadline) {
       ask(fmt::format("cmd=get kvsname={} key={}", job(deadline), key), "get_result", deadline);
   const auto rc = answer.find("rc"), value = answer.find("value");
   if (value == answer.end() || (rc != answer.end() && rc->second != "0"))
-    fail(ErrorCode::mismatch, "cmd=get", "no rank has put " + quote(key));
+    PmiSocket::fail(ErrorCode::mismatch, "cmd=get", "no rank has put " + quote(key));
   return value->second;
 }
 
 Pmi1::Answer Pmi1::ask(const std::string& request, const std::string& cmd, Deadline deadline) {
-  std::string_view rest;
-  const std::string line = request + "\n";
-  for (rest = line; !rest.empty();) {
-    const ssize_t sent = ::send(fd_.get(), rest.data(), rest.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent > 0) {
-      rest.remove_prefix(static_cast<std::size_t>(sent));
-    } else if (errno == EAGAIN) {
-      wait_for(POLLOUT, request, deadline);
-    } else if (errno != EINTR) {
-      fail(ErrorCode::peer_lost, request, "the launcher has closed the connection");
-    }
-  }
-  Answer answer = parse_pmi1(read_line(request, deadline));
+  socket_.send(request, request + "\n", deadline);
+  Answer answer = parse_pmi1(socket_.receive_line(request, most_line_bytes, deadline));
   if (answer["cmd"] != cmd)
-    fail(ErrorCode::corrupt_data, request,
-         "the launcher answers " + quote(answer["cmd"]) + " instead of " + cmd);
+    PmiSocket::fail(ErrorCode::corrupt_data, request,
+                    "the launcher answers " + quote(answer["cmd"]) + " instead of " + cmd);
   return answer;
-}
-
-/// Byte by byte: whatever follows is not ours.
-std::string Pmi1::read_line(const std::string& request, Deadline deadline) const {
-  std::string line;
-  for (char byte = 0; line.size() <= most_line_bytes;) {
-    const ssize_t got = ::recv(fd_.get(), &byte, 1, MSG_DONTWAIT);
-    if (got == 1 && byte == '\n') return line;
-    if (got == 1) {
-      line += byte;
-    } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
-      fail(ErrorCode::peer_lost, request, "the launcher has closed the connection");
-    } else {
-      wait_for(POLLIN, request, deadline);
-    }
-  }
-  fail(ErrorCode::corrupt_data, request,
-       fmt::format("the launcher's answer has more than {} bytes", most_line_bytes));
-}
-
-void Pmi1::wait_for(short event, const std::string& request, Deadline deadline) const {
-  pollfd waited{.fd = fd_.get(), .events = event, .revents = 0};
-  if (deadline.expired()) {
-    fail(ErrorCode::timeout, request,
-         "the launcher did not answer before the deadline; have all ranks come to init(), and is mpiexec "
-         "still there?");
-  }
-  static_cast<void>(::poll(&waited, 1, deadline.poll_milliseconds(std::chrono::milliseconds(250))));
 }
 
 }  // namespace lockstep

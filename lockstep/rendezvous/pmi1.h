@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "lockstep/base/unique_fd.h"
+#include "lockstep/rendezvous/pmi_socket.h"
 #include "lockstep/rendezvous/process_manager.h"
 
 namespace lockstep {
@@ -33,10 +33,8 @@ class Pmi1 final : public ProcessManager {
   using Answer = std::map<std::string, std::string>;
   /// The answer to `request`, which is to be of this `cmd`.
   Answer ask(const std::string& request, const std::string& cmd, Deadline deadline);
-  std::string read_line(const std::string& request, Deadline deadline) const;
-  void wait_for(short event, const std::string& request, Deadline deadline) const;
 
-  UniqueFd fd_;
+  PmiSocket socket_;
   std::string job_;
 };
 

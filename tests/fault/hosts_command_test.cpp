@@ -1,6 +1,10 @@
 // `lockstep run` on several hosts: real namespaces, a real sshd on each.
+#include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <thread>
 
 #include "tests/support/job_test.h"
 #include "tests/support/ssh_servers.h"
@@ -13,6 +17,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::SizeIs;
 
 class RunOnHosts : public JobTest {
  protected:
@@ -190,6 +195,193 @@ TEST_F(RunOnHosts, AKilledLauncherLeavesNothing) {
   job.await("[1] ready");
   job.send(SIGKILL);
   EXPECT_EQ(job.finish().exit_code, 128 + SIGKILL);
+}
+
+/// Processes of this host that are agents: the guard of each, and the one that looks after ranks.
+std::vector<pid_t> agents_among(const std::vector<pid_t>& processes) {
+  std::vector<pid_t> agents;
+  for (const pid_t pid : processes) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
+    const std::string words(std::istreambuf_iterator<char>(file), {});
+    if (words.ends_with(std::string("lockstep\0agent\0", 15))) agents.push_back(pid);
+  }
+  return agents;
+}
+
+TEST_F(RunOnHosts, AKilledAgentLosesItsHostAndIsSaid) {
+  REQUIRE_SSH_HOSTS(2);
+  for (const std::size_t which : {0U, 1U}) {
+    Process job = launch({"-H", list(1)}, probe({"barrier", "say,here", "pause"}));
+    job.await("[0] probe rank=0 here");
+    job.await("[1] probe rank=1 here");
+    const auto agents = agents_among(hosts().processes(1));
+    ASSERT_THAT(agents, SizeIs(2));
+    ASSERT_EQ(::kill(agents[which], SIGKILL), 0);
+    const Ending ending = job.finish();
+    EXPECT_EQ(ending.exit_code, 1);
+    EXPECT_THAT(ending.err, ContainsRegex("lockstep run: rank 1 \\(pid [0-9]+\\): its host " +
+                                          hosts().address(1) + " was lost: "));
+    EXPECT_THAT(servers().left_behind(hosts(), 1), IsEmpty());
+  }
+}
+
+TEST_F(RunOnHosts, ASecondCtrlCEndsAllAtOnce) {
+  REQUIRE_SSH_HOSTS(2);
+  Process job =
+      launch({"-H", list(1), "--grace", "60s"}, {"/bin/sh", "-c", "trap '' INT TERM; echo ready; sleep 60"});
+  job.await("[0] ready");
+  job.await("[1] ready");
+  job.send(SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // two within 100 ms are one press
+  job.send(SIGINT);
+  EXPECT_EQ(job.finish().exit_code, 130);
+}
+
+TEST_F(RunOnHosts, WhatARankLeavesBehindElsewhereIsEndedAndSaid) {
+  REQUIRE_SSH_HOSTS(2);
+  const Ending ending =
+      launch({"-H", list(1)}, {"/bin/sh", "-c", "sleep 60 >/dev/null 2>&1 & exit 0"}).finish();
+  EXPECT_EQ(ending.exit_code, 0);
+  EXPECT_THAT(ending.err, HasSubstr("lockstep run: ended 2 processes that the ranks had left behind"));
+}
+
+TEST_F(RunOnHosts, AStoppedRankElsewhereIsNamedAndGivenUp) {
+  REQUIRE_SSH_HOSTS(2);
+  const Ending ending = launch({"-H", list(1)}, {"/bin/sh", "-c", "[ $RANK = 0 ] || kill -STOP $$"},
+                               {{"LOCKSTEP_WARN_AFTER", "500ms"}, {"LOCKSTEP_TIMEOUT", "1s"}})
+                            .finish();
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.err, ContainsRegex("rank 1 \\(pid [0-9]+\\) was stopped .* and was ended"));
+}
+
+TEST_F(RunOnHosts, AFlightRecordHasTheRanksOfAll) {
+  REQUIRE_SSH_HOSTS(2);
+  const std::string records = (folder() / "records").string();
+  const Ending ending = launch({"-H", list(1), "--record-dir", records},
+                               probe({"barrier", "1:raise,9", "all_reduce,f32,300000"}))
+                            .finish();
+  EXPECT_EQ(ending.exit_code, 128 + SIGKILL);
+  const auto of_job = std::filesystem::directory_iterator(records)->path();
+  const Ending told = start({program("lockstep"), "explain", of_job}).finish();
+  EXPECT_THAT(
+      told.out,
+      AllOf(HasSubstr("dead rank"), HasSubstr("host " + hosts().address(0) + ", " + hosts().address(1)),
+            ContainsRegex("rank 0 \\(pid [0-9]+\\)"), ContainsRegex("rank 1 \\(pid [0-9]+\\)")))
+      << told.err;
+}
+
+TEST_F(RunOnHosts, TwoNamesOfOneMachineAreOneHost) {
+  REQUIRE_SSH_HOSTS(2);
+  const std::string names = hosts().address(1) + ":1,root@" + hosts().address(1) + ":1";
+  const Ending ending =
+      launch({"-H", names}, {"/bin/sh", "-c", "echo $RANK $LOCAL_RANK/$LOCAL_WORLD_SIZE"}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out, AllOf(HasSubstr("[0] 0 0/2\n"), HasSubstr("[1] 1 1/2\n")));
+}
+
+TEST_F(RunOnHosts, ADiskThatIsFullLosesOutputAndNoTraining) {
+  REQUIRE_SSH_HOSTS(2);
+  const std::string done = (folder() / "done").string();
+  const Ending ending = launch({"-np", "1", "-H", hosts().address(1)},
+                               {"/bin/sh", "-c", "seq 100000; echo yes >" + done}, {}, 0)
+                            .finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  const std::string command = program("lockstep") + " run -H " + hosts().address(1) +
+                              " /bin/sh -c 'seq 1000000; echo yes >" + done + "2' >/dev/full";
+  const Ending full =
+      start({"/bin/sh", "-c", command}, {{"LOCKSTEP_SSH", servers().client()}}, hosts().network(0)).finish();
+  EXPECT_EQ(full.exit_code, 1);
+  EXPECT_THAT(lines_with(full.err, "lockstep run: cannot write to stdout: No space left on device"),
+              SizeIs(1));
+  EXPECT_TRUE(std::filesystem::exists(done + "2"));
+}
+
+class RunBySomeShell : public JobTest {
+ protected:
+  /// A program in place of ssh, which does this with the command for the other host, $1 being its name.
+  std::string shell(const std::string& script) const {
+    const std::filesystem::path path = folder() / "shell";
+    std::ofstream(path) << "#!/bin/sh\n" << script << "\n";
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    return path.string();
+  }
+  Ending launch(const std::string& script, std::vector<std::string> options) const {
+    std::vector<std::string> words = {program("lockstep"), "run", "--ssh", shell(script)};
+    words.insert(words.end(), options.begin(), options.end());
+    return start(words).finish();
+  }
+};
+
+TEST_F(RunBySomeShell, WhatALoginShellPrintsFirstIsNoHarm) {
+  const Ending ending = launch("echo Welcome to $1; exec sh -c \"$2\"",
+                               {"-np", "1", "-H", "far", "--no-prefix", "echo", "hello"});
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_EQ(ending.out, "hello\n");
+}
+
+TEST_F(RunBySomeShell, AnAgentThatDoesNotMakeSenseIsSaid) {
+  const std::string version = run({.words = {program("lockstep"), "--version"}}).out.substr(9);
+  const std::string greeting = "echo lockstep-agent " + version.substr(0, version.find('\n'));
+  const Ending huge = launch(greeting + "; head -c 100 /dev/zero | tr '\\0' '\\377'; exec cat >/dev/null",
+                             {"-H", "far", "true"});
+  EXPECT_EQ(huge.exit_code, 1);
+  EXPECT_THAT(huge.err, HasSubstr("far  its agent does not make sense: a message of 4294967295 bytes"));
+  const Ending early =
+      launch(greeting + "; printf '\\0\\0\\0\\0\\007'; exec cat >/dev/null", {"-H", "far", "true"});
+  EXPECT_THAT(early.err,
+              HasSubstr("far  its agent does not make sense: a message of kind 7 comes too early"));
+}
+
+TEST_F(RunBySomeShell, AHostThatSaysNothingIsATimeOut) {
+  const Ending ending = launch("exec cat", {"-H", "far", "--start-timeout", "300ms", "true"});
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.err, HasSubstr("far  has not started its agent within 300 ms (--start-timeout)"));
+}
+
+TEST_F(RunBySomeShell, AShellThatIsNotThereIsSaid) {
+  const Ending ending = start({program("lockstep"), "run", "--ssh", "/no/ssh", "-H", "far", "true"}).finish();
+  EXPECT_EQ(ending.exit_code, 126);
+  EXPECT_THAT(ending.err, HasSubstr("/no/ssh"));
+}
+
+TEST_F(RunBySomeShell, NeitherArgumentsNorEnvironmentOfTheShellHoldASecret) {
+  const std::string seen = (folder() / "seen").string();
+  const Ending ending = launch("(echo \"$@\"; env) >" + seen + "; exec sh -c \"$2\"",
+                               {"-np", "1", "-H", "far", "sh", "-c",
+                                "cat /proc/self/fd/$LOCKSTEP_SECRET_FD | od -An -tx1 | tr -d ' \\n'"});
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  const std::string secret = ending.out.substr(4, 64);
+  ASSERT_THAT(secret, ::testing::MatchesRegex("[0-9a-f]{64}"));
+  std::ifstream file(seen, std::ios::binary);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  std::string bytes;
+  for (std::size_t i = 0; i < secret.size(); i += 2)
+    bytes += static_cast<char>(std::stoi(secret.substr(i, 2), nullptr, 16));
+  EXPECT_THAT(text, AllOf(Not(HasSubstr(secret)), Not(HasSubstr(bytes))));
+}
+
+TEST_F(RunBySomeShell, WrongUsageStartsNothing) {
+  const auto usage = [&](std::vector<std::string> options) {
+    return launch("touch " + (folder() / "started").string(), std::move(options));
+  };
+  std::ofstream(folder() / "hosts") << "server1 slots=2\nserver2 slots=x\n";
+  const std::string hostfile = (folder() / "hosts").string();
+  const std::vector<std::pair<std::vector<std::string>, std::string>> wrong = {
+      {{"-np", "9", "-H", "a:2,b:2", "true"}, "9"},
+      {{"-H", "a:2,", "true"}, "-H"},
+      {{"-H", "-oProxyCommand=x", "true"}, "-H"},
+      {{"--hostfile", hostfile, "true"}, hostfile + ", line 2: "},
+      {{"--hostfile", "/no/file", "true"}, "/no/file"},
+      {{"-H", "a", "--hostfile", hostfile, "true"}, "-H and --hostfile both say where"},
+      {{"-H", "a", "-x", "NO_SUCH_VARIABLE_HERE", "true"}, "there is no such variable here"},
+      {{"-H", "a", "-x", "=3", "true"}, "names no variable"},
+      {{"-H", "a", "--start-timeout", "soon", "true"}, "--start-timeout"}};
+  for (const auto& [options, text] : wrong) {
+    const Ending ending = usage(options);
+    EXPECT_EQ(ending.exit_code, 2) << text;
+    EXPECT_THAT(ending.err, AllOf(HasSubstr("lockstep run: "), HasSubstr(text)));
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder() / "started"));
 }
 
 }  // namespace

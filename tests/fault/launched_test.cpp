@@ -1,5 +1,9 @@
 // The same program, without flags or wrappers, under launchers of others: the real ones where they are installed.
+#include <filesystem>
+#include <fstream>
+
 #include "tests/support/job_test.h"
+#include "tests/support/ssh_servers.h"
 
 namespace lockstep::testing {
 namespace {
@@ -98,6 +102,40 @@ TEST_F(LaunchedByTfConfig, ChiefAndWorkersAreAWorldAndTheEvaluatorIsAnother) {
     EXPECT_THAT(endings[i].out, HasSubstr(expected[i]));
   }
 }
+
+class LaunchedOnTwoHosts : public JobTest, public ::testing::WithParamInterface<Mpi> {
+ protected:
+  void TearDown() override {
+    servers_.reset();
+    JobTest::TearDown();
+  }
+  std::optional<SshServers> servers_;
+};
+
+TEST_P(LaunchedOnTwoHosts, RanksFindEachOtherThroughPmi) {
+  const auto launcher = peer_program(GetParam().peer, "mpiexec");
+  if (!launcher)
+    GTEST_SKIP() << GetParam().peer << " is not installed: script/bootstrap --peers " << GetParam().peer;
+  REQUIRE_TWO_HOSTS();
+  std::string why_not;
+  servers_ = SshServers::start(hosts(), folder(), why_not);
+  if (!servers_) GTEST_SKIP() << why_not;
+  const std::filesystem::path ssh = folder() / "ssh";
+  std::ofstream(ssh) << "#!/bin/sh\nexec " << servers_->client() << " \"$@\"\n";
+  std::filesystem::permissions(ssh, std::filesystem::perms::owner_all);
+  std::vector<std::string> words = {launcher->string()};
+  words.insert(words.end(), GetParam().words.begin(), GetParam().words.end());
+  words.insert(words.end(), {"-launcher", "ssh", "-launcher-exec", ssh.string(), "-hosts",
+                             hosts().address(0) + "," + hosts().address(1), "-ppn", "2", "-n", "4",
+                             program("probe_rank"), "everything"});
+  const Ending ending = start(words, {{"LOCKSTEP_INIT_TIMEOUT", "20s"}}, hosts().network(0)).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  for (const char* rank : {"rank=0 of 4 done", "rank=1 of 4 done", "rank=2 of 4 done", "rank=3 of 4 done"})
+    EXPECT_THAT(ending.out, HasSubstr(rank)) << ending.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(By, LaunchedOnTwoHosts, ::testing::Values(Mpi{"mpich", {}}, Mpi{"impi", {}}),
+                         [](const auto& info) { return info.param.peer; });
 
 }  // namespace
 }  // namespace lockstep::testing

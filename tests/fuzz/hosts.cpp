@@ -6,6 +6,7 @@
 #include "lockstep/launch/hosts/host_list.h"
 #include "lockstep/launch/hosts/node_list.h"
 #include "lockstep/rendezvous/pmi1.h"
+#include "lockstep/rendezvous/pmi2.h"
 #include "tests/fuzz/script.h"
 
 namespace lockstep::fuzz::hosts {
@@ -58,17 +59,21 @@ void pmi(const std::string& text) {
   require(answer.contains("cmd"), "an answer is to something");
 }
 
+void pmi2(const std::string& text) { require(parse_pmi2(text).contains("cmd"), "an answer is to something"); }
+
 }  // namespace
 
 int run_one(Input input) {
-  constexpr void (*parsers[])(const std::string&) = {host_list, hostfile, node_list, counts, tf_config, pmi};
+  constexpr void (*parsers[])(const std::string&) = {host_list, hostfile, node_list, counts,
+                                                     tf_config, pmi,      pmi2};
   Script script(input);
-  const int which = script.below(6);
+  const int which = script.below(7);
   try {
     parsers[which](script.text(input.size()));
   } catch (const Error& error) {
     const std::string text = error.what();
-    const bool is_tf_config = parsers[which] == tf_config, is_pmi = parsers[which] == pmi;
+    const bool is_tf_config = parsers[which] == tf_config,
+               is_pmi = parsers[which] == pmi || parsers[which] == pmi2;
     const ErrorCode code = is_pmi ? ErrorCode::corrupt_data : ErrorCode::invalid_argument;
     require(error.code() == code || (is_tf_config && error.code() == ErrorCode::unsupported),
             "a wrong text is an invalid argument");

@@ -40,6 +40,7 @@ constexpr Target targets[] = {
     {"tuning", tuning::run_one},
     {"settings", settings::run_one},
     {"hosts", hosts::run_one},
+    {"agents", agents::run_one},
     {"idx", idx::run_one},
     {"checkpoint", checkpoint::run_one},
     {"cifar10", cifar10::run_one},

@@ -63,6 +63,10 @@ int run_one(Input input);
 namespace hosts {
 int run_one(Input input);
 }
+/// What launcher and agents say to each other: launch/agents/wire.h, message_pipe.h.
+namespace agents {
+int run_one(Input input);
+}
 /// Data sets: data/idx.h, cifar10.h, tokens.h.
 namespace idx {
 int run_one(Input input);

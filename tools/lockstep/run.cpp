@@ -29,6 +29,9 @@ constexpr const char* after_help =
 LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and their HOROVOD_ forms; lockstep::init() needs none of your help.
 Rank 0 reads stdin. One Ctrl-C ends the job, a second one at once.
 
+On several hosts an agent is started on each by ssh, which has to get in without a password; `lockstep` and the program are
+at the same paths there. Inside an allocation of Slurm, PBS or Cobalt that has other hosts, these are taken without -H.
+
 Each rank gets its share of the cores, at most SLURM_CPUS_PER_TASK of them where that is set, and as many threads in
 OMP_NUM_THREADS unless you set that yourself.
 
@@ -42,6 +45,7 @@ something, be it to take the ranks' output.
 
   lockstep run -np 4 ./train --epochs 3
   lockstep run -np 2 -- python3 train.py
+  lockstep run -np 8 -H server1:4,server2:4 ./train
 )";
 
 struct Flags {
@@ -64,7 +68,7 @@ struct Flags {
 class Help : public CLI::Formatter {
  public:
   std::string make_usage(const CLI::App*, std::string) const override {
-    return "Usage: lockstep run -np N [options] [--] program [arguments...]\n";
+    return "Usage: lockstep run [-np N] [-H HOST:SLOTS,...] [options] [--] program [arguments...]\n";
   }
 };
 

@@ -109,15 +109,7 @@ Connection::~Connection() {
 }
 
 void Connection::watch(PollSet& poll, const MessageParser::Take& take) {
-  pipe_->watch(poll, [this, take](Message message) {
-    try {
-      take(std::move(message));
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::corrupt_data) throw;
-      garbled_ = error.what();
-      pipe_->close();
-    }
-  });
+  pipe_->watch(poll, take);
   if (words_fd_) poll.watch(words_fd_.get(), POLLIN, [this] { read_words(); });
 }
 
@@ -140,15 +132,14 @@ std::string Connection::take_words() {
 
 std::string Connection::explain_end() {
   const Deadline deadline = Deadline::after(time_to_end);
+  bool was_stuck = false;
   while (!wait_status_) {  // its pipe is closed, so it is about to end
     int status = 0;
     if (::waitpid(pid_, &status, deadline.expired() ? 0 : WNOHANG) == pid_) {
       wait_status_ = status;
-    } else if (deadline.expired()) {
-      (void)::kill(pid_, SIGKILL);
     } else {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      if (deadline.expired()) (void)::kill(pid_, SIGKILL);
+      if (deadline.expired()) was_stuck = ::kill(pid_, SIGKILL) == 0;
     }
   }
   while (words_fd_) {
@@ -156,10 +147,12 @@ std::string Connection::explain_end() {
     read_words();
     if (words_fd_ && all_words_.size() == before) break;
   }
-  if (!garbled_.empty()) return "its agent does not make sense: " + garbled_;
+  if (!pipe_->problem().empty()) return "its agent does not make sense: " + pipe_->problem();
   const bool is_here = shell_.kind == RemoteShell::Kind::none;
-  const std::string how = (is_here ? "its agent" : shell_.command.front()) +
-                          (WIFSIGNALED(*wait_status_) ? " was " : " ended with ") + describe(*wait_status_);
+  const std::string ending =
+      was_stuck ? " closed the connection, but did not end"
+                : (WIFSIGNALED(*wait_status_) ? " was " : " ended with ") + describe(*wait_status_);
+  const std::string how = (is_here ? "its agent" : shell_.command.front()) + ending;
   const std::string last = last_line_of(all_words_);
   const std::string advice = advice_for(all_words_, host_, shell_.agent);
   return (last.empty() ? how : last) + (advice.empty() ? "" : "; " + advice);

@@ -53,7 +53,6 @@ class Connection {
   UniqueFd words_fd_;  // of its stderr
   std::string words_;
   std::string all_words_;  // the last of them, also those that were taken
-  std::string garbled_;    // what was wrong with a message
   std::optional<int> wait_status_;
 };
 

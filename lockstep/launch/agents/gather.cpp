@@ -18,6 +18,7 @@
 #include "lockstep/base/secret.h"
 #include "lockstep/base/socket.h"
 #include "lockstep/base/words.h"
+#include "lockstep/group/interface_address.h"
 #include "lockstep/launch/agents/connection.h"
 #include "lockstep/launch/agents/remote_ranks.h"
 #include "lockstep/launch/agents/wire.h"
@@ -165,7 +166,8 @@ RemoteShell Gathering::shell_for(const std::string& host) const {
   if (is_here) return shell;
   if (remote.by_srun) {
     shell.kind = RemoteShell::Kind::srun;
-    shell.command = {"srun", "--nodes=1", "--ntasks=1", "--overlap", "--unbuffered"};
+    shell.command = {"srun",         "--nodes=1",  "--ntasks=1",     "--overlap",
+                     "--unbuffered", "--mpi=none", "--cpu-bind=none"};
     return shell;
   }
   shell.kind = RemoteShell::Kind::ssh;

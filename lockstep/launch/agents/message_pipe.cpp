@@ -69,7 +69,14 @@ void MessagePipe::read_some(const MessageParser::Take& take) {
   if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
   if (got <= 0) return in_.reset();
   const std::string_view bytes = after_greeting({buffer.data(), static_cast<std::size_t>(got)});
-  if (!bytes.empty()) parser_.add(bytes, take);
+  if (bytes.empty()) return;
+  try {
+    parser_.add(bytes, take);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::corrupt_data) throw;
+    problem_ = error.what();
+    close();
+  }
 }
 
 std::string_view MessagePipe::after_greeting(std::string_view bytes) {

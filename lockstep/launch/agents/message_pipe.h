@@ -38,7 +38,8 @@ class MessagePipe {
   /// Before the first message: who we are, a version.
   void greet(std::string_view version);
 
-  /// Says what to wait for. `take` gets each message, and may throw what wait() then does.
+  /// Says what to wait for. `take` gets each message. Bytes that are none, and a message that `take` finds to be none
+  /// (Error{corrupt_data}), are the end, with problem() as the reason; wait() throws what else `take` does.
   void watch(PollSet& poll, const MessageParser::Take& take);
   /// The other side begins with a greeting. What comes before it is dropped, up to 64 KiB.
   void await_greeting() { awaits_greeting_ = true; }
@@ -47,6 +48,7 @@ class MessagePipe {
 
   /// The other side has ended, or nobody reads any more what we write.
   bool is_over() const { return !in_ || !out_; }
+  const std::string& problem() const { return problem_; }
   std::size_t queued_bytes() const { return queue_.size() - written_; }
   /// The other side then finds it over.
   void close();
@@ -61,6 +63,7 @@ class MessagePipe {
   bool awaits_greeting_ = false;
   std::string before_greeting_;
   std::string version_;
+  std::string problem_;
   std::string queue_;
   std::size_t written_ = 0;  // of queue_
 };

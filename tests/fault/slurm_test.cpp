@@ -1,0 +1,91 @@
+// Under Slurm, a real one of two nodes: ranks that srun starts, and `lockstep run` inside an allocation.
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/job_test.h"
+#include "tests/support/slurm_cluster.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+class UnderSlurm : public JobTest {
+ protected:
+  void make() {
+    if (!has_hosts(2)) GTEST_SKIP() << why_no_hosts();
+    std::string why_not;
+    std::filesystem::create_directory(folder() / "slurm");
+    cluster_ = SlurmCluster::start(hosts(), folder() / "slurm", why_not);
+    if (!cluster_) GTEST_SKIP() << why_not;
+  }
+  void TearDown() override {
+    cluster_.reset();
+    JobTest::TearDown();
+  }
+  Ending run_by(const std::vector<std::string>& words, Variables variables = {}) const {
+    variables.insert(variables.begin(), {"LOCKSTEP_INIT_TIMEOUT", "20s"});
+    return start(cluster_->command(words), variables, hosts().network(0)).finish();
+  }
+
+ private:
+  std::optional<SlurmCluster> cluster_;
+};
+
+#define REQUIRE_SLURM() \
+  make();               \
+  if (IsSkipped()) return
+
+TEST_F(UnderSlurm, RanksOfSrunFindEachOther) {
+  REQUIRE_SLURM();
+  const Ending two = run_by({"srun", "--mpi=pmi2", "-N2", "-n3", program("probe_rank"), "everything"});
+  EXPECT_EQ(two.exit_code, 0) << two.err;
+  for (const char* rank : {"rank=0 of 3 done", "rank=1 of 3 done", "rank=2 of 3 done"})
+    EXPECT_THAT(two.out, HasSubstr(rank)) << "on two hosts, through PMI-2";
+
+  const Ending one = run_by({"srun", "-N1", "-n2", program("probe_rank"), "everything"});
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_THAT(one.out, HasSubstr("rank=1 of 2 done")) << "on one host, without PMI";
+
+  const Ending none = run_by({"srun", "-N2", "-n2", program("probe_rank"), "barrier"});
+  EXPECT_NE(none.exit_code, 0);
+  EXPECT_THAT(none.err,
+              AllOf(HasSubstr("MASTER_ADDR"), HasSubstr("LOCKSTEP_SECRET_FILE"), HasSubstr("--mpi=pmi2")))
+      << "on two hosts, without PMI: no world of one";
+
+  const Ending told = run_by({"srun", "-N2", "-n2", program("probe_rank"), "everything"},
+                             {{"MASTER_ADDR", hosts().address(0)},
+                              {"MASTER_PORT", "29517"},
+                              {"LOCKSTEP_SECRET_FILE", secret_file("ours")}});
+  EXPECT_EQ(told.exit_code, 0) << told.err;
+  EXPECT_THAT(told.out, HasSubstr("rank=1 of 2 done"));
+}
+
+TEST_F(UnderSlurm, LockstepRunTakesTheAllocationsHosts) {
+  REQUIRE_SLURM();
+  const Ending all =
+      run_by({"salloc", "-N2", "-n4", program("lockstep"), "run", program("probe_rank"), "everything"});
+  EXPECT_EQ(all.exit_code, 0) << all.err;
+  for (int rank = 0; rank < 4; ++rank)
+    EXPECT_THAT(all.out, ContainsRegex("\\[" + std::to_string(rank) + "\\] .*checked [0-9]{3} calls"));
+
+  const Ending more = run_by(
+      {"salloc", "-N2", "-n2", program("lockstep"), "run", "-np", "3", program("probe_rank"), "barrier"});
+  EXPECT_EQ(more.exit_code, 2);
+  EXPECT_THAT(more.err, AllOf(HasSubstr("3"), HasSubstr("n1:1, n2:1")));
+
+  const std::filesystem::path script = folder() / "job.sh", out = folder() / "out";
+  std::ofstream(script) << "#!/bin/sh\n#SBATCH --nodes=2 --ntasks-per-node=1\n"
+                        << program("lockstep") << " run " << program("probe_rank") << " everything\n";
+  const Ending batch = run_by({"sbatch", "--wait", "-o", out.string(), script.string()});
+  EXPECT_EQ(batch.exit_code, 0) << batch.err;
+  std::ifstream file(out);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  EXPECT_THAT(text, AllOf(ContainsRegex("\\[0\\] .*checked [0-9]{3} calls"),
+                          ContainsRegex("\\[1\\] .*checked [0-9]{3} calls")));
+}
+
+}  // namespace
+}  // namespace lockstep::testing

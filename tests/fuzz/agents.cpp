@@ -1,0 +1,55 @@
+// What launcher and agents say to each other over the pipes of a remote shell.
+#include "lockstep/base/error.h"
+#include "lockstep/launch/agents/message_pipe.h"
+#include "lockstep/launch/agents/wire.h"
+#include "tests/fuzz/script.h"
+
+namespace lockstep::fuzz::agents {
+namespace {
+
+using namespace launch::agents;
+
+template <class T>
+void read(const Message& message) {
+  if (message.kind != T::kind) return;
+  const Message again = to_message(content_of<T>(message));
+  require(again.body == message.body, "what was read can be written, and is the same");
+}
+
+template <class... T>
+void read_any_of(const Message& message) {
+  (read<T>(message), ...);
+}
+
+void take(const Message& message) try {
+  read_any_of<Hello, Planned, Probed, Serving, Started, Refused, Output, OutputEnd, Ended, Cause, Stragglers,
+              RecordPart, Finished, InputRoom, Plan, Probe, Serve, Start, Room, ReaderGone, Signal, Tell,
+              NoteFailure, Look, Finish, launch::agents::Input>(message);
+} catch (const Error& error) {
+  require(error.code() == ErrorCode::corrupt_data, "a message that is none is corrupt data");
+}
+
+}  // namespace
+
+int run_one(Input input) {
+  Script script(input);
+  MessageParser parser;
+  std::size_t taken = 0, given = 0;
+  try {
+    while (!script.is_over()) {
+      const std::string piece = script.text(script.byte());
+      given += piece.size();
+      parser.add(piece, [&](const Message& message) {
+        taken += sizeof(std::uint32_t) + sizeof(Kind) + message.body.size();
+        take(message);
+      });
+    }
+    require(taken <= given, "no byte is taken twice");
+    require(parser.is_between_messages() == (taken == given), "no byte is lost");
+  } catch (const Error& error) {
+    require(error.code() == ErrorCode::corrupt_data, "bytes that are no message are corrupt data");
+  }
+  return 0;
+}
+
+}  // namespace lockstep::fuzz::agents
