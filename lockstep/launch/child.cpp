@@ -107,6 +107,7 @@ bool make_ready(const ChildOptions& options, const CoreSet& cores, pid_t parent)
   if (::getppid() != parent) ::_exit(127);  // it died before the line above
   if (::setpgid(0, 0) != 0) return false;
   cores.take();
+  if (!options.folder.empty() && ::chdir(options.folder.c_str()) != 0) return false;
   if (!set_standard_descriptors(options.standard)) return false;
   (void)::signal(SIGPIPE, SIG_DFL);
   (void)::signal(SIGXFSZ, SIG_DFL);

@@ -19,6 +19,7 @@ namespace lockstep::launch {
 
 struct ChildOptions {
   Variables environment = {};               ///< beside what is inherited, or in its place
+  std::string folder = {};                  ///< that it begins in; empty: this process's
   std::array<int, 3> standard = {0, 1, 2};  ///< what becomes its stdin, stdout and stderr
   std::vector<int> inherited = {};          ///< open in it under the same numbers; all others above 2 are not
   std::vector<int> cores = {};              ///< pinned to these; empty: not pinned

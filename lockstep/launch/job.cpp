@@ -42,11 +42,10 @@ Job::Job(const RunOptions& options, std::string name, GuardLine& guard, RankOutp
       stragglers_(options.stragglers) {}
 
 int Job::run() {
+  look_around();  // ranks of other hosts may have ended while the last of them were started
   while (any_running() && !guard_gone_) {
     wait_for_events(next_step());
-    reap();
-    escalate();
-    look_at_stragglers();
+    look_around();
   }
   finish_hosts();
   for (Ending& ending : endings_) ending.last_lines = output_.last_lines(ending.rank);
@@ -59,6 +58,12 @@ int Job::run() {
   write_remaining_output();
   leave_flight_record(found);
   return found.exit_code == 0 && output_.lost() ? 1 : found.exit_code;
+}
+
+void Job::look_around() {
+  reap();
+  escalate();
+  look_at_stragglers();
 }
 
 Verdict Job::verdict() {

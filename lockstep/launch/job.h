@@ -37,6 +37,7 @@ class Job {
   void wait_for_events(Deadline deadline);
   void take_orders();
   void take_order(int signal);
+  void look_around();
   void reap();
   void note_failure();
   void escalate();

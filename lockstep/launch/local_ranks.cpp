@@ -70,6 +70,7 @@ void LocalRanks::start_rank(std::size_t local_rank, int input) {
   const RankPipes::Ends ends = pipes_.open(place.local_rank);
   const auto& pinned = plan_.placement.pinned;
   ChildOptions child{.environment = plan_.environment,
+                     .folder = plan_.folder,
                      .standard = {input, ends.out.get(), ends.err.get()},
                      .inherited = {plan_.facts.control_fd, plan_.facts.secret_fd},
                      .cores = pinned.empty() ? std::vector<int>() : pinned[local_rank],

@@ -30,6 +30,7 @@ struct LocalPlan {
   std::function<int(int rank)> function = {};  ///< in place of them, as RunOptions has it
   std::vector<int> inherited = {};             ///< open in ranks that are functions
   Variables environment = {};  ///< beside what is inherited, below what tells a rank its place
+  std::string folder = {};     ///< that ranks begin in; empty: this process's
   Placement placement = {};
   sigset_t signal_mask = {};  ///< as ranks should have it
 };

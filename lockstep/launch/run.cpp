@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -98,6 +99,8 @@ int run_here(const RunOptions& options, const std::string& program, const Placem
                                              .command = options.command,
                                              .function = options.function,
                                              .inherited = options.inherited,
+                                             .environment = options.remote.variables,
+                                             .folder = options.remote.folder,
                                              .placement = placement,
                                              .signal_mask = guard.signal_mask},
                                    secret, output);
@@ -113,6 +116,16 @@ int run_on_hosts(const RunOptions& options, GuardLine& guard) {
   RankOutput output(options.ranks, options.prefix);
   TerminalInput terminal;  // of no rank: the agent's rank 0 reads what we forward
   return Job(options, name, guard, output, terminal, agents::gather(options, name, guard, output)).run();
+}
+
+/// The program's name as it is found from here.
+std::string in_folder(const RunOptions& options) {
+  const std::string& name = options.command.front();
+  const std::filesystem::path folder = options.remote.folder;
+  if (folder.empty()) return name;
+  if (!std::filesystem::is_directory(folder))
+    throw_invalid_argument("--wdir " + folder.string() + " is no folder here");
+  return name.find('/') == std::string::npos ? name : std::filesystem::absolute(folder / name).string();
 }
 
 bool is_here(const RunOptions& options) {
@@ -142,7 +155,7 @@ int run(const RunOptions& options) {
     Placement placement;
     const bool here = is_here(options);
     if (here) {
-      if (!options.function) program = find_program(options.command.front(), search_path());
+      if (!options.function) program = find_program(in_folder(options), search_path());
       if (!program.problem.empty()) return fail(program.exit_code, program.problem);
       placement = place(topology::find_cores(), placement_request(options.ranks, options.pin));
       if (!placement.line.empty()) say(placement.line);

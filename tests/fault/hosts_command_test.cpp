@@ -296,6 +296,25 @@ TEST_F(RunOnHosts, ADiskThatIsFullLosesOutputAndNoTraining) {
   EXPECT_TRUE(std::filesystem::exists(done + "2"));
 }
 
+TEST_F(RunOnHosts, OnThisHostAloneTakeTheSameOptions) {
+  const std::filesystem::path elsewhere = folder() / "elsewhere";
+  std::filesystem::create_directory(elsewhere);
+  std::ofstream(elsewhere / "say") << "#!/bin/sh\necho $WORD in $PWD\n";
+  std::filesystem::permissions(elsewhere / "say", std::filesystem::perms::owner_all);
+  const auto launch_here = [&](const std::string& wdir) {
+    return start({program("lockstep"), "run", "-H", "localhost:2", "-x", "WORD=a b", "-x", "OTHER=1",
+                  "--wdir", wdir, "./say"})
+        .finish();
+  };
+  const Ending ending = launch_here(elsewhere.string());
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  for (const char* prefix : {"[0] ", "[1] "})
+    EXPECT_THAT(ending.out, HasSubstr(prefix + ("a b in " + elsewhere.string() + "\n")));
+  const Ending nowhere = launch_here("/no/folder");
+  EXPECT_EQ(nowhere.exit_code, 2);
+  EXPECT_THAT(nowhere.err, HasSubstr("--wdir /no/folder is no folder here"));
+}
+
 class RunBySomeShell : public JobTest {
  protected:
   /// A program in place of ssh, which does this with the command for the other host, $1 being its name.

@@ -109,8 +109,10 @@ TEST(LauncherCommand, SaysWhatItCanDo) {
   EXPECT_THAT(lockstep({"--help"}).out, HasSubstr("run"));
   const Result help = lockstep({"run", "--help"});
   EXPECT_EQ(help.exit_code, 0);
-  EXPECT_THAT(help.out, HasSubstr("lockstep run -np N [options] [--] program [arguments...]"));
-  for (const char* fact : {"SLURM_CPUS_PER_TASK", "130 after Ctrl-C", "126 or 127"})
+  EXPECT_THAT(help.out,
+              HasSubstr("lockstep run [-np N] [-H HOST:SLOTS,...] [options] [--] program [arguments...]"));
+  for (const char* fact :
+       {"SLURM_CPUS_PER_TASK", "130 after Ctrl-C", "126 or 127", "--hostfile", "without a password"})
     EXPECT_THAT(help.out, HasSubstr(fact));
   EXPECT_EQ(lockstep({}).exit_code, 2);
   EXPECT_THAT(lockstep({"walk"}).err, HasSubstr("there is no subcommand walk"));

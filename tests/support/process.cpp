@@ -22,7 +22,7 @@ namespace {
 #ifdef __SANITIZE_ADDRESS__  // everything takes several times as long
 constexpr auto patience = std::chrono::seconds(90);
 #else
-constexpr auto patience = std::chrono::seconds(30);
+constexpr auto patience = std::chrono::seconds(60);
 #endif
 
 // What launchers say to their ranks; a test says it itself.

@@ -81,6 +81,8 @@ void describe(CLI::App& app, Flags& flags) {
   app.add_option("--hostfile,--machinefile", flags.hostfile,
                  "The same from a file, a host a line, as for mpirun and horovodrun");
   app.add_option("-x", flags.variables, "NAME or NAME=VALUE: set in all ranks; may be repeated")
+      ->type_size(1)
+      ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--wdir", flags.folder, "Folder that ranks begin in [this one]");
   app.add_option("--ssh", flags.shell,

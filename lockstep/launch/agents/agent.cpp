@@ -104,6 +104,7 @@ class Agent {
   void plan(const Plan& plan);
   void place_here(const Plan& plan);
   void probe(const Probe& probe);
+  void turn_away();
   void serve(const Serve& serve);
   void start(const Start& start);
   void tell_stragglers();
@@ -136,7 +137,7 @@ int Agent::run() {
     poll.watch(guard_.orders.get(), POLLIN, [this] { take_orders(); });
     pipe_.watch(poll, [this](const Message& message) { take_or_refuse(message); });
     input_.watch(poll);
-    if (door_) poll.watch(door_->fd(), POLLIN, [this] { (void)door_->try_accept(); });
+    if (door_) poll.watch(door_->fd(), POLLIN, [this] { turn_away(); });
     if (ranks_) ranks_->watch(poll);
     poll.wait(stopped_.earlier_of(ranks_ ? ranks_->wake_at() : Deadline::never()));
     report();
@@ -263,6 +264,12 @@ void Agent::probe(const Probe& probe) {
     probed.problems.push_back(problem);
   }
   pipe_.send(probed);
+}
+
+/// Whoever was only to see whether this host can be reached.
+void Agent::turn_away() try {
+  if (door_) (void)door_->try_accept();  // a message of the same moment may have closed it
+} catch (const Error&) {
 }
 
 void Agent::serve(const Serve& serve) {
