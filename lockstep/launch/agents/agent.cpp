@@ -313,7 +313,7 @@ void Agent::take_orders() {
   if (got == 0) guard_gone_ = true;
   StopOrders stop;
   for (ssize_t i = 0; i < got; ++i) {
-    const int signal = orders[static_cast<std::size_t>(i)];
+    const int signal = static_cast<unsigned char>(orders[static_cast<std::size_t>(i)]);
     if (ranks_) ranks_->signal(signal, signal != SIGUSR1 && signal != SIGUSR2);
     if (stop.take(signal)) stopped_ = stopped_.earlier_of(Deadline::after(stop_grace));
   }

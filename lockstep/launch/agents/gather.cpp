@@ -330,7 +330,7 @@ void Gathering::choose_address() {
   const std::string name = first.host.name.substr(first.host.name.find('@') + 1);
   std::vector<std::string> addresses = first.hello->addresses;
   const std::vector<std::string> named = addresses_of(name);
-  std::ranges::stable_partition(addresses, [&](const std::string& address) {
+  std::stable_partition(addresses.begin(), addresses.end(), [&](const std::string& address) {
     return std::ranges::find(named, address) != named.end();
   });
   if (guests_.size() == 1) addresses = {"127.0.0.1"};
