@@ -62,7 +62,7 @@ class Starting(Soak):
         """Of all others, unless the launcher says that it ended them."""
         errors = {int(found["rank"]): found.groupdict() for found in ERROR.finditer(job.said_on_stderr())}
         errors.update(job.reports)
-        ended = re.search(r"^  ranks? ([\d,-]+): ended by the launcher", job.said_on_stderr(), re.MULTILINE)
+        ended = re.search(r"^  ranks? ([\d, -]+): ended by the launcher", job.said_on_stderr(), re.MULTILINE)
         if unless_ended and ended:
             for first, _, last in (part.partition("-") for part in ended[1].split(",")):
                 for rank in range(int(first), int(last or first) + 1):
