@@ -122,6 +122,13 @@ class Watch {
 
 }  // namespace
 
+bool GuardLine::take_orders(const std::function<void(int signal)>& take) const {
+  std::array<unsigned char, 64> signals;
+  const ssize_t got = ::read(orders.get(), signals.data(), signals.size());
+  for (ssize_t i = 0; i < got; ++i) take(signals[static_cast<std::size_t>(i)]);
+  return got != 0;
+}
+
 int run_guarded(const std::function<int(GuardLine)>& job, const GuardLimits& limits) {
   open_missing_standard_descriptors();
   become_reaper_of_orphans();

@@ -16,6 +16,9 @@ namespace lockstep::launch {
 struct GuardLine {
   UniqueFd orders =
       {};  ///< a byte for each signal that the guard got: its number. The end: the guard is gone.
+  /// Calls `take` with each signal that has come since the last time. False: the guard is gone.
+  bool take_orders(const std::function<void(int signal)>& take) const;
+
   sigset_t signal_mask =
       {};  ///< as it was before the guard blocked what it takes over: what programs should have
 };

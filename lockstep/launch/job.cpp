@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "lockstep/base/words.h"
@@ -84,13 +83,9 @@ void Job::wait_for_events(Deadline deadline) {
 }
 
 void Job::take_orders() {
-  std::array<char, 64> orders;
-  const ssize_t got = ::read(guard_.orders.get(), orders.data(), orders.size());
-  for (ssize_t i = 0; i < got; ++i) take_order(orders[static_cast<std::size_t>(i)]);
-  if (got == 0) {
-    guard_gone_ = true;
-    signal_ranks(SIGKILL, true);
-  }
+  if (guard_.take_orders([&](int signal) { take_order(signal); })) return;
+  guard_gone_ = true;
+  signal_ranks(SIGKILL, true);
 }
 
 void Job::take_order(int signal) {

@@ -1,5 +1,7 @@
 #include "lockstep/launch/program.h"
 
+#include <cstdlib>
+
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -45,6 +47,11 @@ Program find_program(const std::string& name, const std::string& search_path) {
   std::string problem = name + ": there is no such program in PATH";
   if (look(name) == Found::program || look(name) == Found::file) problem += "; did you mean ./" + name + "?";
   return {.problem = problem, .exit_code = 127};
+}
+
+std::string search_path() {
+  const char* path = std::getenv("PATH");
+  return path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin";
 }
 
 }  // namespace lockstep::launch

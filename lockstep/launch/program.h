@@ -12,6 +12,9 @@ struct Program {
   int exit_code = 0;         ///< as shells have it: 127 not found, 126 found but no program
 };
 
+/// PATH, or what shells have where it is not set.
+std::string search_path();
+
 /// Looks for `name` as a shell would: in the folders of `search_path` unless it has a '/'.
 Program find_program(const std::string& name, const std::string& search_path);
 

@@ -53,11 +53,6 @@ void require_sense(const RunOptions& options) {
   }
 }
 
-std::string search_path() {
-  const char* path = std::getenv("PATH");
-  return path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin";
-}
-
 std::string random_name() {
   static constexpr char digits[] = "0123456789abcdef";
   const Secret source = Secret::random();

@@ -213,8 +213,7 @@ void Agent::plan(const Plan& plan) {
     throw Error(ErrorCode::system, "the folder " + plan.folder + " is not there (" + std::strerror(errno) +
                                        "); pass --wdir DIR that every host has");
   }
-  const Program program =
-      find_program(plan.command.front(), env::text("PATH").value_or("/usr/local/bin:/usr/bin:/bin"));
+  const Program program = find_program(plan.command.front(), search_path());
   if (!program.problem.empty())
     return pipe_.send(Refused{.exit_code = program.exit_code, .why = program.problem});
   secret_ = Secret::from_bytes(std::as_bytes(std::span(plan.secret)));
@@ -308,15 +307,11 @@ void Agent::finish(const Finish& finish) {
 
 // From whoever looks after this host, a batch system for one; the launcher's own come as messages.
 void Agent::take_orders() {
-  std::array<char, 64> orders;
-  const ssize_t got = ::read(guard_.orders.get(), orders.data(), orders.size());
-  if (got == 0) guard_gone_ = true;
   StopOrders stop;
-  for (ssize_t i = 0; i < got; ++i) {
-    const int signal = static_cast<unsigned char>(orders[static_cast<std::size_t>(i)]);
+  guard_gone_ = !guard_.take_orders([&](int signal) {
     if (ranks_) ranks_->signal(signal, signal != SIGUSR1 && signal != SIGUSR2);
     if (stop.take(signal)) stopped_ = stopped_.earlier_of(Deadline::after(stop_grace));
-  }
+  });
 }
 
 void Agent::report() {

@@ -88,9 +88,7 @@ std::string advice_for(const std::string& words, const std::string& host, const 
 Connection::Connection(std::string host, const RemoteShell& shell, const sigset_t& signal_mask)
     : host_(std::move(host)), shell_(shell) {
   const std::vector<std::string> command = command_of(shell, host_);
-  const char* path = std::getenv("PATH");
-  const Program program =
-      find_program(command.front(), path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
+  const Program program = find_program(command.front(), search_path());
   if (!program.problem.empty()) throw CannotExecute(program.problem);
   PipeEnds to = make_pipe(), from = make_pipe(), words = make_pipe();
   const ChildOptions child{.standard = {to.read.get(), from.write.get(), words.write.get()},

@@ -247,10 +247,7 @@ void Gathering::take(Guest& guest, const Message& message) {
 }
 
 void Gathering::take_orders() {
-  std::array<char, 64> orders;
-  const ssize_t got = ::read(guard_.orders.get(), orders.data(), orders.size());
-  if (got == 0) guard_gone_ = true;
-  for (ssize_t i = 0; i < got; ++i) (void)stop_.take(orders[static_cast<std::size_t>(i)]);
+  guard_gone_ = !guard_.take_orders([&](int signal) { (void)stop_.take(signal); });
 }
 
 void Gathering::throw_table() {
