@@ -3,9 +3,65 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
+#include <span>
 
 namespace lockstep::launch {
+namespace {
+
+/// Begin the names of variables that are about this host, this shell, or a place in another job.
+constexpr std::array host_variables = {"HOSTNAME",
+                                       "HOST=",
+                                       "PWD=",
+                                       "OLDPWD=",
+                                       "SHLVL=",
+                                       "_=",
+                                       "DISPLAY=",
+                                       "XAUTHORITY=",
+                                       "SSH_",
+                                       "XDG_",
+                                       "DBUS_",
+                                       "TMPDIR=",
+                                       "TMUX",
+                                       "STY=",
+                                       "WINDOWID=",
+                                       "HOME=",
+                                       "USER=",
+                                       "LOGNAME=",
+                                       "SHELL=",
+                                       "MAIL=",
+                                       "TERM=",
+                                       "LS_COLORS=",
+                                       "BASH_FUNC_",
+                                       "SLURM_",
+                                       "PMI_",
+                                       "PMIX_",
+                                       "OMPI_",
+                                       "PRTE_",
+                                       "MPI_",
+                                       "HYDRA_",
+                                       "LOCKSTEP_JOB=",
+                                       "LOCKSTEP_STORE=",
+                                       "LOCKSTEP_CONTROL_FD=",
+                                       "LOCKSTEP_SECRET_FD=",
+                                       "RANK=",
+                                       "WORLD_SIZE=",
+                                       "LOCAL_",
+                                       "GROUP_RANK=",
+                                       "MASTER_",
+                                       "HOROVOD_RANK=",
+                                       "HOROVOD_SIZE=",
+                                       "HOROVOD_LOCAL_",
+                                       "HOROVOD_CROSS_"};
+/// Those of them that a rank's share of a host depends on.
+constexpr std::array sent_all_the_same = {"SLURM_CPUS_PER_TASK=", "SLURM_JOB_ID="};
+
+bool begins_with_any(const std::string& entry, std::span<const char* const> beginnings) {
+  return std::ranges::any_of(beginnings, [&](const char* beginning) { return entry.starts_with(beginning); });
+}
+
+}  // namespace
 
 std::vector<RankPlace> place_ranks(const std::vector<int>& ranks_of_hosts) {
   std::vector<RankPlace> places;
@@ -65,6 +121,18 @@ std::vector<std::string> merge_environment(const std::vector<std::string>& inher
   }
   for (const auto& [name, value] : variables) merged.push_back(name + "=" + value);
   return merged;
+}
+
+Variables variables_for_others(const std::vector<std::string>& environment, const Variables& more) {
+  Variables variables;
+  for (const std::string& entry : environment) {
+    const std::size_t end = entry.find('=');
+    if (end == std::string::npos || end == 0) continue;
+    if (begins_with_any(entry, host_variables) && !begins_with_any(entry, sent_all_the_same)) continue;
+    variables.emplace_back(entry.substr(0, end), entry.substr(end + 1));
+  }
+  variables.insert(variables.end(), more.begin(), more.end());
+  return variables;
 }
 
 std::vector<std::string> this_environment() {

@@ -44,6 +44,10 @@ Variables rank_variables(const RankPlace& place, const JobFacts& facts);
 std::vector<std::string> merge_environment(const std::vector<std::string>& inherited,
                                            const Variables& variables);
 
+/// What other hosts get of an environment: all but what is about its host, its shell or its rank. `more` follows, in place of
+/// what was there.
+Variables variables_for_others(const std::vector<std::string>& environment, const Variables& more);
+
 /// This process's environment.
 std::vector<std::string> this_environment();
 

@@ -57,5 +57,15 @@ TEST(Environment, ReplacesWhatWasThere) {
               ElementsAre("HOME=/root", "RANKS=a=b", "odd", "RANK=1"));
 }
 
+TEST(VariablesForOthers, AreThoseThatAreNotOfThisHostOrRank) {
+  EXPECT_THAT(
+      variables_for_others({"PATH=/bin", "HOSTNAME=here", "PWD=/x", "SSH_CLIENT=1", "RANK=3",
+                            "SLURM_PROCID=2", "SLURM_CPUS_PER_TASK=4", "OMP_NUM_THREADS=2",
+                            "LOCKSTEP_SECRET_FD=5", "LOCKSTEP_TIMEOUT=5s", "odd", "=x"},
+                           {{"OMP_NUM_THREADS", "1"}}),
+      ElementsAre(Pair("PATH", "/bin"), Pair("SLURM_CPUS_PER_TASK", "4"), Pair("OMP_NUM_THREADS", "2"),
+                  Pair("LOCKSTEP_TIMEOUT", "5s"), Pair("OMP_NUM_THREADS", "1")));
+}
+
 }  // namespace
 }  // namespace lockstep::launch

@@ -4,15 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/group/interface_address.h"
-#include "lockstep/launch/agents/gather.h"
 #include "lockstep/launch/hosts/this_host.h"
 
 namespace lockstep::launch::agents {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Pair;
 
 TEST(AdviceFor, KnowsWhatSshSays) {
   const auto advice = [](const std::string& words) { return advice_for(words, "server1", "/opt/lockstep"); };
@@ -27,16 +24,6 @@ TEST(AdviceFor, KnowsWhatSshSays) {
   EXPECT_THAT(advice("bash: line 1: /opt/lockstep: No such file or directory"),
               HasSubstr("--agent PATH (now /opt/lockstep)"));
   EXPECT_EQ(advice("something else"), "");
-}
-
-TEST(VariablesForOthers, AreThoseThatAreNotOfThisHostOrRank) {
-  EXPECT_THAT(
-      variables_for_others({"PATH=/bin", "HOSTNAME=here", "PWD=/x", "SSH_CLIENT=1", "RANK=3",
-                            "SLURM_PROCID=2", "SLURM_CPUS_PER_TASK=4", "OMP_NUM_THREADS=2",
-                            "LOCKSTEP_SECRET_FD=5", "LOCKSTEP_TIMEOUT=5s", "odd", "=x"},
-                           {{"OMP_NUM_THREADS", "1"}}),
-      ElementsAre(Pair("PATH", "/bin"), Pair("SLURM_CPUS_PER_TASK", "4"), Pair("OMP_NUM_THREADS", "2"),
-                  Pair("LOCKSTEP_TIMEOUT", "5s"), Pair("OMP_NUM_THREADS", "1")));
 }
 
 TEST(IsThisHost, KnowsItsNamesAndAddresses) {

@@ -30,10 +30,4 @@ class CannotGather : public Error {
 /// Error{system}.
 Job::Hosts gather(const RunOptions& options, const std::string& job, GuardLine& guard, RankOutput& output);
 
-/// What other hosts get of this process's environment: all but what is about this host, this shell or this rank. `more` in place
-/// of what was there.
-std::vector<std::pair<std::string, std::string>> variables_for_others(
-    const std::vector<std::string>& environment,
-    const std::vector<std::pair<std::string, std::string>>& more);
-
 }  // namespace lockstep::launch::agents
