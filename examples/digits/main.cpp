@@ -196,7 +196,10 @@ void add_flags(CLI::App& app, Options& options) {
   app.add_option("--data", options.data, "Folder that script/make-digits has filled")->capture_default_str();
   auto* const checkpoint =
       app.add_option("--checkpoint", options.checkpoint, "File to save to after each epoch (default: none)");
-  app.add_flag("--resume", options.resume, "Go on from the checkpoint")->needs(checkpoint);
+  app.add_flag(
+         "--resume", options.resume,
+         "Go on from the checkpoint; started again by `lockstep run --max-restarts` it does so by itself")
+      ->needs(checkpoint);
   app.add_option("--curves", options.curves,
                  "Folder for this run's learning curve and a picture of it beside those of other runs there, "
                  "one for each number of processes (default: none)");
@@ -207,7 +210,9 @@ void run(const Options& options) {
   torch::manual_seed(options.seed);
   Training training(options, world);
   if (!options.checkpoint.empty()) lockstep::remove_checkpoint_leftovers(options.checkpoint, world);
-  const std::uint64_t first = options.resume ? training.resume() : 0;
+  const bool goes_on = options.resume || (lockstep::restarts() > 0 && !options.checkpoint.empty() &&
+                                          lockstep::checkpoint_exists(options.checkpoint, world));
+  const std::uint64_t first = goes_on ? training.resume() : 0;
   Epoch result;
   std::vector<lockstep::EpochResult> history;
   if (first >= options.epochs) result.accuracy = training.evaluate();  // nothing is left to train

@@ -49,7 +49,9 @@ void train(const Options& options) {
        .non_finite = lockstep::NonFinite::stop});
 
   std::uint64_t epoch = 0;
-  if (options.resume) epoch = lockstep::load_checkpoint(options.checkpoint, world, net, sgd).epoch;
+  const bool goes_on = options.resume || (lockstep::restarts() > 0 && !options.checkpoint.empty() &&
+                                          lockstep::checkpoint_exists(options.checkpoint, world));
+  if (goes_on) epoch = lockstep::load_checkpoint(options.checkpoint, world, net, sgd).epoch;
 
   // 5. All begin with rank 0's parameters and its optimizer's state.
   lockstep::broadcast_parameters(world, net);

@@ -1,5 +1,5 @@
 // Libraries that few programs need, and that would make every program start later: libcurl and what it brings
-// take 7 ms and more of each process that is linked with it (docs/decisions/0018). They are loaded where they
+// take 7 ms and more of each process that is linked with it (docs/decisions/0013). They are loaded where they
 // are first used.
 #pragma once
 

@@ -97,6 +97,7 @@ std::string Destination::to_string() const {
     case Kind::door:
       return fmt::format("the door of rank {} of group \"{}\" in job \"{}\" at {}", rank, group, job,
                          endpoint);
+    case Kind::launcher: return fmt::format("the launcher of run \"{}\" at {}", job, endpoint);
     case Kind::region: break;
   }
   return fmt::format("the shared memory of group \"{}\" in job \"{}\" at {}", group, job, endpoint);

@@ -39,12 +39,12 @@ void require_usable(const Trust& trust, Endpoint::Kind kind);
 
 /// What somebody listens for, which whoever connects knows beforehand. Both sides prove that they mean the same.
 struct Destination {
-  enum class Kind : std::uint32_t { store = 1, door = 2, region = 3 };
+  enum class Kind : std::uint32_t { store = 1, door = 2, region = 3, launcher = 4 };
 
   Kind kind = Kind::store;
   std::string job = {};    ///< its name, the same on all its hosts
   std::string group = {};  ///< name; none for a store
-  int rank = -1;           ///< of who listens, in the group; -1 for a store
+  int rank = -1;           ///< of who listens, in the group; -1 for a store or launcher
   /// Where, as text that both have: it was configured, or went through the store. Not what the kernel says, which
   /// differs where addresses are translated on the way.
   std::string endpoint = {};
@@ -55,7 +55,7 @@ struct Destination {
 
 /// What a client says of itself. Nobody believes it before it is proven.
 struct Claim {
-  std::int32_t rank = -1;  ///< in the group; for a store in the world
+  std::int32_t rank = -1;  ///< in the group; for a store in the world, for a launcher that of its host
   std::uint32_t use = 0;   ///< what the connection is for, where a place has several uses
 
   friend bool operator==(const Claim&, const Claim&) = default;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -33,14 +34,15 @@ namespace {
 
 using base::quote;
 
-/// A guess which ranks share memory: the same boot of a kernel and the same network namespace. Handing
-/// descriptors over then proves it. After a space, the node of that memory that this rank runs beside.
+/// A guess which ranks share memory: the same boot of a kernel and the same network namespace, and where several launchers
+/// run there, the same one of them. Handing descriptors over then proves it. After a space, the node of that memory that this rank runs beside.
 std::string host_hint() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   struct stat status {};
   if (::stat("/proc/self/ns/net", &status) != 0) throw_system("/proc/self/ns/net");
-  return boot + "-" + std::to_string(status.st_ino) + " " + std::to_string(topology::memory_node());
+  return boot + "-" + std::to_string(status.st_ino) + env::text("LOCKSTEP_NODE").value_or("") + " " +
+         std::to_string(topology::memory_node());
 }
 
 /// The store and, on the rank that serves it, its server, which ends after the last client call of this rank.
@@ -290,6 +292,11 @@ Group init(const InitOptions& options) {
                                    : join_once(identity, options);
   initialized().store(true);
   return world;
+}
+
+int restarts() {
+  return static_cast<int>(
+      env::integer("TORCHELASTIC_RESTART_COUNT", 0, std::numeric_limits<int>::max()).value_or(0));
 }
 
 bool is_initialized() { return initialized().load(); }

@@ -35,6 +35,11 @@ struct InitOptions {
 /// system (the port is taken, no memory).
 Group init(const InitOptions& options = {});
 
+/// How often the ranks of this job have been started before, after a failure (`lockstep run --max-restarts`, torchrun's too):
+/// above 0 a program goes on from its checkpoint. The same on all ranks. Throws Error{invalid_argument} where the launcher's
+/// variable (TORCHELASTIC_RESTART_COUNT) is no number.
+int restarts();
+
 /// Whether init() has returned in this process.
 bool is_initialized();
 

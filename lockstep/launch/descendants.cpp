@@ -1,25 +1,42 @@
 #include "lockstep/launch/descendants.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <charconv>
 #include <chrono>
-#include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/words.h"
 #include "lockstep/launch/process_status.h"
 
 namespace lockstep::launch {
 namespace {
 
 constexpr std::chrono::milliseconds between_looks{1};
+
+// As it began: what setenv(3) does later does not show.
+bool has_in_environment(pid_t pid, const std::string& entry) {
+  std::ifstream file(fmt::format("/proc/{}/environ", pid));
+  for (std::string one; std::getline(file, one, '\0');) {
+    if (one == entry) return true;
+  }
+  return false;
+}
+
+std::vector<pid_t> processes_of(const std::string& job) {
+  std::vector<pid_t> found;
+  for (const pid_t pid : numbers_in("/proc")) {
+    if (pid != ::getpid() && has_in_environment(pid, "LOCKSTEP_JOB=" + job)) found.push_back(pid);
+  }
+  return found;
+}
 
 }  // namespace
 
@@ -54,6 +71,21 @@ int kill_descendants(Deadline deadline) {
     if (has_children()) std::this_thread::sleep_for(between_looks);
   }
   return static_cast<int>(killed.size());
+}
+
+void end_job(const std::string& job, Deadline deadline) {
+  for (;;) {
+    const std::vector<pid_t> left = processes_of(job);
+    if (left.empty()) return;
+    if (deadline.expired()) {
+      throw Error(ErrorCode::system,
+                  fmt::format("{} of the ranks before has not ended after SIGKILL (pid {})",
+                              base::counted(static_cast<int>(left.size()), "process", "processes"),
+                              fmt::join(left, ", ")));
+    }
+    for (const pid_t pid : left) (void)::kill(pid, SIGKILL);
+    std::this_thread::sleep_for(between_looks);  // others' children: nothing tells when they are gone
+  }
 }
 
 }  // namespace lockstep::launch

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <string>
 #include <vector>
 
 #include "lockstep/base/deadline.h"
@@ -28,5 +29,9 @@ inline constexpr std::chrono::seconds killing_limit{5};
 /// not ended by themselves; those that outlive the deadline (a system call that does not return) are left to
 /// the system.
 int kill_descendants(Deadline deadline);
+
+/// Kills all that a job of this user has left on this host, whoever's children they are: processes with its name in
+/// LOCKSTEP_JOB. Throws Error{system} naming those that outlive the deadline.
+void end_job(const std::string& job, Deadline deadline);
 
 }  // namespace lockstep::launch

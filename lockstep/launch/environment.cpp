@@ -43,12 +43,15 @@ constexpr std::array host_variables = {"HOSTNAME",
                                        "HYDRA_",
                                        "LOCKSTEP_JOB=",
                                        "LOCKSTEP_STORE=",
+                                       "LOCKSTEP_NODE=",
                                        "LOCKSTEP_CONTROL_FD=",
                                        "LOCKSTEP_SECRET_FD=",
                                        "RANK=",
                                        "WORLD_SIZE=",
                                        "LOCAL_",
-                                       "GROUP_RANK=",
+                                       "GROUP_",
+                                       "ROLE_",
+                                       "TORCHELASTIC_",
                                        "MASTER_",
                                        "HOROVOD_RANK=",
                                        "HOROVOD_SIZE=",
@@ -74,6 +77,7 @@ std::vector<RankPlace> place_ranks(const std::vector<int>& ranks_of_hosts) {
                         .local_rank = local_rank,
                         .local_size = ranks,
                         .host = static_cast<int>(host),
+                        .hosts = static_cast<int>(ranks_of_hosts.size()),
                         .cross_rank = hosts_with[static_cast<std::size_t>(local_rank)]++});
     }
   }
@@ -92,6 +96,12 @@ Variables rank_variables(const RankPlace& place, const JobFacts& facts) {
       {"LOCAL_RANK", local_rank},
       {"LOCAL_WORLD_SIZE", local_size},
       {"GROUP_RANK", std::to_string(place.host)},
+      {"GROUP_WORLD_SIZE", std::to_string(place.hosts)},
+      {"ROLE_NAME", facts.role.empty() ? "default" : facts.role},
+      {"ROLE_RANK", rank},
+      {"ROLE_WORLD_SIZE", size},
+      {"TORCHELASTIC_RESTART_COUNT", std::to_string(facts.restarts)},
+      {"TORCHELASTIC_MAX_RESTARTS", std::to_string(facts.max_restarts)},
       {"MASTER_ADDR", facts.master_address},
       {"MASTER_PORT", std::to_string(facts.master_port)},
       {"HOROVOD_RANK", rank},
@@ -107,6 +117,7 @@ Variables rank_variables(const RankPlace& place, const JobFacts& facts) {
       {"LOCKSTEP_SECRET_FD", std::to_string(facts.secret_fd)},
       {"LOCKSTEP_CORES", std::to_string(facts.cores)},
   };
+  if (facts.node >= 0) variables.emplace_back("LOCKSTEP_NODE", std::to_string(facts.node));
   if (facts.threads > 0) variables.emplace_back("OMP_NUM_THREADS", std::to_string(facts.threads));
   return variables;
 }

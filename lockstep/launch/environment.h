@@ -17,6 +17,7 @@ struct RankPlace {
   int local_rank = 0;
   int local_size = 1;
   int host = 0;        ///< torchrun's GROUP_RANK
+  int hosts = 1;       ///< and GROUP_WORLD_SIZE
   int cross_rank = 0;  ///< Horovod's: of the hosts that have this local rank, which
   int cross_size = 1;  ///< and how many those are
 };
@@ -32,10 +33,14 @@ struct JobFacts {
   std::string master_address = {"127.0.0.1"};  ///< of rank 0's host, as all hosts reach it
   std::uint16_t master_port = 0;               ///< free there, for programs that meet there
   std::string host_name = {};                  ///< as the user calls this host
-  int control_fd = -1;                         ///< the control page, inherited
-  int secret_fd = -1;                          ///< the job's secret, inherited
-  int cores = 1;                               ///< that the ranks of this host share: LOCKSTEP_CORES
-  int threads = 0;                             ///< OMP_NUM_THREADS; 0 leaves it as it is
+  int node = -1;          ///< of several launchers on this machine, which; their ranks share no memory
+  int control_fd = -1;    ///< the control page, inherited
+  int secret_fd = -1;     ///< the job's secret, inherited
+  int cores = 1;          ///< that the ranks of this host share: LOCKSTEP_CORES
+  int threads = 0;        ///< OMP_NUM_THREADS; 0 leaves it as it is
+  std::string role = {};  ///< torchrun's ROLE_NAME; empty: "default"
+  int restarts = 0;       ///< how often the job's ranks have been started before
+  int max_restarts = 0;   ///< how often they may be
 };
 
 Variables rank_variables(const RankPlace& place, const JobFacts& facts);

@@ -22,15 +22,19 @@ TEST(Environment, TellsARankEverythingInThreeFamiliesOfNames) {
                        .control_fd = 7,
                        .secret_fd = 8,
                        .cores = 12,
-                       .threads = 3};
+                       .threads = 3,
+                       .restarts = 1,
+                       .max_restarts = 3};
   EXPECT_THAT(
       rank_variables(place_ranks({4})[2], facts),
       UnorderedElementsAre(
           Pair("RANK", "2"), Pair("WORLD_SIZE", "4"), Pair("LOCAL_RANK", "2"), Pair("LOCAL_WORLD_SIZE", "4"),
-          Pair("GROUP_RANK", "0"), Pair("MASTER_ADDR", "127.0.0.1"), Pair("MASTER_PORT", "29501"),
-          Pair("HOROVOD_RANK", "2"), Pair("HOROVOD_SIZE", "4"), Pair("HOROVOD_LOCAL_RANK", "2"),
-          Pair("HOROVOD_LOCAL_SIZE", "4"), Pair("HOROVOD_CROSS_RANK", "0"), Pair("HOROVOD_CROSS_SIZE", "1"),
-          Pair("HOROVOD_HOSTNAME", "server1"), Pair("LOCKSTEP_JOB", "cafe"),
+          Pair("GROUP_RANK", "0"), Pair("GROUP_WORLD_SIZE", "1"), Pair("ROLE_NAME", "default"),
+          Pair("ROLE_RANK", "2"), Pair("ROLE_WORLD_SIZE", "4"), Pair("TORCHELASTIC_RESTART_COUNT", "1"),
+          Pair("TORCHELASTIC_MAX_RESTARTS", "3"), Pair("MASTER_ADDR", "127.0.0.1"),
+          Pair("MASTER_PORT", "29501"), Pair("HOROVOD_RANK", "2"), Pair("HOROVOD_SIZE", "4"),
+          Pair("HOROVOD_LOCAL_RANK", "2"), Pair("HOROVOD_LOCAL_SIZE", "4"), Pair("HOROVOD_CROSS_RANK", "0"),
+          Pair("HOROVOD_CROSS_SIZE", "1"), Pair("HOROVOD_HOSTNAME", "server1"), Pair("LOCKSTEP_JOB", "cafe"),
           Pair("LOCKSTEP_STORE", "unix:@lockstep-0-cafe-0"), Pair("LOCKSTEP_CONTROL_FD", "7"),
           Pair("LOCKSTEP_SECRET_FD", "8"), Pair("LOCKSTEP_CORES", "12"), Pair("OMP_NUM_THREADS", "3")));
 }

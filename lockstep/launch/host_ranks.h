@@ -48,6 +48,10 @@ class HostRanks {
   virtual bool is_finished() const = 0;
   /// How many processes had to be killed.
   virtual int left_behind() const = 0;
+  /// How the job came out: `summary` for the user, and whether all ranks start again. For who has a launcher there.
+  virtual void conclude(int /*exit_code*/, const std::string& /*summary*/, bool /*again*/) {}
+  /// That has been heard.
+  virtual bool is_concluded() const { return true; }
   /// What the ranks did last, in this process's clock and with world ranks; without endings. nullopt where that is not known.
   virtual std::optional<trace::FlightRecord> record() const = 0;
 };

@@ -16,7 +16,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds last_words{200};  // the summary gets so much time even after a second Ctrl-C
+constexpr milliseconds time_to_hear{2000};  // how it came out, for launchers of other hosts
+constexpr milliseconds last_words{200};     // the summary gets so much time even after a second Ctrl-C
 
 std::string in_lines_of_ours(const std::string& text) {
   std::string lines;
@@ -30,17 +31,17 @@ std::string in_lines_of_ours(const std::string& text) {
 
 }  // namespace
 
-Job::Job(const RunOptions& options, std::string name, GuardLine& guard, RankOutput& output,
+Job::Job(const RunOptions& options, Attempt attempt, GuardLine& guard, RankOutput& output,
          TerminalInput& terminal, Hosts hosts)
     : options_(options),
-      name_(std::move(name)),
+      attempt_(std::move(attempt)),
       guard_(guard),
       output_(output),
       terminal_(terminal),
       hosts_(std::move(hosts)),
       stragglers_(options.stragglers) {}
 
-int Job::run() {
+JobEnd Job::run() {
   look_around();  // ranks of other hosts may have ended while the last of them were started
   while (any_running() && !guard_gone_) {
     wait_for_events(next_step());
@@ -56,7 +57,36 @@ int Job::run() {
   }
   write_remaining_output();
   leave_flight_record(found);
-  return found.exit_code == 0 && output_.lost() ? 1 : found.exit_code;
+  JobEnd end{.exit_code = found.exit_code == 0 && output_.lost() ? 1 : found.exit_code};
+  if (found.exit_code != 0 && stop_.first() == 0 && !guard_gone_)
+    end.failure = found.summary.substr(0, found.summary.find('\n'));
+  const std::string then = end.failure.empty() ? "" : whether_again(end.failure);
+  output_.say(then);
+  write_remaining_output();
+  const bool again = !end.failure.empty() && attempt_.restarts < options_.max_restarts;
+  conclude_hosts(found.exit_code, found.summary.empty() ? "" : "lockstep run: " + found.summary + then,
+                 again);
+  return end;
+}
+
+std::string Job::whether_again(const std::string& failure) const {
+  if (options_.max_restarts == 0) return "";
+  if (attempt_.restarts < options_.max_restarts) {
+    return fmt::format("lockstep run: all ranks start again, restart {} of {} (--max-restarts)\n",
+                       attempt_.restarts + 1, options_.max_restarts);
+  }
+  return fmt::format("lockstep run: given up after {}; what failed first of all: {}\n",
+                     base::counted(attempt_.restarts, "restart"),
+                     attempt_.first_failure.empty() ? failure : attempt_.first_failure);
+}
+
+void Job::conclude_hosts(int exit_code, const std::string& summary, bool again) {
+  for (const auto& host : hosts_) host->conclude(exit_code, summary, again);
+  const Deadline limit = Deadline::after(time_to_hear);
+  while (!std::ranges::all_of(hosts_, [](const auto& host) { return host->is_concluded(); }) &&
+         !guard_gone_ && !limit.expired()) {
+    wait_for_events(limit);
+  }
 }
 
 void Job::look_around() {
@@ -234,7 +264,7 @@ void Job::leave_flight_record(const Verdict& verdict) {
     if (auto record = host->record()) records.push_back(std::move(*record));
   }
   if (records.empty()) return;
-  output_.say(leave_record(options_.record_dir, name_, join_records(std::move(records)), endings_));
+  output_.say(leave_record(options_.record_dir, attempt_.job, join_records(std::move(records)), endings_));
   write_remaining_output();
 }
 

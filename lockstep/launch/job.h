@@ -12,7 +12,7 @@
 #include "lockstep/base/deadline.h"
 #include "lockstep/launch/guard.h"
 #include "lockstep/launch/host_ranks.h"
-#include "lockstep/launch/output.h"
+#include "lockstep/launch/output/rank_output.h"
 #include "lockstep/launch/run.h"
 #include "lockstep/launch/stop_orders.h"
 #include "lockstep/launch/stragglers.h"
@@ -22,16 +22,30 @@
 
 namespace lockstep::launch {
 
+/// One of the jobs of a run that starts its ranks again when one has failed.
+struct Attempt {
+  std::string job = {};            ///< its random name, also of its flight record's folder
+  std::string run = {};            ///< the same for all of them, with the name of the first one's job
+  int restarts = 0;                ///< that were before it
+  std::string first_failure = {};  ///< of the first attempt
+  std::string previous_job = {};   ///< of the attempt before
+};
+
+struct JobEnd {
+  int exit_code = 0;
+  std::string failure = {};  ///< what failed, in a line; "": nothing, or somebody had told the job to end
+};
+
 class Job {
  public:
   using Hosts = std::vector<std::unique_ptr<HostRanks>>;
 
-  /// `name`: of its flight record's folder. `hosts`: their ranks have been started. Borrows the rest.
-  Job(const RunOptions& options, std::string name, GuardLine& guard, RankOutput& output,
+  /// `hosts`: their ranks have been started. Borrows the rest.
+  Job(const RunOptions& options, Attempt attempt, GuardLine& guard, RankOutput& output,
       TerminalInput& terminal, Hosts hosts);
 
-  /// Waits for the end, kills what ranks left behind, and returns the exit code.
-  int run();
+  /// Waits for the end, and kills what ranks left behind.
+  JobEnd run();
 
  private:
   void wait_for_events(Deadline deadline);
@@ -47,6 +61,9 @@ class Job {
   void finish_hosts();
   void write_remaining_output();
   void leave_flight_record(const Verdict& verdict);
+  /// What to say, in lines, of a job that has failed by itself.
+  std::string whether_again(const std::string& failure) const;
+  void conclude_hosts(int exit_code, const std::string& summary, bool again);
   Verdict verdict();
   Deadline next_step() const;
   bool any_running() const;
@@ -54,7 +71,7 @@ class Job {
   void tell_ranks(const FirstCause::Cause& cause);
 
   const RunOptions& options_;
-  std::string name_;
+  Attempt attempt_;
   GuardLine& guard_;
   RankOutput& output_;
   TerminalInput& terminal_;

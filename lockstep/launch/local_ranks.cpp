@@ -108,10 +108,12 @@ void LocalRanks::reap() {
     if (found == processes_.end() || !found->running) continue;  // an orphan of a rank
     found->running = false;
     const auto local_rank = static_cast<int>(found - processes_.begin());
+    const bool was_killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
     endings_.push_back({.rank = plan_.places[static_cast<std::size_t>(local_rank)].rank,
                         .pid = pid,
                         .wait_status = status,
-                        .said_goodbye = page_.status(local_rank).said_goodbye.load() != 0});
+                        .said_goodbye = page_.status(local_rank).said_goodbye.load() != 0,
+                        .why_killed = was_killed ? oom_.explain_kill() : ""});
   }
 }
 

@@ -16,8 +16,9 @@
 #include "lockstep/launch/child.h"
 #include "lockstep/launch/environment.h"
 #include "lockstep/launch/host_ranks.h"
+#include "lockstep/launch/oom_watch.h"
+#include "lockstep/launch/output/rank_pipes.h"
 #include "lockstep/launch/placement.h"
-#include "lockstep/launch/rank_pipes.h"
 #include "lockstep/rendezvous/store_server.h"
 
 namespace lockstep::launch {
@@ -83,6 +84,7 @@ class LocalRanks final : public HostRanks {
   RankPipes pipes_;
   std::optional<StoreServer> store_;
   std::vector<Process> processes_;
+  OomWatch oom_;
   std::vector<Ending> endings_;  // that were not taken
   std::uint64_t failed_at_ns_ = 0;
   std::vector<trace::ProcessState> states_;  // then, by local rank

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,18 +14,16 @@
 #include "lockstep/base/secret.h"
 #include "lockstep/base/socket.h"
 #include "lockstep/base/words.h"
+#include "lockstep/launch/agents/follow.h"
 #include "lockstep/launch/agents/gather.h"
 #include "lockstep/launch/child.h"
 #include "lockstep/launch/environment.h"
 #include "lockstep/launch/guard.h"
-#include "lockstep/launch/hosts/this_host.h"
 #include "lockstep/launch/job.h"
 #include "lockstep/launch/local_ranks.h"
-#include "lockstep/launch/output.h"
-#include "lockstep/launch/placement.h"
-#include "lockstep/launch/program.h"
+#include "lockstep/launch/local_start.h"
+#include "lockstep/launch/output/rank_output.h"
 #include "lockstep/launch/terminal_input.h"
-#include "lockstep/topology/topology.h"
 
 namespace lockstep::launch {
 namespace {
@@ -34,24 +32,6 @@ constexpr int wrong_usage = 2;
 constexpr int cannot_execute = 126;  // as shells have it
 
 void say(const std::string& line) { (void)!::write(STDERR_FILENO, (line + "\n").data(), line.size() + 1); }
-
-void require_sense(const RunOptions& options) {
-  const int most = options.hosts.empty() ? most_ranks : most_slots;
-  if (options.ranks < 1 || options.ranks > most)
-    throw_invalid_argument(fmt::format("-np {} is not a number of ranks from 1 to {}", options.ranks, most));
-  for (const Host& host : options.hosts) {
-    if (host.slots > most_ranks)
-      throw_invalid_argument(
-          fmt::format("{} ranks on {}: a host takes {} at most", host.slots, host.name, most_ranks));
-  }
-  if (options.command.empty() && !options.function) throw_invalid_argument("there is no program to run");
-  if (options.master_port < 0 || options.master_port > 65535)
-    throw_invalid_argument("--master-port is no port");
-  if (!options.nested && env::text("LOCKSTEP_JOB")) {
-    throw_invalid_argument("this is already rank " + env::text("RANK").value_or("?") +
-                           " of a lockstep run; start the inner job outside of it, or pass --nested");
-  }
-}
 
 std::string random_name() {
   static constexpr char digits[] = "0123456789abcdef";
@@ -64,68 +44,95 @@ std::string random_name() {
   return name;
 }
 
+/// Under which files have what its ranks print.
+std::string run_name(const RunOptions& options, const std::string& job) {
+  const std::string& begin = options.output.run;
+  return begin.empty() ? job : begin + "_" + job;
+}
+
 Listener listen_for_store(const std::string& job) {
   return Listener::bind(Endpoint::unix_abstract(fmt::format("lockstep-{}-{}-0", ::getuid(), job)));
 }
 
-JobFacts facts_of(const RunOptions& options, const std::string& job, const Endpoint& store,
+JobFacts facts_of(const RunOptions& options, const Attempt& attempt, const Endpoint& store,
                   const Placement& placement) {
   const auto wished = static_cast<std::uint16_t>(options.master_port);
   return {.ranks = options.ranks,
-          .job = job,
+          .job = attempt.job,
           .store = store.to_string(),
           .master_port = Listener::bind(Endpoint::tcp("127.0.0.1", wished)).endpoint().port,
           .host_name = base::host_name(),
           .cores = placement.cores,
-          .threads = placement.threads};
+          .threads = placement.threads,
+          .role = options.role,
+          .restarts = attempt.restarts,
+          .max_restarts = options.max_restarts};
 }
 
-int run_here(const RunOptions& options, const std::string& program, const Placement& placement,
-             GuardLine& guard) {
-  const std::string name = random_name();
+JobEnd run_here(const RunOptions& options, const Attempt& attempt, const LocalStart& start,
+                GuardLine& guard) {
   const Secret secret = Secret::random();
-  RankOutput output(options.ranks, options.prefix);
+  RankOutput output(options.output, attempt.run, attempt.restarts);
+  const auto places = place_ranks({options.ranks});
+  output.expect(places, options.ranks);
   TerminalInput terminal;
-  Listener store = listen_for_store(name);
-  auto ranks =
-      std::make_unique<LocalRanks>(LocalPlan{.places = place_ranks({options.ranks}),
-                                             .facts = facts_of(options, name, store.endpoint(), placement),
-                                             .program = program,
-                                             .command = options.command,
-                                             .function = options.function,
-                                             .inherited = options.inherited,
-                                             .environment = options.remote.variables,
-                                             .folder = options.remote.folder,
-                                             .placement = placement,
-                                             .signal_mask = guard.signal_mask},
-                                   secret, output);
+  Listener store = listen_for_store(attempt.job);
+  auto ranks = std::make_unique<LocalRanks>(
+      LocalPlan{.places = places,
+                .facts = facts_of(options, attempt, store.endpoint(), start.placement),
+                .program = start.program.path,
+                .command = options.command,
+                .function = options.function,
+                .inherited = options.inherited,
+                .environment = options.remote.variables,
+                .folder = options.remote.folder,
+                .placement = start.placement,
+                .signal_mask = guard.signal_mask},
+      secret, output);
   ranks->start(terminal.open(STDIN_FILENO));
   ranks->serve_store(std::move(store), secret);
   Job::Hosts hosts;
   hosts.push_back(std::move(ranks));
-  return Job(options, name, guard, output, terminal, std::move(hosts)).run();
+  return Job(options, attempt, guard, output, terminal, std::move(hosts)).run();
 }
 
-int run_on_hosts(const RunOptions& options, GuardLine& guard) {
-  const std::string name = random_name();
-  RankOutput output(options.ranks, options.prefix);
+JobEnd run_on_hosts(const RunOptions& options, const Attempt& attempt, GuardLine& guard) {
+  RankOutput output(options.output, attempt.run, attempt.restarts);
   TerminalInput terminal;  // of no rank: the agent's rank 0 reads what we forward
-  return Job(options, name, guard, output, terminal, agents::gather(options, name, guard, output)).run();
+  return Job(options, attempt, guard, output, terminal, agents::gather(options, attempt, guard, output))
+      .run();
 }
 
-/// The program's name as it is found from here.
-std::string in_folder(const RunOptions& options) {
-  const std::string& name = options.command.front();
-  const std::filesystem::path folder = options.remote.folder;
-  if (folder.empty()) return name;
-  if (!std::filesystem::is_directory(folder))
-    throw_invalid_argument("--wdir " + folder.string() + " is no folder here");
-  return name.find('/') == std::string::npos ? name : std::filesystem::absolute(folder / name).string();
+/// Until the ranks end well, or have failed as often as they may.
+int run_attempts(const RunOptions& options, const std::function<JobEnd(const Attempt&)>& run_one) {
+  Attempt attempt;
+  for (;; ++attempt.restarts) {
+    attempt.previous_job = std::exchange(attempt.job, random_name());
+    if (attempt.restarts == 0) attempt.run = run_name(options, attempt.job);
+    try {
+      const JobEnd end = run_one(attempt);
+      if (end.failure.empty() || attempt.restarts == options.max_restarts) return end.exit_code;
+      if (attempt.restarts == 0) attempt.first_failure = end.failure;
+    } catch (const agents::CannotGather& error) {
+      if (attempt.restarts == 0) throw;
+      throw agents::CannotGather(
+          error.exit_code(),
+          fmt::format("{}\nlockstep run: given up after {}; what failed first of all: {}", error.what(),
+                      base::counted(attempt.restarts, "restart"), attempt.first_failure));
+    }
+  }
 }
 
-bool is_here(const RunOptions& options) {
-  const bool nowhere_else = options.hosts.size() == 1 && is_this_host(options.hosts.front().name);
-  return options.hosts.empty() || (nowhere_else && options.remote.shell.empty());
+/// Several launchers, of which this is one.
+int run_as_node(const RunOptions& options, GuardLine& guard) {
+  if (!options.nodes->leads) return agents::follow(options, guard);
+  const auto run_one = [&](const Attempt& attempt) { return run_on_hosts(options, attempt, guard); };
+  try {
+    return run_attempts(options, run_one);
+  } catch (const agents::PlaceTaken&) {
+    if (!options.nodes->may_follow) throw;
+  }
+  return agents::follow(options, guard);
 }
 
 }  // namespace
@@ -146,20 +153,21 @@ int run(const RunOptions& options) {
   };
   try {
     require_sense(options);
-    Program program;
-    Placement placement;
+    LocalStart start;
     const bool here = is_here(options);
     if (here) {
-      if (!options.function) program = find_program(in_folder(options), search_path());
-      if (!program.problem.empty()) return fail(program.exit_code, program.problem);
-      placement = place(topology::find_cores(), placement_request(options.ranks, options.pin));
-      if (!placement.line.empty()) say(placement.line);
+      start = prepare_here(options);
+      if (!start.program.problem.empty()) return fail(start.program.exit_code, start.program.problem);
+      if (!start.placement.line.empty()) say(start.placement.line);
     }
     const GuardLimits limits{.stopped = 2 * options.stop_grace + options.guard_grace,
                              .hurried = options.guard_grace};
     const auto run_job = [&](GuardLine line) {
       try {
-        return here ? run_here(options, program.path, placement, line) : run_on_hosts(options, line);
+        if (options.nodes) return run_as_node(options, line);
+        return run_attempts(options, [&](const Attempt& attempt) {
+          return here ? run_here(options, attempt, start, line) : run_on_hosts(options, attempt, line);
+        });
       } catch (const CannotExecute& error) {
         return fail(cannot_execute, error.what());
       } catch (const agents::CannotGather& error) {

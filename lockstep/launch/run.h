@@ -14,7 +14,10 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/secret.h"
+#include "lockstep/base/socket.h"
 #include "lockstep/launch/hosts/host_list.h"
+#include "lockstep/launch/output/output_options.h"
 #include "lockstep/launch/stragglers.h"
 #include "lockstep/launch/verdict.h"
 
@@ -34,11 +37,27 @@ struct RemoteOptions {
   std::chrono::milliseconds start_timeout{30000};  ///< for all hosts to be ready
 };
 
+/// Launchers that somebody else has started on each host, as torchrun's are: they meet at an address of the first one, and
+/// each starts ranks of its own program there.
+struct NodeOptions {
+  int least = 1;  ///< hosts; with `most` it starts at once,
+  int most = 1;
+  std::chrono::milliseconds last_call{30000};  ///< or so long after `least` are there
+  std::optional<int> rank = {};                ///< of this host; nullopt: as they come
+  bool leads = true;                           ///< the others come to this one
+  bool may_follow = false;                     ///< unless another one on this host does
+  Endpoint meeting = {};                       ///< the same text for all
+  std::string id = {};                         ///< of the run; others' launchers do not mix with them
+  std::optional<Secret> secret = {};           ///< never nullopt where there are several
+};
+
 struct RunOptions {
   int ranks = 0;  ///< 1 to most_ranks
   /// Where, and how many on each, which make up `ranks`; empty: all on this host.
   std::vector<Host> hosts = {};
   RemoteOptions remote = {};
+  /// Where this is one of several launchers: `ranks` are this host's then, and `hosts` is empty.
+  std::optional<NodeOptions> nodes = {};
   std::vector<std::string> command = {};  ///< program and arguments; a name without '/' is looked for in PATH
   /// In place of a command: what each rank does, in a copy of this process, and its exit code.
   std::function<int(int rank)> function = {};
@@ -46,9 +65,11 @@ struct RunOptions {
       {};  ///< descriptors that stay open in such ranks, besides stdin, stdout and stderr
   /// Takes what else stderr would be told of a failure; called in another process than run() is.
   std::function<void(const Verdict&)> on_failure = {};
-  bool pin = true;      ///< give each rank its own cores, where there are enough
-  bool prefix = true;   ///< "[rank] " before each line; false leaves every byte as it is
-  bool nested = false;  ///< also inside a rank of another run
+  bool pin = true;  ///< give each rank its own cores, where there are enough
+  OutputOptions output = {};
+  bool nested = false;    ///< also inside a rank of another run
+  int max_restarts = 0;   ///< how often all ranks are started again after one has failed
+  std::string role = {};  ///< what ranks find in ROLE_NAME, as torchrun's do; empty: "default"
   /// Where a job that failed leaves its flight record, in a folder of its own; nowhere if empty.
   std::string record_dir = {};
   int master_port = 0;  ///< for programs that read MASTER_PORT; 0: one that is free
@@ -72,7 +93,7 @@ std::string record_dir(const std::optional<std::string>& wish);
 
 /// Runs the job to its end; complaints and the summary of a failure go to stderr. Returns the exit code: 0;
 /// that of the rank that failed first (128 + signal where a signal killed it, 1 where it left early with 0, or
-/// was stopped until it was given up);
+/// was stopped until it was given up), in the last of all restarts;
 /// 128 + signal if the launcher was told to stop; 2 for options that cannot work, 126 or 127 for a program
 /// that cannot run; 1 if the system refused something, be it to take the ranks' output. REQUIRES: one thread,
 /// and no other children. Takes over SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP and SIGCONT

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -16,10 +17,14 @@
 #include <exception>
 #include <iostream>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
+#include "lockstep/base/deadline.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/unique_fd.h"
 #include "lockstep/group/init.h"
 #include "lockstep/group/launchers.h"
 #include "lockstep/launch/limits.h"
@@ -157,14 +162,6 @@ int call(const std::function<void(int)>& function, int rank) {
   ::_exit(launch::run(options));
 }
 
-int wait_for(pid_t pid) {
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0) {
-    if (errno != EINTR) throw_system("spawn: waiting for the ranks");
-  }
-  return status;
-}
-
 [[noreturn]] void throw_report(const Report& report, int status) {
   if (!report.is_told) {
     throw Error(ErrorCode::system, "spawn: the process that starts the ranks ended with " +
@@ -178,9 +175,68 @@ int wait_for(pid_t pid) {
 
 }  // namespace
 
-void spawn(const SpawnOptions& options, const std::function<void(int rank)>& function) {
+/// The process that looks after the ranks, as its parent sees it.
+class SpawnedRanks::Impl {
+ public:
+  Impl(std::unique_ptr<Report, Unmap> report, pid_t pid, UniqueFd end)
+      : report_(std::move(report)), pid_(pid), end_(std::move(end)) {}
+  ~Impl() {
+    if (status_) return;
+    (void)::kill(pid_, SIGTERM);
+    (void)wait(Deadline::never());
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  /// False: the deadline has passed.
+  bool wait(Deadline deadline) {
+    pollfd end{.fd = end_.get(), .events = POLLIN, .revents = 0};  // nobody writes: it ends with the process
+    while (!status_) {
+      const int ready = ::poll(&end, 1, deadline.poll_milliseconds(std::chrono::hours(1)));
+      if (ready < 0 && errno != EINTR) throw_system("spawn: waiting for the ranks");
+      if (ready > 0) break;
+      if (deadline.expired()) return false;
+    }
+    int status = 0;
+    while (!status_) {
+      if (::waitpid(pid_, &status, 0) == pid_) {
+        status_ = status;
+      } else if (errno != EINTR) {
+        throw_system("spawn: waiting for the ranks");
+      }
+    }
+    return true;
+  }
+  void report() const {
+    if (*status_ != 0 || report_->is_told) throw_report(*report_, *status_);
+  }
+
+ private:
+  std::unique_ptr<Report, Unmap> report_;
+  pid_t pid_;
+  UniqueFd end_;
+  std::optional<int> status_;  // its exit status
+};
+
+SpawnedRanks::SpawnedRanks(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+SpawnedRanks::SpawnedRanks(SpawnedRanks&&) noexcept = default;
+SpawnedRanks& SpawnedRanks::operator=(SpawnedRanks&&) noexcept = default;
+SpawnedRanks::~SpawnedRanks() = default;
+
+void SpawnedRanks::join() {
+  (void)impl_->wait(Deadline::never());
+  impl_->report();
+}
+
+bool SpawnedRanks::join_for(std::chrono::nanoseconds time) {
+  if (!impl_->wait(Deadline::after(time))) return false;
+  impl_->report();
+  return true;
+}
+
+SpawnedRanks spawn(const SpawnOptions& options, const std::function<void(int rank)>& function) {
   require_possible(options.ranks);
-  const auto report = shared_report();
+  auto report = shared_report();
   const Dispositions dispositions;
   const launch::RunOptions run_options{
       .ranks = options.ranks,
@@ -192,16 +248,21 @@ void spawn(const SpawnOptions& options, const std::function<void(int rank)>& fun
       .inherited = open_descriptors(),
       .on_failure = [&](const launch::Verdict& verdict) { report->tell(verdict); },
       .pin = options.pin,
-      .prefix = options.prefix,
+      .output = {.prefix = options.prefix},
       .record_dir = launch::record_dir(options.record_dir),
       .stragglers = launch::StragglerLimits::from_environment()};
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) launch::throw_refused("spawn: making a pipe");
+  UniqueFd end(ends[0]), held(ends[1]);
   flush_all();
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
   if (pid < 0) launch::throw_refused("spawn: cannot start another process");
   if (pid == 0) launch_ranks(run_options, parent);
-  const int status = wait_for(pid);
-  if (status != 0 || report->is_told) throw_report(*report, status);
+  held.reset();
+  SpawnedRanks ranks(std::make_unique<SpawnedRanks::Impl>(std::move(report), pid, std::move(end)));
+  if (options.join) ranks.join();
+  return ranks;
 }
 
 }  // namespace lockstep

@@ -7,7 +7,9 @@
 //   }
 #pragma once
 
+#include <chrono>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -21,10 +23,33 @@ struct SpawnOptions {
   /// Where a job that failed leaves its flight record; "none": nowhere. Default: LOCKSTEP_RECORD_DIR, or
   /// lockstep-records.
   std::optional<std::string> record_dir = {};
+  /// false: spawn() returns when the ranks are being started, and the handle that it returns waits for them. The calling thread
+  /// has to live until then: the ranks are ended with it.
+  bool join = true;
 };
 
-/// spawn() below, with options.
-void spawn(const SpawnOptions& options, const std::function<void(int rank)>& function);
+/// Ranks that spawn() has started. Thread safety: one thread.
+class SpawnedRanks {
+ public:
+  class Impl;
+  explicit SpawnedRanks(std::unique_ptr<Impl> impl);
+  SpawnedRanks(SpawnedRanks&&) noexcept;
+  SpawnedRanks& operator=(SpawnedRanks&&) noexcept;
+  /// Ends ranks that still run, as SIGTERM to `lockstep run` does, and waits for their end.
+  ~SpawnedRanks();
+
+  /// Waits until all have ended. Throws what spawn() does where one failed; again each time. No signal handler and no child of
+  /// this process is touched but the one that looks after the ranks.
+  void join();
+  /// The same for so long at most. False: some still run.
+  bool join_for(std::chrono::nanoseconds time);
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+/// spawn() below, with options. Returns ranks that have ended unless options.join is false.
+SpawnedRanks spawn(const SpawnOptions& options, const std::function<void(int rank)>& function);
 
 /// Calls `function(rank, arguments...)` in `ranks` copies of this process, made by fork(2), and waits until
 /// all have ended. A rank has what this process has, memory and open files, and a place in the environment,

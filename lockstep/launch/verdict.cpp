@@ -67,7 +67,9 @@ std::string describe_failure(const Ending& blamed) {
   std::string text = describe(blamed);
   if (!blamed.failed()) text += " while others still needed it";
   if (WIFSIGNALED(blamed.wait_status) && WTERMSIG(blamed.wait_status) == SIGKILL) {
-    text += "; if nobody did that, the system ran out of memory (see dmesg)";
+    const bool is_told = !blamed.why_killed.empty();
+    text +=
+        "; " + (is_told ? blamed.why_killed : "if nobody did that, the system ran out of memory (see dmesg)");
   }
   return text;
 }

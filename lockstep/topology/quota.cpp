@@ -52,7 +52,7 @@ std::optional<int> quota_of_folder(const std::string& folder, bool unified) {
 
 }  // namespace
 
-std::vector<CgroupPath> parse_cgroup_paths(std::string_view proc_self_cgroup) {
+std::vector<CgroupPath> parse_cgroup_paths(std::string_view proc_self_cgroup, std::string_view controller) {
   std::vector<CgroupPath> groups;  // of lines "number:controllers:path"
   while (!proc_self_cgroup.empty()) {
     const std::size_t end = std::min(proc_self_cgroup.find('\n'), proc_self_cgroup.size());
@@ -63,7 +63,7 @@ std::vector<CgroupPath> parse_cgroup_paths(std::string_view proc_self_cgroup) {
     if (second == std::string_view::npos || leads_out(line.substr(second + 1))) continue;
     const std::string_view controllers = line.substr(first + 1, second - first - 1);
     const bool unified = line.substr(0, first) == "0" && controllers.empty();
-    if (unified || has_controller(controllers, "cpu"))
+    if (unified || has_controller(controllers, controller))
       groups.push_back({unified, std::string(line.substr(second + 1))});
   }
   return groups;

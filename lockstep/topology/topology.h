@@ -48,9 +48,10 @@ struct CgroupPath {
   bool unified = false;   ///< version 2
   std::string path = {};  ///< begins with '/'
 };
-/// Those that can limit processor time. Lines that make no sense, and paths that lead out of the tree, are
-/// left out.
-std::vector<CgroupPath> parse_cgroup_paths(std::string_view proc_self_cgroup);
+/// Those that can limit processor time, or what else `controller` is about. Lines that make no sense, and paths that lead out of
+/// the tree, are left out.
+std::vector<CgroupPath> parse_cgroup_paths(std::string_view proc_self_cgroup,
+                                           std::string_view controller = "cpu");
 /// Version 2's cpu.max, "200000 100000" or "max 100000"; version 1's two files joined by a space, "-1
 /// 100000". nullopt: no limit, or nothing that makes sense.
 std::optional<int> parse_quota(std::string_view quota_and_period);

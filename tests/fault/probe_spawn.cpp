@@ -5,15 +5,20 @@
 //   probe_spawn 3:throw,1          rank 1 throws; also exit,1 and kill,1 (SIGKILL), while the others sum; all
 //                                  sum for ever where there is no such rank
 //   probe_spawn 2:nest             each rank starts ranks
+//   probe_spawn 3:leave,1          spawns without joining, goes on meanwhile with a child and a handler of its own, and
+//                                  joins; the ranks end well where rank 1 finds that it may
+//   probe_spawn 3:drop,0           spawns without joining ranks that never end, and lets go of the handle
 //   probe_spawn init 2             after init(); thread: beside a thread
 //
 // A lockstep::Error is a line on stdout, "spawn code=peer_lost peer=1 text=...", and does not end it.
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
@@ -60,6 +65,32 @@ void hurt(const std::string& how, int whom, int rank) {
   for (;;) (void)sum_of_ranks(world);
 }
 
+volatile sig_atomic_t alarms = 0;
+
+/// What the caller of spawn() does with its own signals and children is its own affair.
+void go_on_without(int ranks, int whom) {
+  (void)::signal(SIGUSR1, [](int) { alarms = alarms + 1; });
+  auto started = lockstep::spawn({.ranks = ranks, .join = false}, [&](int rank) {
+    const int sum = sum_of_ranks(lockstep::init());
+    if (rank == whom)
+      throw std::runtime_error("rank " + std::to_string(rank) + " saw " + std::to_string(sum));
+  });
+  (void)::raise(SIGUSR1);
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(5);
+  int status = 0;
+  const bool is_ours = ::waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 5;
+  std::printf("meanwhile: alarms %d, own child %s\n", static_cast<int>(alarms), is_ours ? "5" : "lost");
+  while (!started.join_for(std::chrono::milliseconds(20))) {
+  }
+  std::printf("joined\n");
+}
+
+void drop(int ranks) {
+  auto started = lockstep::spawn({.ranks = ranks, .join = false}, [](int) { ::pause(); });
+  if (!started.join_for(std::chrono::milliseconds(100))) std::printf("they run\n");
+}
+
 /// "3" or "3:throw,1".
 void spawn_as(const std::string& word) {
   int ranks = 0;
@@ -77,6 +108,8 @@ void spawn_as(const std::string& word) {
   const std::string how = word.substr(colon + 1, word.find(',') - colon - 1);
   if (how == "nest") return lockstep::spawn(ranks, [](int) { spawn_as("2"); });
   const int whom = std::stoi(word.substr(word.find(',') + 1));
+  if (how == "leave") return go_on_without(ranks, whom);
+  if (how == "drop") return drop(ranks);
   lockstep::spawn(ranks, [&](int rank) { hurt(how, whom, rank); });
 }
 

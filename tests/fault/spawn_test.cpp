@@ -47,6 +47,25 @@ TEST_F(Spawn, WhatTheProgramHadNotWrittenIsWrittenOnceAndOnlyTheProgramHasAnEnd)
   EXPECT_THAT(lines_with(ending.out, "the end of"), SizeIs(1)) << ending.out;
 }
 
+TEST_F(Spawn, WithoutJoiningLeavesItsCallerAlone) {
+  const Ending ending = run_spawner({"3:leave,9"});
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out, HasSubstr("meanwhile: alarms 1, own child 5\njoined\n"));
+}
+
+TEST_F(Spawn, WithoutJoiningSaysAFailureWhenItIsJoined) {
+  const Ending ending = run_spawner({"3:leave,1"});
+  EXPECT_THAT(ending.out, HasSubstr("meanwhile: alarms 1, own child 5\n"));
+  EXPECT_THAT(error_of(ending),
+              AllOf(StartsWith("spawn code=peer_lost peer=1 "), HasSubstr("ended with exit code 1")));
+}
+
+TEST_F(Spawn, WhoseHandleGoesEndsItsRanks) {
+  const Ending ending = run_spawner({"2:drop,0"});
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out, HasSubstr("they run\n"));
+}
+
 TEST_F(Spawn, CanBeRepeatedAlsoAfterAFailure) {
   const Ending ending = run_spawner({"2", "2:throw,0", "1"});
   EXPECT_THAT(error_of(ending), HasSubstr("code=peer_lost peer=0"));

@@ -1,7 +1,7 @@
 // What a rank prints, in pieces: lines with a prefix, whatever the pieces, and no byte lost.
 #include <algorithm>
 
-#include "lockstep/launch/line_prefixer.h"
+#include "lockstep/launch/output/line_prefixer.h"
 #include "tests/fuzz/script.h"
 
 namespace lockstep::fuzz::output {

@@ -89,7 +89,7 @@ int run_one(Input input);
 namespace named {
 int run_one(Input input);
 }
-/// What ranks print: launch/line_prefixer.h.
+/// What ranks print: launch/output/line_prefixer.h.
 namespace output {
 int run_one(Input input);
 }

@@ -72,7 +72,7 @@ TEST(LauncherOutput, LosesNothingOfAHugeLine) {
 
 TEST(LauncherOutput, WithoutPrefixPassesBytesOnUnchanged) {
   RunOptions options = shells(1, "head -c 300000 /dev/urandom | tee $FOLDER/sent");
-  options.prefix = false;
+  options.output.prefix = false;
   JobUnderTest job(options);
   const Result result = job.finish();
   std::ostringstream sent;
@@ -155,7 +155,7 @@ TEST(LauncherOutput, WhatFitsIsKept) {
   };
   RunOptions options =
       shells(1, "head -c 5000000 /dev/zero; echo $? >&2; exec head -c 5000000 /dev/zero > $FOLDER/big");
-  options.prefix = false;
+  options.output.prefix = false;
   JobUnderTest job(options, {.in_launcher = limit_stdout});
   const Result result = job.finish();
   EXPECT_EQ(result.exit_code, 128 + SIGXFSZ);

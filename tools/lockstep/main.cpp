@@ -9,6 +9,7 @@
 #include "agent.h"
 #include "algorithms.h"
 #include "bench.h"
+#include "doctor/doctor.h"
 #include "explain.h"
 #include "fetch.h"
 #include "run.h"
@@ -24,6 +25,7 @@ struct Subcommand {
 const std::vector<Subcommand>& subcommands() {
   static const std::vector<Subcommand> all = {
       {"run", "start a program on several ranks, on this host or on several", run_command},
+      {"doctor", "say what this machine has, and what training would miss", doctor_command},
       {"algorithms", "draw what the collectives do, and count what it costs", algorithms_command},
       {"bench", "measure the collectives on this machine, and write the table they are chosen by",
        bench_command},

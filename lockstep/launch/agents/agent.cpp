@@ -27,6 +27,7 @@
 #include "lockstep/launch/descendants.h"
 #include "lockstep/launch/guard.h"
 #include "lockstep/launch/local_ranks.h"
+#include "lockstep/launch/output/rank_output.h"
 #include "lockstep/launch/placement.h"
 #include "lockstep/launch/program.h"
 #include "lockstep/launch/stop_orders.h"
@@ -93,15 +94,18 @@ class OutputMessages final : public OutputTaker {
 
 class Agent {
  public:
-  explicit Agent(GuardLine guard) : guard_(std::move(guard)) {}
+  /// `own`: of a launcher that has come with its own program; else nullptr, and a launcher elsewhere says everything.
+  Agent(GuardLine& guard, MessagePipe pipe, const RunOptions* own)
+      : guard_(guard), pipe_(std::move(pipe)), own_(own) {}
 
-  int run();
+  AgentEnd run();
 
  private:
   void greet();
   void take(const Message& message);
   void take_or_refuse(const Message& message);
-  void plan(const Plan& plan);
+  void plan(const Plan& told);
+  void use_own(Plan& plan);
   void place_here(const Plan& plan);
   void probe(const Probe& probe);
   void turn_away();
@@ -112,11 +116,19 @@ class Agent {
   void take_orders();
   void report();
   void send_record();
+  void send_last_lines();
+  void show_rest();
   bool is_alone() const { return pipe_.is_over() || guard_gone_ || stopped_.expired(); }
+  bool is_over() const {
+    return own_ != nullptr ? conclusion_.has_value() : is_done_ && pipe_.queued_bytes() == 0;
+  }
+  OutputTaker& output() { return shown_ ? static_cast<OutputTaker&>(*shown_) : output_; }
 
-  GuardLine guard_;
-  MessagePipe pipe_{UniqueFd(::dup(STDIN_FILENO)), UniqueFd(::dup(STDOUT_FILENO))};
+  GuardLine& guard_;
+  MessagePipe pipe_;
+  const RunOptions* own_;
   OutputMessages output_{pipe_};
+  std::optional<RankOutput> shown_;  // in place of it, where we have a terminal of our own
   RankInput input_;
   std::optional<Secret> secret_;
   LocalPlan local_;
@@ -127,23 +139,38 @@ class Agent {
   bool wants_record_ = false;
   bool is_done_ = false;
   bool guard_gone_ = false;
+  StopOrders stop_;
   Deadline stopped_ = Deadline::never();
+  std::vector<int> failed_;  // ranks
+  std::optional<Conclusion> conclusion_;
 };
 
-int Agent::run() {
+AgentEnd Agent::run() {
   greet();
-  while (!is_alone() && !(is_done_ && pipe_.queued_bytes() == 0)) {
+  while (!is_alone() && !is_over()) {
     PollSet poll;
     poll.watch(guard_.orders.get(), POLLIN, [this] { take_orders(); });
     pipe_.watch(poll, [this](const Message& message) { take_or_refuse(message); });
     input_.watch(poll);
     if (door_) poll.watch(door_->fd(), POLLIN, [this] { turn_away(); });
     if (ranks_) ranks_->watch(poll);
+    if (shown_) shown_->watch(poll);
     poll.wait(stopped_.earlier_of(ranks_ ? ranks_->wake_at() : Deadline::never()));
     report();
   }
   (void)kill_descendants(Deadline::after(killing_limit));
-  return is_done_ ? 0 : 1;
+  if (shown_) show_rest();
+  return {.is_done = is_done_, .stopped_by = stop_.first(), .conclusion = conclusion_};
+}
+
+// Whoever reads it may be slow, which is waited for until we are told to end.
+void Agent::show_rest() {
+  while (!shown_->flushed() && !guard_gone_ && !stopped_.expired()) {
+    PollSet poll;
+    poll.watch(guard_.orders.get(), POLLIN, [this] { take_orders(); });
+    shown_->watch(poll);
+    poll.wait(stopped_);
+  }
 }
 
 void Agent::greet() {
@@ -152,7 +179,8 @@ void Agent::greet() {
                    .machine = first_word_of("/proc/sys/kernel/random/boot_id"),
                    .network = network_of_this_process(),
                    .addresses = own_addresses(),
-                   .clock_ns = trace::now_ns()});
+                   .clock_ns = trace::now_ns(),
+                   .slots = own_ != nullptr ? own_->ranks : 0});
 }
 
 void Agent::take_or_refuse(const Message& message) {
@@ -178,6 +206,7 @@ void Agent::take(const Message& message) {
     case Kind::reader_gone: return output_.note_gone(content_of<ReaderGone>(message));
     case Kind::input: return input_.add(content_of<Input>(message).bytes);
     case Kind::finish: return finish(content_of<Finish>(message));
+    case Kind::conclusion: conclusion_ = content_of<Conclusion>(message); return;
     default: break;
   }
   require_ranks();
@@ -200,7 +229,9 @@ void Agent::take(const Message& message) {
   }
 }
 
-void Agent::plan(const Plan& plan) {
+void Agent::plan(const Plan& told) {
+  Plan plan = told;
+  if (own_ != nullptr) use_own(plan);
   const auto hosts = plan.ranks_of_hosts.size();
   const bool makes_sense = plan.host >= 0 && static_cast<std::size_t>(plan.host) < hosts &&
                            !plan.command.empty() &&
@@ -209,14 +240,15 @@ void Agent::plan(const Plan& plan) {
   for (const auto& [name, value] : plan.variables) {
     if (::setenv(name.c_str(), value.c_str(), 1) != 0) throw_system("setting " + name);
   }
-  if (::chdir(plan.folder.c_str()) != 0) {
+  if (!plan.folder.empty() && ::chdir(plan.folder.c_str()) != 0) {
     throw Error(ErrorCode::system, "the folder " + plan.folder + " is not there (" + std::strerror(errno) +
                                        "); pass --wdir DIR that every host has");
   }
   const Program program = find_program(plan.command.front(), search_path());
   if (!program.problem.empty())
     return pipe_.send(Refused{.exit_code = program.exit_code, .why = program.problem});
-  secret_ = Secret::from_bytes(std::as_bytes(std::span(plan.secret)));
+  if (!plan.previous_job.empty()) end_job(plan.previous_job, Deadline::after(killing_limit));
+  secret_ = own_ != nullptr ? own_->nodes->secret : Secret::from_bytes(std::as_bytes(std::span(plan.secret)));
   local_.program = program.path;
   local_.command = plan.command;
   local_.signal_mask = guard_.signal_mask;
@@ -227,6 +259,16 @@ void Agent::plan(const Plan& plan) {
     planned.door = door_->endpoint().port;
   }
   pipe_.send(planned);
+}
+
+/// Our own launcher's options stand in for the other's.
+void Agent::use_own(Plan& plan) {
+  plan.command = own_->command;
+  plan.folder = own_->remote.folder;
+  plan.variables = own_->remote.variables;
+  plan.pin = static_cast<std::uint8_t>(own_->pin);
+  plan.role = own_->role;
+  shown_.emplace(own_->output, plan.run, plan.restarts);
 }
 
 void Agent::place_here(const Plan& plan) {
@@ -247,8 +289,12 @@ void Agent::place_here(const Plan& plan) {
   local_.facts = {.ranks = std::max(world, size),
                   .job = plan.job,
                   .host_name = plan.host_name,
+                  .node = plan.is_one_of_several_here != 0 ? plan.host : -1,
                   .cores = local_.placement.cores,
-                  .threads = local_.placement.threads};
+                  .threads = local_.placement.threads,
+                  .role = plan.role,
+                  .restarts = plan.restarts,
+                  .max_restarts = plan.max_restarts};
 }
 
 void Agent::probe(const Probe& probe) {
@@ -284,7 +330,8 @@ void Agent::start(const Start& start) {
   local_.facts.master_address = start.master_address;
   local_.facts.master_port = start.master_port;
   const bool has_rank_0 = local_.places.front().rank == 0;
-  ranks_.emplace(local_, *secret_, output_);
+  if (shown_) shown_->expect(local_.places, local_.facts.ranks);
+  ranks_.emplace(local_, *secret_, output());
   ranks_->start(has_rank_0 ? input_.open() : UniqueFd());
   if (store_) ranks_->serve_store(std::move(*std::exchange(store_, std::nullopt)), *secret_);
   const std::vector<pid_t> pids = ranks_->pids();
@@ -307,10 +354,9 @@ void Agent::finish(const Finish& finish) {
 
 // From whoever looks after this host, a batch system for one; the launcher's own come as messages.
 void Agent::take_orders() {
-  StopOrders stop;
   guard_gone_ = !guard_.take_orders([&](int signal) {
     if (ranks_) ranks_->signal(signal, signal != SIGUSR1 && signal != SIGUSR2);
-    if (stop.take(signal)) stopped_ = stopped_.earlier_of(Deadline::after(stop_grace));
+    if (stop_.take(signal)) stopped_ = stopped_.earlier_of(Deadline::after(stop_grace));
   });
 }
 
@@ -322,7 +368,9 @@ void Agent::report() {
     pipe_.send(Ended{.rank = ending.rank,
                      .pid = ending.pid,
                      .wait_status = ending.wait_status,
-                     .said_goodbye = ending.said_goodbye});
+                     .said_goodbye = ending.said_goodbye,
+                     .why_killed = ending.why_killed});
+    if (ending.failed()) failed_.push_back(ending.rank);
   }
   if (const auto cause = cause_told_ ? std::nullopt : ranks_->first_cause()) {
     Cause message;
@@ -335,6 +383,7 @@ void Agent::report() {
   }
   if (ranks_->is_finished()) {
     send_record();
+    if (shown_) send_last_lines();
     pipe_.send(Finished{.left_behind = ranks_->left_behind()});
     is_done_ = true;
   }
@@ -347,11 +396,22 @@ void Agent::send_record() {
     pipe_.send(RecordPart{.text = text.substr(at, record_piece_bytes)});
 }
 
+void Agent::send_last_lines() {
+  for (const int rank : failed_) pipe_.send(LastLines{.rank = rank, .lines = shown_->last_lines(rank)});
+}
+
 }  // namespace
+
+AgentEnd serve_launcher(GuardLine& guard, MessagePipe pipe, const RunOptions* own) {
+  return Agent(guard, std::move(pipe), own).run();
+}
 
 int run_agent() {
   const GuardLimits limits{.stopped = 2 * stop_grace, .hurried = stop_grace};
-  return run_guarded([](GuardLine line) { return Agent(std::move(line)).run(); }, limits);
+  const auto serve = [](GuardLine line) {
+    return serve_launcher(line, {copy_of(STDIN_FILENO), copy_of(STDOUT_FILENO)}, nullptr).is_done ? 0 : 1;
+  };
+  return run_guarded(serve, limits);
 }
 
 }  // namespace lockstep::launch::agents

@@ -36,25 +36,6 @@ PipeEnds make_pipe() {
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
-/// For a shell: 'it''s'.
-std::string quoted_for_shell(const std::string& text) {
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
-std::vector<std::string> command_of(const RemoteShell& shell, const std::string& host) {
-  std::vector<std::string> command = shell.command;
-  if (shell.kind == RemoteShell::Kind::ssh) {
-    command.insert(command.end(), {host, "exec " + quoted_for_shell(shell.agent) + " agent"});
-  } else if (shell.kind == RemoteShell::Kind::srun) {
-    command.insert(command.end(), {"--nodelist=" + host, shell.agent, "agent"});
-  } else {
-    command = {shell.agent, "agent"};
-  }
-  return command;
-}
-
 std::string last_line_of(std::string_view text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' '))
     text.remove_suffix(1);
@@ -87,7 +68,7 @@ std::string advice_for(const std::string& words, const std::string& host, const 
 
 Connection::Connection(std::string host, const RemoteShell& shell, const sigset_t& signal_mask)
     : host_(std::move(host)), shell_(shell) {
-  const std::vector<std::string> command = command_of(shell, host_);
+  const std::vector<std::string> command = agent_command(shell, host_);
   const Program program = find_program(command.front(), search_path());
   if (!program.problem.empty()) throw CannotExecute(program.problem);
   PipeEnds to = make_pipe(), from = make_pipe(), words = make_pipe();
@@ -98,6 +79,11 @@ Connection::Connection(std::string host, const RemoteShell& shell, const sigset_
   pipe_->await_greeting();
   words_fd_ = std::move(words.read);
   if (::fcntl(words_fd_.get(), F_SETFL, O_NONBLOCK) != 0) throw_system("preparing a pipe of an agent");
+}
+
+Connection::Connection(std::string host, const Socket& socket)
+    : host_(std::move(host)), pipe_(MessagePipe(copy_of(socket.fd()), copy_of(socket.fd()))) {
+  pipe_->await_greeting();
 }
 
 Connection::~Connection() {
@@ -129,6 +115,8 @@ std::string Connection::take_words() {
 }
 
 std::string Connection::explain_end() {
+  if (has_come() && pipe_->problem().empty()) return "its launcher has ended, or the network to it is cut";
+  if (has_come()) return "its launcher does not make sense: " + pipe_->problem();
   const Deadline deadline = Deadline::after(time_to_end);
   bool was_stuck = false;
   while (!wait_status_) {  // its pipe is closed, so it is about to end

@@ -1,5 +1,5 @@
-// The launcher's line to the agent on one host: the remote shell that has started it, the pipe to it, and what the shell
-// says where it fails.
+// The launcher's line to the agent on one host: the pipe to it, the remote shell that has started it, and what the shell
+// says where it fails; or the socket by which it came of its own accord.
 #pragma once
 
 #include <signal.h>
@@ -9,27 +9,26 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/socket.h"
 #include "lockstep/launch/agents/message_pipe.h"
+#include "lockstep/launch/agents/remote_shell.h"
 #include "lockstep/launch/poll_set.h"
 
 namespace lockstep::launch::agents {
-
-/// How agents are started.
-struct RemoteShell {
-  enum class Kind { none, ssh, srun } kind = Kind::none;  ///< none: the agent is started on this host
-  std::vector<std::string> command = {};                  ///< "ssh", "-p", "2222"; the host follows
-  std::string agent = {};                                 ///< path of `lockstep` there
-};
 
 class Connection {
  public:
   /// Starts the shell. Throws Error{system}, CannotExecute.
   Connection(std::string host, const RemoteShell& shell, const sigset_t& signal_mask);
+  /// Of an agent that has come.
+  Connection(std::string host, const Socket& socket);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
   const std::string& host() const { return host_; }
+  /// Started by somebody else, with a launcher of its own on its host.
+  bool has_come() const { return pid_ == 0; }
   MessagePipe& pipe() { return *pipe_; }
   /// Of the agent's first line; "": it has not come yet.
   const std::string& version() const { return pipe_->version(); }
@@ -48,7 +47,7 @@ class Connection {
 
   std::string host_;
   RemoteShell shell_;
-  pid_t pid_ = 0;
+  pid_t pid_ = 0;  // of the shell
   std::optional<MessagePipe> pipe_;
   UniqueFd words_fd_;  // of its stderr
   std::string words_;

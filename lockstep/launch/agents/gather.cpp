@@ -9,6 +9,7 @@
 #include <array>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,6 +21,7 @@
 #include "lockstep/base/words.h"
 #include "lockstep/group/interface_address.h"
 #include "lockstep/launch/agents/connection.h"
+#include "lockstep/launch/agents/node_door.h"
 #include "lockstep/launch/agents/remote_ranks.h"
 #include "lockstep/launch/agents/wire.h"
 #include "lockstep/launch/environment.h"
@@ -30,13 +32,13 @@
 namespace lockstep::launch::agents {
 namespace {
 
-constexpr std::size_t most_named = 8;  // hosts in a line
-
-std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
+constexpr std::size_t most_named = 8;            // hosts in a line
+constexpr std::chrono::seconds time_to_hear{2};  // why nothing starts, for those who have come
 
 /// One host on its way to taking part.
-struct Guest {
+struct Candidate {
   Host host;
+  int node_rank = -1;  ///< what it says of itself, where it has come; -1: nothing
   std::unique_ptr<Connection> connection = {};
   std::optional<Hello> hello = {};
   std::int64_t clock_ahead_ns = 0;
@@ -49,62 +51,78 @@ struct Guest {
   int exit_code = 1;
 };
 
+bool are_one_machine(const Candidate& one, const Candidate& other) {
+  return one.hello->machine == other.hello->machine && one.hello->network == other.hello->network;
+}
+
+std::optional<NodeDoor> open_door(const NodeOptions& nodes) try {
+  return std::optional<NodeDoor>(std::in_place, nodes);
+} catch (const Error& error) {
+  throw PlaceTaken(error);
+}
+
 class Gathering {
  public:
-  Gathering(const RunOptions& options, std::string job, GuardLine& guard, RankOutput& output)
-      : options_(options), job_(std::move(job)), guard_(guard), output_(output) {}
+  Gathering(const RunOptions& options, const Attempt& attempt, GuardLine& guard, RankOutput& output)
+      : options_(options), attempt_(attempt), guard_(guard), output_(output) {}
 
   Job::Hosts run();
 
  private:
-  using Answer = std::function<bool(const Guest&)>;
+  using Answer = std::function<bool(const Candidate&)>;
 
-  RemoteShell shell_for(const std::string& host) const;
   void connect();
+  void meet_nodes();
+  void let_in(NodeDoor& door);
   void merge_machines();
   void send_plans();
   void choose_address();
   void start_ranks();
-  /// Until each guest has given this answer; throws CannotGather where one cannot.
+  /// Until each candidate has given this answer; throws CannotGather where one cannot.
   void await(const std::string& what, const Answer& is_there);
-  void take(Guest& guest, const Message& message);
+  void watch(PollSet& poll);
+  void take(Candidate& candidate, const Message& message);
   void take_orders();
-  void note_end(Guest& guest);
+  void note_end(Candidate& candidate);
+  void require_not_told_to_end();
   [[noreturn]] void throw_table();
+  /// Tells those who have come, too.
+  [[noreturn]] void give_up(int exit_code, const std::string& why);
   std::vector<std::int32_t> ranks_of_hosts() const;
 
   const RunOptions& options_;
-  const std::string job_;
+  const Attempt& attempt_;
   GuardLine& guard_;
   RankOutput& output_;
-  const Secret secret_ = Secret::random();
-  const Deadline deadline_ = Deadline::after(options_.remote.start_timeout);
+  const Secret secret_ = options_.nodes ? options_.nodes->secret.value() : Secret::random();
+  Deadline deadline_ = Deadline::after(options_.remote.start_timeout);
   StopOrders stop_;
   bool guard_gone_ = false;
-  std::vector<Guest> guests_;
+  std::vector<Candidate> candidates_;
   Start start_;
 };
 
 Job::Hosts Gathering::run() {
   connect();
-  await("started its agent", [](const Guest& guest) { return guest.hello.has_value(); });
+  await("started its agent", [](const Candidate& candidate) { return candidate.hello.has_value(); });
   merge_machines();
   send_plans();
-  await("looked at the program", [](const Guest& guest) { return guest.planned.has_value(); });
+  await("looked at the program", [](const Candidate& candidate) { return candidate.planned.has_value(); });
   choose_address();
-  await("opened the job's store",
-        [&](const Guest& guest) { return &guest != &guests_.front() || guest.serving.has_value(); });
+  await("opened the job's store", [&](const Candidate& candidate) {
+    return &candidate != &candidates_.front() || candidate.serving.has_value();
+  });
   start_ranks();
-  await("started its ranks", [](const Guest& guest) { return guest.started.has_value(); });
+  await("started its ranks", [](const Candidate& candidate) { return candidate.started.has_value(); });
   Job::Hosts hosts;
   int rank = 0;
-  for (Guest& guest : guests_) {
-    RemoteRanks::Parts parts{.connection = std::move(guest.connection),
-                             .pids = guest.started->pids,
-                             .clock_ahead_ns = guest.clock_ahead_ns,
+  for (Candidate& candidate : candidates_) {
+    RemoteRanks::Parts parts{.connection = std::move(candidate.connection),
+                             .pids = candidate.started->pids,
+                             .clock_ahead_ns = candidate.clock_ahead_ns,
                              .wants_record = !options_.record_dir.empty(),
-                             .early = std::move(guest.after_start)};
-    for (int i = 0; i < guest.host.slots; ++i) parts.ranks.push_back(rank++);
+                             .early = std::move(candidate.after_start)};
+    for (int i = 0; i < candidate.host.slots; ++i) parts.ranks.push_back(rank++);
     if (hosts.empty()) parts.input.emplace(STDIN_FILENO);
     parts.pids.resize(parts.ranks.size());
     hosts.push_back(std::make_unique<RemoteRanks>(std::move(parts), output_));
@@ -112,85 +130,147 @@ Job::Hosts Gathering::run() {
   return hosts;
 }
 
-RemoteShell Gathering::shell_for(const std::string& host) const {
-  const RemoteOptions& remote = options_.remote;
-  const bool is_here = remote.shell.empty() && !remote.by_srun && is_this_host(host);
-  RemoteShell shell{.agent = remote.agent.empty() || is_here ? own_path() : remote.agent};
-  if (is_here) return shell;
-  if (remote.by_srun) {
-    shell.kind = RemoteShell::Kind::srun;
-    shell.command = {"srun",         "--nodes=1",  "--ntasks=1",     "--overlap",
-                     "--unbuffered", "--mpi=none", "--cpu-bind=none"};
-    return shell;
+void Gathering::connect() {
+  if (options_.nodes) return meet_nodes();
+  for (const Host& host : options_.hosts) {
+    candidates_.push_back({.host = host});
+    candidates_.back().connection =
+        std::make_unique<Connection>(host.name, shell_for(options_.remote, host.name), guard_.signal_mask);
   }
-  shell.kind = RemoteShell::Kind::ssh;
-  shell.command = remote.shell.empty() ? std::vector<std::string>{"ssh"} : remote.shell;
-  if (std::filesystem::path(shell.command.front()).filename() == "ssh") {
-    const auto seconds = std::chrono::ceil<std::chrono::seconds>(remote.start_timeout).count();
-    for (const std::string& word : {std::string("-T"), std::string("-x"), std::string("-oBatchMode=yes"),
-                                    fmt::format("-oConnectTimeout={}", seconds)})
-      shell.command.push_back(word);
-  }
-  return shell;
 }
 
-void Gathering::connect() {
-  for (const Host& host : options_.hosts) {
-    guests_.push_back({.host = host});
-    guests_.back().connection =
-        std::make_unique<Connection>(host.name, shell_for(host.name), guard_.signal_mask);
+void Gathering::meet_nodes() {
+  const NodeOptions& nodes = *options_.nodes;
+  std::optional<NodeDoor> door = open_door(nodes);
+  candidates_.push_back({.host = {base::host_name(), options_.ranks}, .node_rank = 0});
+  candidates_.back().connection =
+      std::make_unique<Connection>("this host", shell_for({}, "localhost"), guard_.signal_mask);
+  Deadline last_call = Deadline::never();
+  const auto count = [&] { return static_cast<int>(candidates_.size()); };
+  while (count() < nodes.most && !last_call.expired() && !deadline_.expired()) {
+    PollSet poll;
+    door->watch(poll);
+    watch(poll);
+    poll.wait(deadline_.earlier_of(last_call).earlier_of(door->wake_at()));
+    require_not_told_to_end();
+    std::erase_if(candidates_, [](const Candidate& candidate) {
+      return candidate.connection->has_come() && candidate.connection->is_over();
+    });
+    let_in(*door);
+    const bool is_enough = count() >= nodes.least;
+    if (is_enough == last_call.is_never())
+      last_call = is_enough ? Deadline::after(nodes.last_call) : Deadline::never();
   }
+  if (count() < nodes.least) {
+    give_up(
+        1, fmt::format(
+               "{} of {} came to {} within {} (--start-timeout): start `lockstep run` on each, with the same "
+               "--nnodes, --rdzv-endpoint or --master-addr and --master-port, and --rdzv-id",
+               count(), base::counted(nodes.least, "host"), nodes.meeting.to_string(),
+               base::exact_duration(options_.remote.start_timeout)));
+  }
+  std::ranges::stable_sort(candidates_, {}, [](const Candidate& candidate) {
+    return candidate.node_rank < 0 ? std::numeric_limits<int>::max() : candidate.node_rank;
+  });
+  deadline_ = Deadline::after(options_.remote.start_timeout);
+}
+
+void Gathering::let_in(NodeDoor& door) {
+  const auto is_taken = [&](int rank) {
+    return std::ranges::find(candidates_, rank, &Candidate::node_rank) != candidates_.end();
+  };
+  for (const NodeDoor::Arrival& arrival : door.take(is_taken)) {
+    Candidate candidate{.host = {.name = arrival.socket.peer()}, .node_rank = arrival.node_rank};
+    candidate.connection = std::make_unique<Connection>(candidate.host.name, arrival.socket);
+    candidates_.push_back(std::move(candidate));
+  }
+}
+
+void Gathering::watch(PollSet& poll) {
+  poll.watch(guard_.orders.get(), POLLIN, [this] { take_orders(); });
+  for (Candidate& candidate : candidates_) {
+    candidate.connection->watch(poll,
+                                [this, &candidate](const Message& message) { take(candidate, message); });
+  }
+  output_.watch(poll);
+}
+
+void Gathering::require_not_told_to_end() {
+  if (stop_.first() != 0 || guard_gone_)
+    give_up(128 + stop_.first(), "ended by " + base::signal_name(stop_.first()));
+}
+
+void Gathering::give_up(int exit_code, const std::string& why) {
+  const auto is_told = [](const Candidate& candidate) {
+    return !candidate.connection->has_come() || candidate.connection->is_over();
+  };
+  for (Candidate& candidate : candidates_) {
+    if (!is_told(candidate))
+      candidate.connection->pipe().send(
+          Conclusion{.exit_code = exit_code, .summary = "lockstep run: " + why + "\n"});
+  }
+  const Deadline limit = Deadline::after(time_to_hear);
+  while (!std::ranges::all_of(candidates_, is_told) && !limit.expired() && !guard_gone_) {
+    PollSet poll;
+    watch(poll);
+    poll.wait(limit);
+  }
+  throw CannotGather(exit_code, why);
 }
 
 void Gathering::await(const std::string& what, const Answer& is_there) {
-  const auto is_waited_for = [&](const Guest& guest) { return guest.problem.empty() && !is_there(guest); };
-  while (std::ranges::any_of(guests_, is_waited_for) && !deadline_.expired()) {
+  const auto is_waited_for = [&](const Candidate& candidate) {
+    return candidate.problem.empty() && !is_there(candidate);
+  };
+  while (std::ranges::any_of(candidates_, is_waited_for) && !deadline_.expired()) {
     PollSet poll;
-    poll.watch(guard_.orders.get(), POLLIN, [this] { take_orders(); });
-    for (Guest& guest : guests_) {
-      guest.connection->watch(poll, [this, &guest](const Message& message) { take(guest, message); });
-    }
-    output_.watch(poll);
+    watch(poll);
     poll.wait(deadline_);
-    if (stop_.first() != 0 || guard_gone_)
-      throw CannotGather(128 + stop_.first(), "ended by " + base::signal_name(stop_.first()));
-    for (Guest& guest : guests_) note_end(guest);
+    require_not_told_to_end();
+    for (Candidate& candidate : candidates_) note_end(candidate);
   }
-  for (Guest& guest : guests_) {
-    if (is_waited_for(guest)) {
-      guest.problem = fmt::format("has not {} within {} (--start-timeout)", what,
-                                  base::exact_duration(options_.remote.start_timeout));
+  for (Candidate& candidate : candidates_) {
+    if (is_waited_for(candidate)) {
+      candidate.problem = fmt::format("has not {} within {} (--start-timeout)", what,
+                                      base::exact_duration(options_.remote.start_timeout));
     }
   }
-  if (std::ranges::any_of(guests_, [](const Guest& guest) { return !guest.problem.empty(); })) throw_table();
+  if (std::ranges::any_of(candidates_, [](const Candidate& candidate) { return !candidate.problem.empty(); }))
+    throw_table();
 }
 
-void Gathering::note_end(Guest& guest) {
-  const std::string& version = guest.connection->version();
-  if (guest.problem.empty() && !version.empty() && version != LOCKSTEP_VERSION) {
-    guest.problem =
+void Gathering::note_end(Candidate& candidate) {
+  const std::string& version = candidate.connection->version();
+  if (candidate.problem.empty() && !version.empty() && version != LOCKSTEP_VERSION) {
+    candidate.problem =
         fmt::format("has Lockstep {}, this host has {}: all need the same", version, LOCKSTEP_VERSION);
-    guest.connection->close();
+    if (!candidate.connection->has_come()) candidate.connection->close();
   }
-  if (guest.problem.empty() && guest.connection->is_over()) guest.problem = guest.connection->explain_end();
+  if (candidate.problem.empty() && candidate.connection->is_over())
+    candidate.problem = candidate.connection->explain_end();
 }
 
-void Gathering::take(Guest& guest, const Message& message) {
-  if (guest.started) return guest.after_start.push_back(message);  // while others start
+void Gathering::take(Candidate& candidate, const Message& message) {
+  if (candidate.started) return candidate.after_start.push_back(message);  // while others start
   switch (message.kind) {
     case Kind::hello:
-      guest.hello = content_of<Hello>(message);
-      guest.clock_ahead_ns =
-          static_cast<std::int64_t>(guest.hello->clock_ns) - static_cast<std::int64_t>(trace::now_ns());
+      candidate.hello = content_of<Hello>(message);
+      candidate.clock_ahead_ns =
+          static_cast<std::int64_t>(candidate.hello->clock_ns) - static_cast<std::int64_t>(trace::now_ns());
+      if (!candidate.connection->has_come()) return;
+      candidate.host = {candidate.hello->host, candidate.hello->slots};
+      if (candidate.host.slots < 1 || candidate.host.slots > most_ranks)
+        candidate.problem =
+            fmt::format("takes {} ranks: 1 to {} are possible", candidate.host.slots, most_ranks);
       return;
-    case Kind::planned: guest.planned = content_of<Planned>(message); return;
-    case Kind::probed: guest.probed = content_of<Probed>(message); return;
-    case Kind::serving: guest.serving = content_of<Serving>(message); return;
-    case Kind::started: guest.started = content_of<Started>(message); return;
+    case Kind::planned: candidate.planned = content_of<Planned>(message); return;
+    case Kind::probed: candidate.probed = content_of<Probed>(message); return;
+    case Kind::serving: candidate.serving = content_of<Serving>(message); return;
+    case Kind::started: candidate.started = content_of<Started>(message); return;
     case Kind::refused: {
       const auto refused = content_of<Refused>(message);
-      guest.problem = refused.why;
-      guest.exit_code = refused.exit_code;
+      candidate.problem = refused.why;
+      candidate.exit_code = refused.exit_code;
       return;
     }
     default:
@@ -206,125 +286,152 @@ void Gathering::take_orders() {
 void Gathering::throw_table() {
   std::size_t widest = 0, failed = 0;
   int exit_code = 1;
-  for (const Guest& guest : guests_) {
-    if (guest.problem.empty()) continue;
-    if (failed++ == 0) exit_code = guest.exit_code;
-    widest = std::max(widest, guest.host.name.size());
+  for (const Candidate& candidate : candidates_) {
+    if (candidate.problem.empty()) continue;
+    if (failed++ == 0) exit_code = candidate.exit_code;
+    widest = std::max(widest, candidate.host.name.size());
   }
-  std::string table = failed == 1 && guests_.size() == 1
+  std::string table = failed == 1 && candidates_.size() == 1
                           ? std::string("the host cannot take part:")
                           : fmt::format("{} of {} cannot take part:", failed,
-                                        base::counted(static_cast<int>(guests_.size()), "host"));
-  for (const Guest& guest : guests_) {
-    if (!guest.problem.empty()) table += fmt::format("\n  {:{}}  {}", guest.host.name, widest, guest.problem);
+                                        base::counted(static_cast<int>(candidates_.size()), "host"));
+  for (const Candidate& candidate : candidates_) {
+    if (!candidate.problem.empty())
+      table += fmt::format("\n  {:{}}  {}", candidate.host.name, widest, candidate.problem);
   }
-  throw CannotGather(exit_code, table);
+  give_up(exit_code, table);
 }
 
 // Two names of one machine would give two agents the same shared memory to manage.
 void Gathering::merge_machines() {
-  std::vector<Guest> merged;
-  for (Guest& guest : guests_) {
-    const auto same = std::ranges::find_if(merged, [&](const Guest& other) {
-      return other.hello->machine == guest.hello->machine && other.hello->network == guest.hello->network;
-    });
-    if (same == merged.end()) {
-      merged.push_back(std::move(guest));
+  std::vector<Candidate> merged;
+  for (Candidate& candidate : candidates_) {
+    const auto same = std::ranges::find_if(
+        merged, [&](const Candidate& other) { return are_one_machine(candidate, other); });
+    if (same == merged.end() || candidate.connection->has_come()) {
+      merged.push_back(std::move(candidate));
     } else {
-      same->host.slots += guest.host.slots;
-      guest.connection->close();
+      same->host.slots += candidate.host.slots;
+      candidate.connection->close();
     }
   }
-  guests_ = std::move(merged);
+  candidates_ = std::move(merged);
   const std::string here = [&] {
-    const auto local =
-        std::ranges::find_if(guests_, [&](const Guest& guest) { return is_this_host(guest.host.name); });
-    return local == guests_.end() ? std::string() : local->hello->machine;
+    const auto local = std::ranges::find_if(
+        candidates_, [&](const Candidate& candidate) { return is_this_host(candidate.host.name); });
+    return local == candidates_.end() ? std::string() : local->hello->machine;
   }();
-  for (Guest& guest : guests_) {
-    if (guest.hello->machine == here) guest.clock_ahead_ns = 0;  // it is the same clock
+  for (Candidate& candidate : candidates_) {
+    if (candidate.hello->machine == here) candidate.clock_ahead_ns = 0;  // it is the same clock
   }
 }
 
 std::vector<std::int32_t> Gathering::ranks_of_hosts() const {
   std::vector<std::int32_t> ranks;
-  for (const Guest& guest : guests_) ranks.push_back(guest.host.slots);
+  for (const Candidate& candidate : candidates_) ranks.push_back(candidate.host.slots);
   return ranks;
 }
 
 void Gathering::send_plans() {
   std::map<std::string, std::int32_t> on_machine, before;
-  for (const Guest& guest : guests_) on_machine[guest.hello->machine] += guest.host.slots;
+  for (const Candidate& candidate : candidates_) on_machine[candidate.hello->machine] += candidate.host.slots;
   const RemoteOptions& remote = options_.remote;
-  Plan plan{.ranks_of_hosts = ranks_of_hosts(),
-            .job = job_,
-            .secret = std::string(base::text_of(secret_.bytes())),
-            .command = options_.command,
-            .variables = variables_for_others(this_environment(), remote.variables),
-            .folder = remote.folder.empty() ? std::filesystem::current_path().string() : remote.folder,
-            .pin = static_cast<std::uint8_t>(options_.pin)};
-  for (Guest& guest : guests_) {
-    const std::string& machine = guest.hello->machine;
-    plan.host_name = guest.host.name;
-    plan.ranks_on_machine = on_machine[machine];
-    plan.ranks_before_on_machine = std::exchange(before[machine], before[machine] + guest.host.slots);
-    plan.opens_door = plan.host == 0 && guests_.size() > 1 ? 1 : 0;
-    guest.connection->pipe().send(plan);
-    ++plan.host;
+  const Plan plan{.ranks_of_hosts = ranks_of_hosts(),
+                  .run = attempt_.run,
+                  .job = attempt_.job,
+                  .previous_job = attempt_.previous_job,
+                  .secret = std::string(base::text_of(secret_.bytes())),
+                  .command = options_.command,
+                  .variables = variables_for_others(this_environment(), remote.variables),
+                  .folder = remote.folder.empty() ? std::filesystem::current_path().string() : remote.folder,
+                  .pin = static_cast<std::uint8_t>(options_.pin),
+                  .role = options_.role,
+                  .restarts = attempt_.restarts,
+                  .max_restarts = options_.max_restarts};
+  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+    Candidate& candidate = candidates_[i];
+    const std::string& machine = candidate.hello->machine;
+    Plan its = plan;
+    its.host = static_cast<std::int32_t>(i);
+    its.host_name = candidate.host.name;
+    its.ranks_on_machine = on_machine[machine];
+    its.ranks_before_on_machine = std::exchange(before[machine], before[machine] + candidate.host.slots);
+    its.opens_door = i == 0 && candidates_.size() > 1 ? 1 : 0;
+    its.is_one_of_several_here = std::ranges::count_if(candidates_, [&](const Candidate& other) {
+                                   return are_one_machine(candidate, other);
+                                 }) > 1;
+    if (candidate.connection->has_come()) {  // its own launcher has told it
+      its.secret.clear();
+      its.command.clear();
+      its.variables.clear();
+      its.folder.clear();
+    }
+    candidate.connection->pipe().send(its);
   }
 }
 
 // The one by which all reach the first host: as the user names it, if that is an address of its own, else any.
 void Gathering::choose_address() {
-  const Guest& first = guests_.front();
-  const std::string name = first.host.name.substr(first.host.name.find('@') + 1);
+  const Candidate& first = candidates_.front();
+  const std::string name =
+      options_.nodes ? options_.nodes->meeting.host : first.host.name.substr(first.host.name.find('@') + 1);
   std::vector<std::string> addresses = first.hello->addresses;
   const std::vector<std::string> named = addresses_of(name);
   std::stable_partition(addresses.begin(), addresses.end(), [&](const std::string& address) {
     return std::ranges::find(named, address) != named.end();
   });
-  if (guests_.size() == 1) addresses = {"127.0.0.1"};
+  const auto is_beside_first = [&](const Candidate& candidate) { return are_one_machine(candidate, first); };
+  if (std::ranges::all_of(candidates_, is_beside_first)) addresses = {"127.0.0.1"};
   Probe probe;
   for (const std::string& address : addresses)
     probe.endpoints.push_back(Endpoint::tcp(address, first.planned->door).to_string());
-  if (guests_.size() > 1) {
-    for (Guest& guest : std::span(guests_).subspan(1)) guest.connection->pipe().send(probe);
+  if (candidates_.size() > 1) {
+    for (Candidate& candidate : std::span(candidates_).subspan(1)) candidate.connection->pipe().send(probe);
     await("tried to reach " + first.host.name,
-          [&](const Guest& guest) { return &guest == &first || guest.probed.has_value(); });
+          [&](const Candidate& candidate) { return &candidate == &first || candidate.probed.has_value(); });
   }
   for (std::size_t i = 0; i < addresses.size(); ++i) {
-    const auto is_reached = [&](const Guest& guest) {
-      return &guest == &first || (i < guest.probed->problems.size() && guest.probed->problems[i].empty());
+    const auto is_reached = [&](const Candidate& candidate) {
+      return &candidate == &first ||
+             (i < candidate.probed->problems.size() && candidate.probed->problems[i].empty());
     };
-    if (!std::ranges::all_of(guests_, is_reached)) continue;
+    if (!std::ranges::all_of(candidates_, is_reached)) continue;
     start_.master_address = addresses[i];
-    return guests_.front().connection->pipe().send(
+    return candidates_.front().connection->pipe().send(
         Serve{.address = addresses[i], .master_port = static_cast<std::uint16_t>(options_.master_port)});
   }
-  for (Guest& guest : guests_) {
-    if (&guest == &first) {
-      if (addresses.empty()) guest.problem = "has no network interface with an address";
+  for (Candidate& candidate : candidates_) {
+    if (&candidate == &first) {
+      if (addresses.empty()) candidate.problem = "has no network interface with an address";
       continue;
     }
     std::string tried;
-    for (const std::string& problem : guest.probed->problems) tried += (tried.empty() ? "" : "; ") + problem;
-    const bool reaches_none = std::ranges::none_of(guest.probed->problems, &std::string::empty);
+    for (const std::string& problem : candidate.probed->problems)
+      tried += (tried.empty() ? "" : "; ") + problem;
+    const bool reaches_none = std::ranges::none_of(candidate.probed->problems, &std::string::empty);
     if (reaches_none && !addresses.empty())
-      guest.problem = "does not reach " + first.host.name + ": " + tried;
+      candidate.problem = "does not reach " + first.host.name + ": " + tried;
   }
-  if (std::ranges::all_of(guests_, [](const Guest& guest) { return guest.problem.empty(); }))
-    guests_.front().problem = "has no address that all other hosts reach; each reaches another of " +
-                              base::counted(static_cast<int>(addresses.size()), "address", "addresses");
+  if (std::ranges::all_of(candidates_, [](const Candidate& candidate) { return candidate.problem.empty(); }))
+    candidates_.front().problem = "has no address that all other hosts reach; each reaches another of " +
+                                  base::counted(static_cast<int>(addresses.size()), "address", "addresses");
   throw_table();
 }
 
 void Gathering::start_ranks() {
-  start_.store = guests_.front().serving->store;
-  start_.master_port = guests_.front().serving->master_port;
+  const auto ranks = ranks_of_hosts();
+  const auto places = place_ranks({ranks.begin(), ranks.end()});
+  std::vector<RankPlace> shown;  // here; those who have come show their own
+  std::ranges::copy_if(places, std::back_inserter(shown), [&](const RankPlace& place) {
+    return !candidates_[static_cast<std::size_t>(place.host)].connection->has_come();
+  });
+  output_.expect(shown, static_cast<int>(places.size()));
+  start_.store = candidates_.front().serving->store;
+  start_.master_port = candidates_.front().serving->master_port;
   std::map<std::string, std::vector<std::string>> hosts_by_placement;
-  for (Guest& guest : guests_) {
-    hosts_by_placement[guest.planned->placement].push_back(guest.host.name);
-    guest.connection->pipe().send(start_);
+  for (Candidate& candidate : candidates_) {
+    hosts_by_placement[candidate.planned->placement].push_back(candidate.host.name);
+    candidate.connection->pipe().send(start_);
   }
   for (const auto& [placement, hosts] : hosts_by_placement) {
     if (!placement.empty())
@@ -336,8 +443,8 @@ void Gathering::start_ranks() {
 
 }  // namespace
 
-Job::Hosts gather(const RunOptions& options, const std::string& job, GuardLine& guard, RankOutput& output) {
-  return Gathering(options, job, guard, output).run();
+Job::Hosts gather(const RunOptions& options, const Attempt& attempt, GuardLine& guard, RankOutput& output) {
+  return Gathering(options, attempt, guard, output).run();
 }
 
 }  // namespace lockstep::launch::agents

@@ -3,12 +3,11 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/launch/guard.h"
 #include "lockstep/launch/job.h"
-#include "lockstep/launch/output.h"
+#include "lockstep/launch/output/rank_output.h"
 #include "lockstep/launch/run.h"
 
 namespace lockstep::launch::agents {
@@ -25,9 +24,15 @@ class CannotGather : public Error {
   int exit_code_;
 };
 
-/// The hosts of options.hosts with their ranks started. What ranks print goes to `output`; where they are placed is said there.
+/// Somebody else listens where launchers meet (NodeOptions). Nothing has been started.
+class PlaceTaken : public Error {
+ public:
+  explicit PlaceTaken(const Error& reason) : Error(reason) {}
+};
+
+/// The hosts of options.hosts, or of the launchers that have come (NodeOptions), with their ranks started. What ranks print goes to `output`; where they are placed is said there.
 /// Hosts that turn out to be one machine get one agent. Takes the guard's orders meanwhile. Throws CannotGather, CannotExecute,
-/// Error{system}.
-Job::Hosts gather(const RunOptions& options, const std::string& job, GuardLine& guard, RankOutput& output);
+/// PlaceTaken, Error{system}.
+Job::Hosts gather(const RunOptions& options, const Attempt& attempt, GuardLine& guard, RankOutput& output);
 
 }  // namespace lockstep::launch::agents

@@ -22,6 +22,12 @@ void make_nonblocking(int fd) {
 
 }  // namespace
 
+UniqueFd copy_of(int fd) {
+  UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
+  if (!copy) throw_system("copying a descriptor");
+  return copy;
+}
+
 void MessageParser::add(std::string_view bytes, const Take& take) {
   part_ += bytes;
   std::size_t at = 0;

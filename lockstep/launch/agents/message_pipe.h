@@ -25,6 +25,9 @@ class MessageParser {
   std::string part_;
 };
 
+/// The same open file or socket under another number.
+UniqueFd copy_of(int fd);
+
 class MessagePipe {
  public:
   MessagePipe(UniqueFd in, UniqueFd out);

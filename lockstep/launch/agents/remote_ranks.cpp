@@ -72,6 +72,11 @@ void RemoteRanks::take(const Message& message) {
       }
       return;
     }
+    case Kind::last_lines: {
+      auto last = content_of<LastLines>(message);
+      (void)index_of(last.rank);
+      return output_.note_last_lines(last.rank, std::move(last.lines));
+    }
     case Kind::input_room:
       if (parts_.input) parts_.input->add_room(content_of<InputRoom>(message).bytes);
       return;
@@ -115,7 +120,8 @@ void RemoteRanks::take_ending(const Ended& ended) {
   endings_.push_back({.rank = ended.rank,
                       .pid = ended.pid,
                       .wait_status = ended.wait_status,
-                      .said_goodbye = ended.said_goodbye != 0});
+                      .said_goodbye = ended.said_goodbye != 0,
+                      .why_killed = ended.why_killed});
 }
 
 // What is on its way is never more than the agent had been given room for.
@@ -179,6 +185,12 @@ void RemoteRanks::finish(std::chrono::milliseconds grace) {
   if (!std::exchange(is_finishing_, true)) finished_by_ = Deadline::after(grace + time_to_finish);
   pipe().send(Finish{.grace_ms = static_cast<std::uint32_t>(grace.count()),
                      .wants_record = static_cast<std::uint8_t>(parts_.wants_record)});
+}
+
+void RemoteRanks::conclude(int exit_code, const std::string& summary, bool again) {
+  if (parts_.connection->has_come())
+    pipe().send(
+        Conclusion{.exit_code = exit_code, .summary = summary, .again = static_cast<std::uint8_t>(again)});
 }
 
 std::optional<trace::FlightRecord> RemoteRanks::record() const {

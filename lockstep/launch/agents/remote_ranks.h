@@ -10,7 +10,7 @@
 #include "lockstep/launch/agents/connection.h"
 #include "lockstep/launch/agents/wire.h"
 #include "lockstep/launch/host_ranks.h"
-#include "lockstep/launch/output.h"
+#include "lockstep/launch/output/rank_output.h"
 
 namespace lockstep::launch::agents {
 
@@ -57,6 +57,10 @@ class RemoteRanks final : public HostRanks {
   void finish(std::chrono::milliseconds grace) override;
   bool is_finished() const override { return finished_; }
   int left_behind() const override { return left_behind_; }
+  void conclude(int exit_code, const std::string& summary, bool again) override;
+  bool is_concluded() const override {
+    return !parts_.connection->has_come() || parts_.connection->is_over();
+  }
   std::optional<trace::FlightRecord> record() const override;
 
  private:

@@ -35,6 +35,7 @@ enum class Kind : std::uint8_t {
   record_part,
   finished,
   input_room,
+  last_lines,
   // The launcher's
   plan = 64,
   probe,
@@ -48,6 +49,7 @@ enum class Kind : std::uint8_t {
   look,
   finish,
   input,
+  conclusion,
 };
 
 struct Message {
@@ -63,7 +65,10 @@ struct Hello {
   std::string network = {};                 ///< and these interfaces
   std::vector<std::string> addresses = {};  ///< numeric, of its interfaces; loopback is left out
   std::uint64_t clock_ns = 0;               ///< its CLOCK_MONOTONIC
-  static auto fields(auto& m) { return std::tie(m.host, m.machine, m.network, m.addresses, m.clock_ns); }
+  std::int32_t slots = 0;                   ///< how many ranks it takes; 0: as the launcher says
+  static auto fields(auto& m) {
+    return std::tie(m.host, m.machine, m.network, m.addresses, m.clock_ns, m.slots);
+  }
 };
 
 struct Plan {
@@ -73,16 +78,23 @@ struct Plan {
   std::vector<std::int32_t> ranks_of_hosts = {};  ///< how many each takes
   std::int32_t ranks_before_on_machine = 0;       ///< of agents that share its cores
   std::int32_t ranks_on_machine = 0;              ///< of all of these, with its own
+  std::string run = {};                           ///< the same for all attempts
   std::string job = {};
-  std::string secret = {};
-  std::vector<std::string> command = {};
+  std::string previous_job = {};  ///< whose ranks may still be here, where they have failed and start again
+  std::string secret = {};        ///< "": that by which the agent has come
+  std::vector<std::string> command = {};  ///< empty: the agent's own, with folder and variables
   std::vector<std::pair<std::string, std::string>> variables = {};
-  std::string folder = {};      ///< where ranks begin
-  std::uint8_t pin = 1;         ///< 0: no
-  std::uint8_t opens_door = 0;  ///< 1: others will be asked whether they reach this host
+  std::string folder = {};                  ///< where ranks begin
+  std::uint8_t pin = 1;                     ///< 0: no
+  std::uint8_t opens_door = 0;              ///< 1: others will be asked whether they reach this host
+  std::uint8_t is_one_of_several_here = 0;  ///< 1: there is another agent on this machine and network
+  std::string role = {};
+  std::int32_t restarts = 0;
+  std::int32_t max_restarts = 0;
   static auto fields(auto& m) {
     return std::tie(m.host, m.host_name, m.ranks_of_hosts, m.ranks_before_on_machine, m.ranks_on_machine,
-                    m.job, m.secret, m.command, m.variables, m.folder, m.pin, m.opens_door);
+                    m.run, m.job, m.previous_job, m.secret, m.command, m.variables, m.folder, m.pin,
+                    m.opens_door, m.is_one_of_several_here, m.role, m.restarts, m.max_restarts);
   }
 };
 
@@ -195,7 +207,8 @@ struct Ended {
   std::int32_t pid = 0;
   std::int32_t wait_status = 0;
   std::uint8_t said_goodbye = 0;
-  static auto fields(auto& m) { return std::tie(m.rank, m.pid, m.wait_status, m.said_goodbye); }
+  std::string why_killed = {};  ///< by SIGKILL, where the system tells
+  static auto fields(auto& m) { return std::tie(m.rank, m.pid, m.wait_status, m.said_goodbye, m.why_killed); }
 };
 
 /// A FirstCause::Cause.
@@ -211,6 +224,14 @@ struct Cause : CauseFields {
 };
 struct Tell : CauseFields {
   static constexpr Kind kind = Kind::tell;
+};
+
+/// Of a rank whose output the launcher has not seen: what it wrote to stderr last.
+struct LastLines {
+  static constexpr Kind kind = Kind::last_lines;
+  std::int32_t rank = 0;
+  std::vector<std::string> lines = {};
+  static auto fields(auto& m) { return std::tie(m.rank, m.lines); }
 };
 
 struct Signal {
@@ -263,6 +284,15 @@ struct Finished {
   static constexpr Kind kind = Kind::finished;
   std::int32_t left_behind = 0;
   static auto fields(auto& m) { return std::tie(m.left_behind); }
+};
+
+/// To an agent that has a launcher of its own: how it came out.
+struct Conclusion {
+  static constexpr Kind kind = Kind::conclusion;
+  std::int32_t exit_code = 0;
+  std::string summary = {};  ///< lines for the user; "": there is nothing to say
+  std::uint8_t again = 0;    ///< 1: all ranks start again, and it is to come once more
+  static auto fields(auto& m) { return std::tie(m.exit_code, m.summary, m.again); }
 };
 
 namespace detail {

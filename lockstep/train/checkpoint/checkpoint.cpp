@@ -1,14 +1,18 @@
 #include "lockstep/train/checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <map>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "lockstep/base/byte_codec.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
+#include "lockstep/group/collectives.h"
 #include "lockstep/group/outcome.h"
 #include "lockstep/train/checkpoint/checkpoint_file.h"
 #include "lockstep/train/checkpoint/checkpoint_save.h"
@@ -209,6 +213,15 @@ CheckpointInfo load_checkpoint(const std::filesystem::path& path, const Group& g
     storage_of(*optimizer).restore(*optimizer, shards->states);
   }
   return unpack(broadcast_text(group, std::move(info)), group.rank());
+}
+
+bool checkpoint_exists(const std::filesystem::path& path, const Group& group) {
+  std::error_code unknown;
+  const auto kind =
+      group.rank() == 0 ? std::filesystem::status(path, unknown).type() : std::filesystem::file_type::none;
+  std::array<std::uint8_t, 1> is_there = {kind != std::filesystem::file_type::not_found};
+  broadcast(group, is_there, 0).wait();
+  return is_there[0] != 0;
 }
 
 void remove_checkpoint_leftovers(const std::filesystem::path& path, const Group& group) {

@@ -90,6 +90,9 @@ CheckpointInfo load_checkpoint(const std::filesystem::path& path, const Group& g
   return load_checkpoint(path, group, module_of(model), nullptr);
 }
 
+/// Collective. Whether rank 0 finds something at `path`: the same on all ranks.
+bool checkpoint_exists(const std::filesystem::path& path, const Group& group);
+
 /// Not collective; rank 0 does it, others return. Removes what a process that was killed while it saved this
 /// checkpoint has left beside it, also shards that the checkpoint does not name, unless a save is at work on
 /// them: for the start of a program that will save only later.

@@ -114,12 +114,7 @@ void TrainingRun::require_same_options(bool evaluates) const {
 }
 
 void TrainingRun::resume() {
-  std::error_code unknown;
-  const auto kind = group_.rank() == 0 ? std::filesystem::status(options_.checkpoint, unknown).type()
-                                       : std::filesystem::file_type::none;
-  std::array<std::uint8_t, 1> is_there = {kind != std::filesystem::file_type::not_found};
-  broadcast(group_, is_there, 0).wait();
-  if (is_there[0] == 0) return;
+  if (!checkpoint_exists(options_.checkpoint, group_)) return;
   const auto info = load_checkpoint(options_.checkpoint, group_, module_, &optimizer_);
   const std::string what = "checkpoint " + options_.checkpoint.string();
   if (!info.metadata.contains(step_key) || !info.metadata.contains(history_key)) {

@@ -114,6 +114,38 @@ INSTANTIATE_TEST_SUITE_P(Of, Faults, ::testing::ValuesIn(examples), name_of);
 INSTANTIATE_TEST_SUITE_P(OfTheLoop, Faults, ::testing::Values(trainer, transformer), name_of);
 INSTANTIATE_TEST_SUITE_P(Of, GradientFaults, ::testing::ValuesIn(examples), name_of);
 
+class RestartedTraining : public FaultTest {
+ protected:
+  /// digits with a checkpoint; its last line about an epoch, without how fast it was, is all that is compared.
+  Process train(const std::string& checkpoint, std::vector<std::string> options) const {
+    options.insert(options.begin(), {program("lockstep"), "run", "-np", "2", "--no-prefix"});
+    for (const std::string& word :
+         {program("digits"), std::string("--data"), folder().string(), std::string("--epochs"),
+          std::string("400"), std::string("--checkpoint"), (folder() / checkpoint).string()})
+      options.push_back(word);
+    return start(options);
+  }
+  static std::string last_epoch(const Ending& ending) {
+    const auto lines = lines_with(ending.out, "epoch 400/400");
+    EXPECT_EQ(lines.size(), 1U) << ending.out << ending.err;
+    return lines.empty() ? "" : lines.front().substr(0, lines.front().rfind("  "));
+  }
+};
+
+TEST_F(RestartedTraining, GoesOnFromItsCheckpointAndEndsAsAnUnharmedOneDoes) {
+  Process job = train("harmed.ckpt", {"--max-restarts", "2"});
+  job.await("epoch   2/400");
+  hurt_in_training(job, SIGKILL);
+  job.await_err("restart 1 of 2");
+  hurt_in_training(job, SIGKILL);
+  job.await_err("restart 2 of 2");
+  const Ending harmed = job.finish();
+  EXPECT_EQ(harmed.exit_code, 0) << harmed.err;
+  EXPECT_EQ(lines_with(harmed.out, "epoch   1/400").size(), 1U) << "it began anew";
+  const Ending unharmed = train("unharmed.ckpt", {}).finish();
+  EXPECT_EQ(last_epoch(harmed), last_epoch(unharmed));
+}
+
 TEST_P(Faults, NameARankThatIsKilled) {
   Process job = start_training(GetParam().flags);
   hurt_in_training(job, SIGKILL);

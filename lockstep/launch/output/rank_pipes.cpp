@@ -1,4 +1,4 @@
-#include "lockstep/launch/rank_pipes.h"
+#include "lockstep/launch/output/rank_pipes.h"
 
 #include <fcntl.h>
 #include <poll.h>

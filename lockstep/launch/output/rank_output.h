@@ -4,14 +4,19 @@
 // on.
 #pragma once
 
+#include <array>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "lockstep/launch/line_prefixer.h"
+#include "lockstep/launch/environment.h"
+#include "lockstep/launch/output/line_prefixer.h"
+#include "lockstep/launch/output/log_files.h"
+#include "lockstep/launch/output/output_options.h"
+#include "lockstep/launch/output/rank_pipes.h"
 #include "lockstep/launch/poll_set.h"
-#include "lockstep/launch/rank_pipes.h"
 
 namespace lockstep::launch {
 
@@ -45,13 +50,15 @@ class Sink {
   int error_ = 0;
 };
 
-/// What all ranks print, on the launcher's own stdout and stderr.
+/// What ranks print, on the launcher's own stdout and stderr and in files, as OutputOptions has it.
 class RankOutput final : public OutputTaker {
  public:
   static constexpr std::size_t lines_kept = 10;
 
-  /// `prefix`: "[rank] " before each line.
-  RankOutput(int ranks, bool prefix);
+  /// `run`, `restarts`: as LogFiles has them. Borrows `options`.
+  RankOutput(const OutputOptions& options, std::string run, int restarts);
+  /// Before the first word of these ranks, of a job of `ranks`.
+  void expect(const std::vector<RankPlace>& places, int ranks);
 
   bool has_room(PrintStream stream) const override { return !sink(stream).full(); }
   bool reader_gone(PrintStream stream) const override { return sink(stream).reader_gone(); }
@@ -67,20 +74,36 @@ class RankOutput final : public OutputTaker {
   bool flushed() const;
   /// Some of it could not be written, though there was somebody to read it.
   bool lost() const;
+  /// Of its stderr.
   std::vector<std::string> last_lines(int rank) const;
+  /// The same of a rank whose output another launcher shows.
+  void note_last_lines(int rank, std::vector<std::string> lines);
 
  private:
   Sink& err() { return *sinks_.back(); }
   Sink& sink(PrintStream stream) const {
     return stream == PrintStream::out ? *sinks_.front() : *sinks_.back();
   }
-  LinePrefixer& lines(int rank, PrintStream stream) {
-    return lines_[static_cast<std::size_t>(rank) * print_streams + static_cast<std::size_t>(stream)];
+  struct Stream {
+    LinePrefixer lines;
+    bool is_shown = true;
+    bool is_redirected = false;  // and shown only where its file fails
+  };
+  Stream& stream_of(int rank, PrintStream stream) {
+    return streams_.at(rank)[static_cast<std::size_t>(stream)];
   }
+  Stream new_stream(const RankPlace& place, PrintStream stream) const;
+  /// Where the lines of a stream go.
+  std::string& queue_for(const Stream& of, PrintStream stream, bool is_in_file);
+  void say_problem_of_files();
   void write_some(Sink& sink);
 
+  const OutputOptions& options_;
   std::vector<std::unique_ptr<Sink>> sinks_;  // of stdout and stderr; one where both are the same file
-  std::vector<LinePrefixer> lines_;           // stdout of rank 0, its stderr, stdout of rank 1, …
+  std::map<int, std::array<Stream, print_streams>> streams_;  // by rank
+  LogFiles files_;
+  std::map<int, std::vector<std::string>> noted_lines_;
+  std::string unseen_;  // lines that nobody wants to see
 };
 
 }  // namespace lockstep::launch

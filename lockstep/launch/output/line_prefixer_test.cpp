@@ -1,4 +1,4 @@
-#include "lockstep/launch/line_prefixer.h"
+#include "lockstep/launch/output/line_prefixer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

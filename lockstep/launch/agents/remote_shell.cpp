@@ -1,0 +1,68 @@
+#include "lockstep/launch/agents/remote_shell.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <filesystem>
+#include <string_view>
+
+#include "lockstep/launch/hosts/this_host.h"
+
+namespace lockstep::launch::agents {
+namespace {
+
+std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
+
+/// What ssh must not ask, nor wait for without end.
+std::vector<std::string> ssh_options(const RemoteOptions& remote) {
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(remote.start_timeout).count();
+  return {"-T", "-x", "-oBatchMode=yes", fmt::format("-oConnectTimeout={}", seconds)};
+}
+
+}  // namespace
+
+std::string quoted_for_shell(const std::string& text) {
+  const auto is_plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("_-./=:,@%+").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (!text.empty() && std::ranges::all_of(text, is_plain)) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+RemoteShell shell_for(const RemoteOptions& remote, const std::string& host) {
+  const bool is_here = remote.shell.empty() && !remote.by_srun && is_this_host(host);
+  RemoteShell shell{.agent = remote.agent.empty() || is_here ? own_path() : remote.agent};
+  if (is_here) return shell;
+  if (remote.by_srun) {
+    shell.kind = RemoteShell::Kind::srun;
+    shell.command = {"srun",         "--nodes=1",  "--ntasks=1",     "--overlap",
+                     "--unbuffered", "--mpi=none", "--cpu-bind=none"};
+    return shell;
+  }
+  shell.kind = RemoteShell::Kind::ssh;
+  shell.command = remote.shell.empty() ? std::vector<std::string>{"ssh"} : remote.shell;
+  if (std::filesystem::path(shell.command.front()).filename() == "ssh") {
+    const auto options = ssh_options(remote);
+    shell.command.insert(shell.command.end(), options.begin(), options.end());
+  }
+  return shell;
+}
+
+std::vector<std::string> agent_command(const RemoteShell& shell, const std::string& host) {
+  std::vector<std::string> command = shell.command;
+  if (shell.kind == RemoteShell::Kind::ssh) {
+    command.insert(command.end(), {host, "exec " + quoted_for_shell(shell.agent) + " agent"});
+  } else if (shell.kind == RemoteShell::Kind::srun) {
+    command.insert(command.end(), {"--nodelist=" + host, shell.agent, "agent"});
+  } else {
+    command = {shell.agent, "agent"};
+  }
+  return command;
+}
+
+}  // namespace lockstep::launch::agents

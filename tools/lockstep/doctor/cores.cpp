@@ -1,0 +1,60 @@
+#include <fmt/core.h>
+
+#include <fstream>
+#include <string>
+
+#include "examine.h"
+#include "lockstep/base/words.h"
+#include "lockstep/topology/topology.h"
+#include "system_files.h"
+
+namespace doctor {
+namespace {
+
+std::string processor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name") && line.find(": ") != std::string::npos)
+      return line.substr(line.find(": ") + 2);
+  }
+  return "unknown";
+}
+
+/// Nodes that have cores.
+int numa_nodes() {
+  int count = 0;
+  for (const auto& node : folders_in("/sys/devices/system/node", "node"))
+    count += line_of(node / "cpulist").empty() ? 0 : 1;
+  return count;
+}
+
+}  // namespace
+
+void examine_cores(Report& report) {
+  const auto cores = lockstep::topology::find_cores();
+  const auto all = static_cast<std::size_t>(::sysconf(_SC_NPROCESSORS_ONLN));
+  const int nodes = numa_nodes();
+  report.section("Processor", "processor");
+  report.fact("model", processor(), "model", processor());
+  report.fact("cores",
+              fmt::format("{} of {} (hardware threads), those numbered {}", cores.numbers.size(), all,
+                          lockstep::base::to_ranges(cores.numbers)),
+              "cores", cores.numbers);
+  report.fact("quota", cores.quota ? fmt::format("{} at once (cgroup)", *cores.quota) : "none", "quota",
+              cores.quota ? nlohmann::ordered_json(*cores.quota) : nlohmann::ordered_json());
+  report.fact("NUMA nodes", nodes == 0 ? "not told" : std::to_string(nodes), "numa_nodes", nodes);
+  if (cores.quota && *cores.quota < static_cast<int>(cores.numbers.size())) {
+    report.problem(
+        {.weight = 40,
+         .what = fmt::format("a cgroup lets {} run at once, but shows {}: ranks are not pinned",
+                             lockstep::base::counted(*cores.quota, "core"), cores.numbers.size()),
+         .remedy = "give the container cores of its own (docker run --cpuset-cpus) in place of a quota"});
+  }
+  if (cores.numbers.size() < all && cores.numbers.size() == 1) {
+    report.problem({.weight = 50,
+                    .what = fmt::format("of {} cores this process may use one", all),
+                    .remedy = "ask the batch system for more (--cpus-per-task), or start without taskset"});
+  }
+}
+
+}  // namespace doctor

@@ -1,0 +1,44 @@
+#include "lockstep/topology/devices.h"
+
+#include <fmt/core.h>
+
+#include "examine.h"
+#include "lockstep/topology/gpus.h"
+#include "system_files.h"
+
+namespace doctor {
+
+void examine_devices(Report& report) {
+  using lockstep::topology::Device;
+  const auto devices = lockstep::topology::find_devices();
+  report.section("GPUs and network cards", "devices");
+  int gpus = 0;
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Device& device : devices) {
+    gpus += device.kind == Device::Kind::gpu ? 1 : 0;
+    nlohmann::ordered_json connections;
+    for (const Device& other : devices)
+      connections[other.name] = lockstep::topology::connection(device, other);
+    list.push_back({{"name", device.name},
+                    {"bus_id", device.bus_id},
+                    {"cores", device.cores},
+                    {"memory_node", device.memory_node},
+                    {"connections", connections}});
+  }
+  const std::string driver = line_of("/proc/driver/nvidia/version");
+  report.fact("GPUs", fmt::format("{}, of which {} can be used", gpus, lockstep::topology::visible_gpus()),
+              "gpus", {{"on_the_bus", gpus}, {"usable", lockstep::topology::visible_gpus()}});
+  report.fact("driver", driver.empty() ? "none" : driver, "driver", driver);
+  if (devices.empty()) {
+    report.fact("connections", "there is neither a GPU nor a network card on PCI", "list", list);
+  } else {
+    report.lines(lockstep::topology::connection_table(devices), "list", list);
+  }
+  if (gpus > 0 && driver.empty()) {
+    report.problem({.weight = 45,
+                    .what = fmt::format("there are {} GPUs on the bus, but no driver", gpus),
+                    .remedy = "install NVIDIA's driver, or in a container start it with --gpus all"});
+  }
+}
+
+}  // namespace doctor

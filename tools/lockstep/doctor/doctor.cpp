@@ -1,0 +1,93 @@
+#include "doctor.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <iterator>
+#include <sstream>
+
+#include "examine.h"
+#include "lockstep/base/env.h"
+#include "lockstep/base/error.h"
+#include "lockstep/launch/hosts/allocation.h"
+#include "lockstep/topology/topology.h"
+#include "report.h"
+
+namespace {
+
+using lockstep::launch::Host;
+
+constexpr const char* after_help = R"(
+Two ranks are started for a moment, and memory is measured for a fifth of a second; nothing is changed. Hosts of -H, of
+--hostfile, or of the allocation are asked for an agent, as `lockstep run` does it.
+
+The exit code is 0, or 1 where training would not run here, or not on one of these hosts; wrong usage is 2.
+
+  lockstep doctor
+  lockstep doctor -H server1,server2 --json
+)";
+
+struct Flags {
+  std::string hosts;
+  std::string hostfile;
+  std::string shell;
+  std::string agent;
+  bool json = false;
+};
+
+void describe(CLI::App& app, Flags& flags) {
+  app.footer(after_help);
+  app.add_option("-H,--host,--hosts", flags.hosts, "Hosts to ask: HOST,...");
+  app.add_option("--hostfile", flags.hostfile, "The same from a file");
+  app.add_option("--ssh", flags.shell,
+                 "Command that gets to a host, with its options [LOCKSTEP_SSH, or ssh]");
+  app.add_option("--agent", flags.agent, "Where `lockstep` is on the other hosts [the same path as here]");
+  app.add_flag("--json", flags.json, "For programs");
+}
+
+std::vector<Host> hosts_of(const Flags& flags, lockstep::launch::RemoteOptions& remote) {
+  if (!flags.hosts.empty() && !flags.hostfile.empty())
+    lockstep::throw_invalid_argument("-H and --hostfile both say where; pass one of them");
+  if (!flags.hosts.empty()) return lockstep::launch::parse_host_list(flags.hosts);
+  if (!flags.hostfile.empty()) return lockstep::launch::read_hostfile(flags.hostfile);
+  auto allocation = lockstep::launch::find_allocation();
+  if (!allocation) return {};
+  remote.by_srun = allocation->system == lockstep::launch::Allocation::System::slurm && remote.shell.empty();
+  return std::move(allocation->hosts);
+}
+
+}  // namespace
+
+int doctor_command(const std::vector<std::string>& arguments) {
+  Flags flags;
+  CLI::App app("Says of this machine what training needs, and what would slow it.");
+  describe(app, flags);
+  try {
+    std::vector<std::string> words(arguments.rbegin(), arguments.rend());  // as CLI11 wants it
+    app.parse(words);
+    lockstep::launch::RemoteOptions remote{.agent = flags.agent};
+    std::istringstream shell(!flags.shell.empty() ? flags.shell
+                                                  : lockstep::env::text("LOCKSTEP_SSH").value_or(""));
+    remote.shell = {std::istream_iterator<std::string>(shell), {}};
+    const std::vector<Host> hosts = hosts_of(flags, remote);
+    doctor::Report report;
+    doctor::try_ranks(report);  // before there are threads
+    doctor::examine_cores(report);
+    doctor::examine_memory(report);
+    doctor::examine_limits(report);
+    doctor::examine_network(report);
+    doctor::examine_devices(report);
+    doctor::examine_software(report);
+    doctor::examine_collectives(report, std::max(2, lockstep::topology::available_cores()));
+    doctor::examine_hosts(report, hosts, remote);
+    const std::string text = flags.json ? report.json() : report.text();
+    if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) return 1;
+    return report.trains() ? 0 : 1;
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
+  } catch (const std::exception& error) {
+    (void)std::fprintf(stderr, "lockstep doctor: %s\nSee `lockstep doctor --help`.\n", error.what());
+    return 2;
+  }
+}

@@ -1,0 +1,114 @@
+#include <fmt/core.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "examine.h"
+#include "lockstep/topology/topology.h"
+#include "system_files.h"
+
+namespace doctor {
+namespace {
+
+constexpr std::chrono::milliseconds measured_time{200};
+constexpr std::uint64_t most_bytes = std::uint64_t{64} << 20;  // of each of a thread's three arrays
+constexpr std::uint64_t little_memory = std::uint64_t{1} << 30;
+
+/// A line of /proc/meminfo, in bytes; 0 where there is none.
+std::uint64_t memory_info(const std::string& name) {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(name + ":")) continue;
+    const std::size_t begin = line.find_first_of("0123456789");
+    std::uint64_t kibibytes = 0;
+    if (begin != std::string::npos)
+      (void)std::from_chars(line.data() + begin, line.data() + line.size(), kibibytes);
+    return kibibytes << 10U;
+  }
+  return 0;
+}
+
+/// Bytes a second that a = b + s * c moves in all of `threads`, counting what is read and written.
+double triad(int threads, std::uint64_t bytes) {
+  const std::size_t count = bytes / sizeof(float);
+  std::vector<double> rates(static_cast<std::size_t>(threads));
+  std::vector<std::thread> workers;
+  for (double& rate : rates) {
+    workers.emplace_back([&rate, count] {
+      std::vector<float> a(count, 0), b(count, 1), c(count, 2);
+      std::uint64_t passes = 0;
+      const auto begin = std::chrono::steady_clock::now();
+      std::chrono::duration<double> took{};
+      while (took < measured_time) {
+        const auto factor = static_cast<float>(passes++);
+        for (std::size_t i = 0; i < count; ++i) a[i] = b[i] + factor * c[i];
+        std::swap(a, b);
+        took = std::chrono::steady_clock::now() - begin;
+      }
+      rate = static_cast<double>(passes * 3 * count * sizeof(float)) / took.count();
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+  double sum = 0;
+  for (const double rate : rates) sum += rate;
+  return sum;
+}
+
+void examine_huge_pages(Report& report) {
+  const std::string folder = "/sys/kernel/mm/transparent_hugepage/";
+  const auto chosen = [&](const char* name) {
+    const std::string line = line_of(folder + name);
+    const std::size_t begin = line.find('['), end = line.find(']');
+    return begin < end && end != std::string::npos ? line.substr(begin + 1, end - begin - 1)
+                                                   : std::string("not told");
+  };
+  report.fact("huge pages",
+              fmt::format("{} for private memory, {} for shared", chosen("enabled"), chosen("shmem_enabled")),
+              "huge_pages", {{"private", chosen("enabled")}, {"shared", chosen("shmem_enabled")}});
+  if (chosen("enabled") == "never") {
+    report.problem(
+        {.weight = 10,
+         .what = "the system gives no huge pages to private memory, which costs large arrays up to a tenth",
+         .remedy = "as root: echo madvise > " + folder + "enabled"});
+  }
+}
+
+}  // namespace
+
+void examine_memory(Report& report) {
+  const std::uint64_t total = memory_info("MemTotal"), available = memory_info("MemAvailable");
+  report.section("Memory", "memory");
+  report.fact("main memory", gibibytes(available) + " of " + gibibytes(total) + " are free", "bytes",
+              {{"total", total}, {"available", available}});
+  const int threads = lockstep::topology::available_cores();
+  const std::uint64_t each = std::min(most_bytes, available / 8 / 3 / static_cast<std::uint64_t>(threads));
+  if (each > 0) {
+    const double rate = triad(threads, each);
+    report.fact("bandwidth", fmt::format("{:.1f} GB/s (a triad on {} cores at once)", rate * 1e-9, threads),
+                "bandwidth_bytes_per_s", rate);
+  }
+  examine_huge_pages(report);
+  struct statvfs shm {};
+  if (::statvfs("/dev/shm", &shm) == 0) {
+    const std::uint64_t size = shm.f_blocks * shm.f_frsize, left = shm.f_bavail * shm.f_frsize;
+    report.fact("/dev/shm",
+                gibibytes(left) + " of " + gibibytes(size) + " are free (Lockstep does not need it)", "shm",
+                {{"bytes", size}, {"free", left}});
+  } else {
+    report.fact("/dev/shm", "is not there (Lockstep does not need it)", "shm", nullptr);
+  }
+  if (available < little_memory) {
+    report.problem(
+        {.weight = 60,
+         .what = "only " + gibibytes(available) + " of memory are free",
+         .remedy = "end what else runs here, or take a machine or an allocation (--mem) with more"});
+  }
+}
+
+}  // namespace doctor

@@ -1,0 +1,210 @@
+#include "run_hosts.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <optional>
+#include <utility>
+
+#include "lockstep/base/env.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/split.h"
+#include "lockstep/launch/hosts/allocation.h"
+#include "lockstep/launch/hosts/host_list.h"
+#include "lockstep/launch/hosts/this_host.h"
+#include "lockstep/topology/gpus.h"
+#include "lockstep/topology/topology.h"
+
+namespace {
+
+using lockstep::throw_invalid_argument;
+using lockstep::launch::Host;
+using lockstep::launch::NodeOptions;
+using lockstep::launch::RunOptions;
+
+constexpr std::uint16_t port_of_backend = 29400;  // torchrun's
+constexpr std::uint16_t port_of_master = 29500;
+
+int whole_number(const std::string& option, const std::string& text, int least, int most) {
+  return static_cast<int>(lockstep::env::parse_integer(option, text, least, most));
+}
+
+std::optional<int> wished_ranks(const RunFlags& flags, int most) {
+  if (flags.ranks.empty()) return std::nullopt;
+  return whole_number("-np", flags.ranks, 1, most);
+}
+
+/// --nproc-per-node; nullopt: it does not say.
+std::optional<int> ranks_per_host(const RunFlags& flags) {
+  const std::string& text = flags.ranks_per_host;
+  if (text.empty()) return std::nullopt;
+  if (!flags.ranks.empty())
+    throw_invalid_argument(
+        "-np says how many ranks there are in all, --nproc-per-node how many a host has; pass one of them");
+  const int gpus = lockstep::topology::visible_gpus();
+  if (text == "gpu" && gpus == 0) {
+    throw_invalid_argument(
+        "--nproc-per-node gpu: there is no GPU here, or CUDA_VISIBLE_DEVICES hides it; say N, cpu or auto");
+  }
+  if (text == "gpu" || (text == "auto" && gpus > 0)) return gpus;
+  if (text == "cpu" || text == "auto") return lockstep::topology::available_cores();
+  return whole_number("--nproc-per-node", text, 1, lockstep::launch::most_ranks);
+}
+
+/// --nnodes.
+std::pair<int, int> node_counts(const RunFlags& flags) {
+  if (flags.nodes.empty()) return {1, 1};
+  const auto parts = lockstep::base::split(flags.nodes, ':');
+  if (parts.size() > 2) throw_invalid_argument("--nnodes=\"" + flags.nodes + "\" is neither N nor MIN:MAX");
+  const int least = whole_number("--nnodes", parts.front(), 1, lockstep::launch::most_hosts);
+  const int most = whole_number("--nnodes", parts.back(), 1, lockstep::launch::most_hosts);
+  if (most < least) throw_invalid_argument("--nnodes=" + flags.nodes + " has more at least than at most");
+  return {least, most};
+}
+
+/// --rdzv-endpoint, or --master-addr and --master-port.
+lockstep::Endpoint meeting_of(const RunFlags& flags) {
+  using lockstep::Endpoint;
+  if (!flags.meeting.empty()) {
+    const std::string& text = flags.meeting;
+    const bool has_port = text.find(':') != std::string::npos && text.back() != ']';
+    return Endpoint::parse("tcp:" + (has_port ? text : fmt::format("{}:{}", text, port_of_backend)));
+  }
+  if (flags.master_address.empty()) {
+    throw_invalid_argument(
+        "launchers of several hosts (--nnodes) meet at one of them: pass --rdzv-endpoint HOST[:PORT], or "
+        "--master-addr HOST, "
+        "the same on all; or start from one host by ssh: -H HOST:SLOTS,...");
+  }
+  const int port =
+      flags.master_port.empty() ? port_of_master : whole_number("--master-port", flags.master_port, 1, 65535);
+  return Endpoint::tcp(flags.master_address, static_cast<std::uint16_t>(port));
+}
+
+bool yes_or_no(const std::string& setting, std::string text) {
+  std::ranges::transform(text, text.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (text == "1" || text == "true" || text == "yes" || text == "t" || text == "y") return true;
+  if (text == "0" || text == "false" || text == "no" || text == "f" || text == "n") return false;
+  throw_invalid_argument(setting + "=" + text + " is neither true nor false");
+}
+
+void take_settings(const RunFlags& flags, NodeOptions& nodes, RunOptions& options) {
+  if (flags.meeting_settings.empty()) return;
+  for (const std::string& entry : lockstep::base::split(flags.meeting_settings, ',')) {
+    const std::size_t end = std::min(entry.find('='), entry.size());
+    const std::string name = entry.substr(0, end);
+    const std::string value = end < entry.size() ? entry.substr(end + 1) : "";
+    if (name == "is_host") {
+      nodes.leads = yes_or_no("--rdzv-conf is_host", value);
+      nodes.may_follow = false;
+    } else if (name == "timeout" || name == "join_timeout") {
+      if (flags.start_timeout.empty())
+        options.remote.start_timeout = milliseconds_of("--rdzv-conf " + name, value);
+    } else if (name == "last_call_timeout") {
+      nodes.last_call = milliseconds_of("--rdzv-conf " + name, value);
+    } else {
+      throw_invalid_argument(
+          fmt::format("--rdzv-conf \"{}\" is none of is_host=BOOL, timeout=SECONDS, join_timeout=SECONDS and "
+                      "last_call_timeout=SECONDS",
+                      entry));
+    }
+  }
+}
+
+void require_backend(const std::string& backend) {
+  if (backend.empty() || backend == "static" || backend == "c10d") return;
+  throw_invalid_argument(
+      "--rdzv-backend " + backend +
+      ": launchers meet at one of themselves; leave it out, or pass static or c10d, with --rdzv-endpoint "
+      "HOST[:PORT] of one of the hosts");
+}
+
+/// Launchers on several hosts, none of which starts the others.
+void choose_nodes(const RunFlags& flags, std::pair<int, int> counts, RunOptions& options) {
+  const auto refuse = [](const std::string& option, const std::string& why) {
+    throw_invalid_argument("--nnodes and " + option + why);
+  };
+  if (!flags.hosts.empty() || !flags.hostfile.empty())
+    refuse("-H or --hostfile",
+           " are two ways to several hosts: with the latter this launcher starts the ranks of all");
+  if (flags.standalone) refuse("--standalone", ", which means this host alone, exclude one another");
+  if (!flags.ranks.empty()) refuse("-np", ": say by --nproc-per-node how many ranks this host has");
+  NodeOptions nodes{.least = counts.first, .most = counts.second, .meeting = meeting_of(flags)};
+  nodes.id = flags.run_id.empty() ? "none" : flags.run_id;
+  if (!flags.node_rank.empty()) {
+    nodes.rank = whole_number("--node-rank", flags.node_rank, 0, nodes.most - 1);
+    nodes.leads = nodes.rank == 0;
+  } else {
+    nodes.leads = nodes.may_follow = lockstep::launch::is_this_host(nodes.meeting.host);
+  }
+  if (flags.start_timeout.empty()) options.remote.start_timeout = std::chrono::minutes(10);
+  take_settings(flags, nodes, options);
+  const auto secret = lockstep::env::text("LOCKSTEP_SECRET_FILE");
+  if (!secret) {
+    throw_invalid_argument(
+        "launchers of several hosts need a secret to know each other: put the same 32 random bytes into a "
+        "file of mode 0600 on "
+        "every host, and set LOCKSTEP_SECRET_FILE to it; or start from one host by ssh: -H HOST:SLOTS,...");
+  }
+  nodes.secret = lockstep::Secret::from_file(*secret);
+  options.ranks = ranks_per_host(flags).value_or(1);
+  options.nodes = std::move(nodes);
+}
+
+/// Hosts that the user or the batch system names; empty: none. `has_slots`: how many ranks each takes is known.
+std::vector<Host> named_hosts(const RunFlags& flags, RunOptions& options, bool& has_slots) {
+  if (!flags.hosts.empty()) return lockstep::launch::parse_host_list(flags.hosts);
+  if (!flags.hostfile.empty()) return lockstep::launch::read_hostfile(flags.hostfile);
+  if (flags.standalone) return {};
+  auto allocation = lockstep::launch::find_allocation();
+  if (!allocation) return {};
+  if (allocation->system == lockstep::launch::Allocation::System::slurm && options.remote.shell.empty())
+    options.remote.by_srun = true;
+  const bool is_only_here =
+      allocation->hosts.size() == 1 && lockstep::launch::is_this_host(allocation->hosts.front().name);
+  has_slots = allocation->has_slots;
+  if (is_only_here && (!flags.ranks.empty() || !flags.ranks_per_host.empty())) return {};
+  return std::move(allocation->hosts);
+}
+
+}  // namespace
+
+std::chrono::milliseconds milliseconds_of(const std::string& option, const std::string& text) {
+  const auto most = std::chrono::hours(24);  // "off" too
+  const auto time = std::min<std::chrono::nanoseconds>(lockstep::env::parse_duration(option, text), most);
+  return std::chrono::ceil<std::chrono::milliseconds>(time);
+}
+
+void choose_hosts(const RunFlags& flags, RunOptions& options) {
+  require_backend(flags.meeting_backend);
+  const auto counts = node_counts(flags);
+  if (counts.second > 1) return choose_nodes(flags, counts, options);
+  if (!flags.node_rank.empty()) (void)whole_number("--node-rank", flags.node_rank, 0, 0);
+  if (!flags.hosts.empty() && !flags.hostfile.empty())
+    throw_invalid_argument("-H and --hostfile both say where; pass one of them");
+  if (flags.standalone && (!flags.hosts.empty() || !flags.hostfile.empty()))
+    throw_invalid_argument("--standalone means this host alone; leave -H and --hostfile out");
+  bool has_slots = true;
+  std::vector<Host> hosts = named_hosts(flags, options, has_slots);
+  const auto per_host = ranks_per_host(flags);
+  if (hosts.empty()) {
+    auto wished = per_host ? per_host : wished_ranks(flags, lockstep::launch::most_ranks);
+    if (!wished && (flags.standalone || !flags.nodes.empty())) wished = 1;  // as torchrun has it
+    if (!wished) throw_invalid_argument("how many ranks? Pass -np N");
+    options.ranks = *wished;
+    return;
+  }
+  if (per_host) {
+    for (Host& host : hosts) host.slots = *per_host;
+    has_slots = true;
+  }
+  const auto wished = wished_ranks(flags, lockstep::launch::most_slots);
+  if (!wished && !has_slots) throw_invalid_argument("how many ranks? Pass -np N");
+  int slots = 0;
+  for (const Host& host : hosts) slots += host.slots;
+  options.ranks = wished.value_or(slots);
+  options.hosts = has_slots ? share_out(options.ranks, hosts) : share_evenly(options.ranks, hosts);
+}
