@@ -16,8 +16,10 @@
 #include "lockstep/group/launchers.h"
 #include "lockstep/group/noticeboard.h"
 #include "lockstep/group/tf_config.h"
+#include "lockstep/rendezvous/file_board.h"
 #include "lockstep/rendezvous/pmi1.h"
 #include "lockstep/rendezvous/pmi2.h"
+#include "lockstep/rendezvous/pmix.h"
 
 namespace lockstep {
 namespace {
@@ -157,11 +159,15 @@ bool mpi_has_begun() {
   return initialized != nullptr && initialized(&flag) == 0 && flag != 0;
 }
 
-/// The noticeboard of a launcher that has one; null else.
-std::unique_ptr<ProcessManager> board_of(const LaunchedRank& launched) {
-  if (!launched.pmi_fd) return nullptr;
-  if (launched.pmi2_job.empty()) return std::make_unique<Pmi1>(*launched.pmi_fd);
-  return std::make_unique<Pmi2>(*launched.pmi_fd, launched.pmi2_job, mpi_has_begun());
+std::string name_of(const std::string& job) { return fmt::format("launched-{:016x}", fnv1a_64(job)); }
+
+/// The noticeboard that the user has named, or that of the launcher, if it has one; null else.
+std::shared_ptr<ProcessManager> board_of(const LaunchedRank& launched) {
+  const auto folder = env::text("LOCKSTEP_MEETING_DIR");
+  if (folder && !launched.job.empty()) return std::make_shared<FileBoard>(*folder, name_of(launched.job));
+  if (!launched.pmi_fd) return Pmix::is_offered() ? std::make_shared<Pmix>() : nullptr;
+  if (launched.pmi2_job.empty()) return std::make_shared<Pmi1>(*launched.pmi_fd);
+  return std::make_shared<Pmi2>(*launched.pmi_fd, launched.pmi2_job, mpi_has_begun());
 }
 
 void meet_by(ProcessManager& board, Identity& identity, const InitOptions& options, Deadline deadline) {
@@ -183,22 +189,26 @@ void from_launcher(Identity& identity, const LaunchedRank& launched, const InitO
   const auto address = env::text("MASTER_ADDR");
   const auto port = env::integer("MASTER_PORT", 1, 65535);
   if (address && port) return meet_at_port(identity, *address, *port);
-  const auto board = board_of(launched);
+  const bool needs_board = !launched.is_on_one_host() || launched.job.empty();
+  const auto board = needs_board ? board_of(launched) : nullptr;
   const Deadline deadline = Deadline::after(arrival_timeout(options));
   const std::string job = launched.job.empty() && board ? board->job(deadline) : launched.job;
-  identity.job = fmt::format("launched-{:016x}", fnv1a_64(job));
+  identity.job = name_of(job);
   if (!launched.is_on_one_host() && board) {
     meet_in_host(identity);
+    identity.board = board;
     return meet_by(*board, identity, options, deadline);
   }
   if (!launched.is_on_one_host() || job.empty()) {
-    throw_invalid_argument(
-        fmt::format("this process is rank {} of {} started by {}, on several hosts or of a launcher that "
-                    "does not say, and whose noticeboard (PMI) is not there; tell all ranks "
-                    "where to meet: set MASTER_ADDR to the host of rank 0, MASTER_PORT to a free port there, "
-                    "and LOCKSTEP_SECRET_FILE to a file of mode 0600 with the same 32 random bytes on every "
-                    "host; or under srun pass --mpi=pmi2",
-                    identity.rank, identity.size, launched.launcher));
+    throw_invalid_argument(fmt::format(
+        "this process is rank {} of {} started by {}, on several hosts or of a launcher that "
+        "does not say, and whose noticeboard (PMI) is not there. One of three things tells all ranks where "
+        "to "
+        "meet: under srun --mpi=pmi2 or --mpi=pmix; LOCKSTEP_MEETING_DIR, a folder that all hosts share; or "
+        "MASTER_ADDR, the host of rank 0, MASTER_PORT, a free port there, and LOCKSTEP_SECRET_FILE, a file "
+        "of mode "
+        "0600 with the same 32 random bytes on every host",
+        identity.rank, identity.size, launched.launcher));
   }
   meet_in_host(identity);
 }

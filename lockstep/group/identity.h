@@ -9,6 +9,7 @@
 #include "lockstep/base/proof.h"
 #include "lockstep/base/socket.h"
 #include "lockstep/group/init.h"
+#include "lockstep/rendezvous/process_manager.h"
 
 namespace lockstep {
 
@@ -28,6 +29,8 @@ struct Identity {
   std::string socket_prefix;      ///< begins the names of its sockets on this host: user, job, restart
   std::optional<int> control_fd;  ///< the launcher's control page
   Trust trust;
+  /// Where rank 0 has said how to meet; kept until all ranks have arrived.
+  std::shared_ptr<ProcessManager> board = {};
   std::string listen_address;  ///< for ranks of other hosts; "": the address from which the store is reached
 
   /// The rank that serves the store; -1: the launcher does.

@@ -52,6 +52,11 @@ constexpr std::array launchers = {
           .rank = "FLUX_TASK_RANK",
           .hosts = "FLUX_JOB_NNODES",
           .job = {"FLUX_JOB_ID"}},
+    Names{.launcher = "horovodrun",
+          .size = "HOROVOD_SIZE",
+          .rank = "HOROVOD_RANK",
+          .local_size = "HOROVOD_LOCAL_SIZE",
+          .job = {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"}},
 };
 
 int number(const char* name, int least, int most, const Names& of) {

@@ -103,6 +103,30 @@ TEST_F(LaunchedByTfConfig, ChiefAndWorkersAreAWorldAndTheEvaluatorIsAnother) {
   }
 }
 
+class LaunchedByHorovodrun : public JobTest {};
+
+/// Its variables; the real one is in script/soak horovodrun.
+TEST_F(LaunchedByHorovodrun, RanksFindEachOther) {
+  std::vector<Process> ranks;
+  for (const char* rank : {"0", "1"}) {
+    ranks.push_back(start({program("probe_rank"), "everything"},
+                          {{"HOROVOD_RANK", rank},
+                           {"HOROVOD_SIZE", "2"},
+                           {"HOROVOD_LOCAL_RANK", rank},
+                           {"HOROVOD_LOCAL_SIZE", "2"},
+                           {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "127.0.0.1"},
+                           {"HOROVOD_GLOO_RENDEZVOUS_PORT", std::to_string(port())}}));
+  }
+  const auto endings = finish(ranks);
+  for (const Ending& ending : endings) EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(endings[1].out, HasSubstr("rank=1 of 2 done"));
+  const Ending alone = start({program("probe_rank"), "barrier"},
+                             {{"HOROVOD_RANK", "0"}, {"HOROVOD_SIZE", "2"}, {"HOROVOD_LOCAL_SIZE", "1"}})
+                           .finish();
+  EXPECT_EQ(alone.exit_code, 1) << "on two hosts it is told what to set, and is no world of one";
+  EXPECT_THAT(alone.err, HasSubstr("LOCKSTEP_MEETING_DIR"));
+}
+
 class LaunchedOnTwoHosts : public JobTest, public ::testing::WithParamInterface<Mpi> {
  protected:
   void TearDown() override {
@@ -112,7 +136,7 @@ class LaunchedOnTwoHosts : public JobTest, public ::testing::WithParamInterface<
   std::optional<SshServers> servers_;
 };
 
-TEST_P(LaunchedOnTwoHosts, RanksFindEachOtherThroughPmi) {
+TEST_P(LaunchedOnTwoHosts, RanksFindEachOtherOnItsNoticeboard) {
   const auto launcher = peer_program(GetParam().peer, "mpiexec");
   if (!launcher)
     GTEST_SKIP() << GetParam().peer << " is not installed: script/bootstrap --peers " << GetParam().peer;
@@ -125,16 +149,25 @@ TEST_P(LaunchedOnTwoHosts, RanksFindEachOtherThroughPmi) {
   std::filesystem::permissions(ssh, std::filesystem::perms::owner_all);
   std::vector<std::string> words = {launcher->string()};
   words.insert(words.end(), GetParam().words.begin(), GetParam().words.end());
-  words.insert(words.end(), {"-launcher", "ssh", "-launcher-exec", ssh.string(), "-hosts",
-                             hosts().address(0) + "," + hosts().address(1), "-ppn", "2", "-n", "4",
-                             program("probe_rank"), "everything"});
-  const Ending ending = start(words, {{"LOCKSTEP_INIT_TIMEOUT", "20s"}}, hosts().network(0)).finish();
+  const std::string first = hosts().address(0), second = hosts().address(1);
+  if (GetParam().peer == "openmpi") {
+    words.insert(words.end(),
+                 {"--prtemca", "plm_ssh_agent", ssh.string(), "-H", first + ":2," + second + ":2"});
+  } else {
+    words.insert(words.end(), {"-launcher", "ssh", "-launcher-exec", ssh.string(), "-hosts",
+                               first + "," + second, "-ppn", "2"});
+  }
+  words.insert(words.end(), {"-n", "4", program("probe_rank"), "everything"});
+  const Ending ending =
+      start(words, {{"LOCKSTEP_INIT_TIMEOUT", "20s"}, {"TMPDIR", folder()}}, hosts().network(0)).finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   for (const char* rank : {"rank=0 of 4 done", "rank=1 of 4 done", "rank=2 of 4 done", "rank=3 of 4 done"})
     EXPECT_THAT(ending.out, HasSubstr(rank)) << ending.err;
 }
 
-INSTANTIATE_TEST_SUITE_P(By, LaunchedOnTwoHosts, ::testing::Values(Mpi{"mpich", {}}, Mpi{"impi", {}}),
+INSTANTIATE_TEST_SUITE_P(By, LaunchedOnTwoHosts,
+                         ::testing::Values(Mpi{"mpich", {}}, Mpi{"impi", {}},
+                                           Mpi{"openmpi", {"--allow-run-as-root"}}),
                          [](const auto& info) { return info.param.peer; });
 
 }  // namespace

@@ -1,6 +1,9 @@
 // Under Slurm, a real one of two nodes: ranks that srun starts, and `lockstep run` inside an allocation.
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <thread>
 
 #include "tests/support/job_test.h"
 #include "tests/support/slurm_cluster.h"
@@ -45,15 +48,28 @@ TEST_F(UnderSlurm, RanksOfSrunFindEachOther) {
   for (const char* rank : {"rank=0 of 3 done", "rank=1 of 3 done", "rank=2 of 3 done"})
     EXPECT_THAT(two.out, HasSubstr(rank)) << "on two hosts, through PMI-2";
 
+  const Ending by_pmix = run_by({"srun", "--mpi=pmix", "-N2", "-n3", program("probe_rank"), "everything"});
+  EXPECT_EQ(by_pmix.exit_code, 0) << by_pmix.err;
+  for (const char* rank : {"rank=0 of 3 done", "rank=1 of 3 done", "rank=2 of 3 done"})
+    EXPECT_THAT(by_pmix.out, HasSubstr(rank)) << "on two hosts, through PMIx";
+
   const Ending one = run_by({"srun", "-N1", "-n2", program("probe_rank"), "everything"});
   EXPECT_EQ(one.exit_code, 0) << one.err;
   EXPECT_THAT(one.out, HasSubstr("rank=1 of 2 done")) << "on one host, without PMI";
 
   const Ending none = run_by({"srun", "-N2", "-n2", program("probe_rank"), "barrier"});
   EXPECT_NE(none.exit_code, 0);
-  EXPECT_THAT(none.err,
-              AllOf(HasSubstr("MASTER_ADDR"), HasSubstr("LOCKSTEP_SECRET_FILE"), HasSubstr("--mpi=pmi2")))
+  EXPECT_THAT(none.err, AllOf(HasSubstr("MASTER_ADDR"), HasSubstr("LOCKSTEP_SECRET_FILE"),
+                              HasSubstr("--mpi=pmi2"), HasSubstr("LOCKSTEP_MEETING_DIR")))
       << "on two hosts, without PMI: no world of one";
+
+  const std::filesystem::path shared = folder() / "shared";
+  std::filesystem::create_directory(shared);
+  const Ending by_file = run_by({"srun", "-N2", "-n3", program("probe_rank"), "everything"},
+                                {{"LOCKSTEP_MEETING_DIR", shared.string()}});
+  EXPECT_EQ(by_file.exit_code, 0) << by_file.err;
+  EXPECT_THAT(by_file.out, HasSubstr("rank=2 of 3 done"));
+  EXPECT_TRUE(std::filesystem::is_empty(shared)) << "the secret is left behind";
 
   const Ending told = run_by({"srun", "-N2", "-n2", program("probe_rank"), "everything"},
                              {{"MASTER_ADDR", hosts().address(0)},
@@ -85,6 +101,49 @@ TEST_F(UnderSlurm, LockstepRunTakesTheAllocationsHosts) {
   const std::string text(std::istreambuf_iterator<char>(file), {});
   EXPECT_THAT(text, AllOf(ContainsRegex("\\[0\\] .*checked [0-9]{3} calls"),
                           ContainsRegex("\\[1\\] .*checked [0-9]{3} calls")));
+}
+
+TEST_F(UnderSlurm, LaunchersOfEachNodeMeet) {
+  REQUIRE_SLURM();
+  const Ending each_alone =
+      run_by({"srun", "-N2", "-n2", program("lockstep"), "run", program("probe_rank"), "barrier"});
+  EXPECT_NE(each_alone.exit_code, 0);
+  EXPECT_THAT(each_alone.err, HasSubstr("this is one of 2 processes started by srun"));
+  const Ending ending = run_by({"srun", "-N2", "-n2", program("lockstep"), "run", "--nnodes", "2",
+                                "--nproc-per-node", "2", "--rdzv-endpoint", hosts().address(0) + ":29533",
+                                "--rdzv-id", "17", program("probe_rank"), "everything"},
+                               {{"LOCKSTEP_SECRET_FILE", secret_file("known to both nodes")}});
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  for (int rank = 0; rank < 4; ++rank)
+    EXPECT_THAT(ending.out, ContainsRegex("\\[" + std::to_string(rank) + "\\] .*checked [0-9]{3} calls"));
+}
+
+TEST_F(UnderSlurm, ASignalAheadOfTheEndReachesAllRanks) {
+  REQUIRE_SLURM();
+  const std::filesystem::path script = folder() / "job.sh", out = folder() / "out";
+  std::ofstream(script) << "#!/bin/sh\n#SBATCH --nodes=2 --ntasks-per-node=1 --signal=B:USR1@120\n"
+                        << program("lockstep")
+                        << " run /bin/sh -c 'trap \"echo saved; exit 0\" USR1; echo ready; "
+                        << "while :; do sleep 0.1; done' &\n"
+                        << "trap 'kill -USR1 $!; wait $!; echo ended with $?' USR1\nwait $!\n";
+  const auto text = [&] {
+    std::ifstream file(out);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const auto await = [&](const std::string& words) {
+    const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+    while (text().find(words) == std::string::npos && !deadline.expired())
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // Slurm says nothing when a job prints
+    EXPECT_THAT(text(), HasSubstr(words));
+  };
+  const Ending queued = run_by({"sbatch", "--parsable", "-o", out.string(), script.string()});
+  ASSERT_EQ(queued.exit_code, 0) << queued.err;
+  await("[0] ready");
+  await("[1] ready");
+  const std::string job = queued.out.substr(0, queued.out.find_first_not_of("0123456789"));
+  EXPECT_EQ(run_by({"scancel", "--signal=USR1", "--batch", job}).exit_code, 0);
+  await("ended with 0");
+  EXPECT_THAT(text(), AllOf(HasSubstr("[0] saved"), HasSubstr("[1] saved")));
 }
 
 }  // namespace

@@ -30,7 +30,11 @@ std::optional<SlurmCluster> SlurmCluster::start(const Hosts& hosts, const fs::pa
     return std::nullopt;
   }
   SlurmCluster cluster(folder, *peer);
-  for (const char* name : {"links/sbin", "state"}) fs::create_directories(folder / name);
+  const fs::path pmix =
+      "lib/x86_64-linux-gnu/pmix2/lib";  // where Debian's Slurm looks for a name of libpmix-dev
+  for (const fs::path& name : {fs::path("links/sbin"), fs::path("state"), "links" / pmix})
+    fs::create_directories(folder / name);
+  fs::create_symlink("libpmix.so.2", folder / "links" / pmix / "libpmix.so");
   for (const std::string daemon : {"slurmctld", "slurmd", "slurmstepd"})
     fs::create_symlink(daemon + "-wlm", folder / "links/sbin" / daemon);
   cluster.write_configuration(hosts);
@@ -38,9 +42,13 @@ std::optional<SlurmCluster> SlurmCluster::start(const Hosts& hosts, const fs::pa
       Command{.words = cluster.command({"slurmctld", "-D"}), .network = hosts.network(0)});
   for (int host = 0; host < hosts.count(); ++host) {
     const std::string node = "n" + std::to_string(host + 1);
-    fs::create_directory(folder / node);
-    cluster.daemons_.emplace_back(
-        Command{.words = cluster.command({"slurmd", "-D", "-N", node}), .network = hosts.network(host)});
+    fs::create_directories(folder / node / "pmix");
+    fs::copy_file(folder / "slurm.conf", folder / node / "slurm.conf");
+    std::ofstream(folder / node / "mpi.conf")
+        << "PMIxCliTmpDirBase=" << (folder / node / "pmix").string() << "\n";
+    const std::vector<std::string> words = {
+        "env", "SLURM_CONF=" + (folder / node / "slurm.conf").string(), "slurmd", "-D", "-N", node};
+    cluster.daemons_.emplace_back(Command{.words = cluster.command(words), .network = hosts.network(host)});
   }
   for (const Deadline deadline = Deadline::after(std::chrono::seconds(25)); !cluster.is_ready(hosts);) {
     if (deadline.expired()) {

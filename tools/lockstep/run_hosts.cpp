@@ -11,6 +11,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/split.h"
+#include "lockstep/group/launchers.h"
 #include "lockstep/launch/hosts/allocation.h"
 #include "lockstep/launch/hosts/host_list.h"
 #include "lockstep/launch/hosts/this_host.h"
@@ -161,6 +162,13 @@ std::vector<Host> named_hosts(const RunFlags& flags, RunOptions& options, bool& 
   if (flags.standalone) return {};
   auto allocation = lockstep::launch::find_allocation();
   if (!allocation) return {};
+  if (const auto launched = lockstep::find_launched_rank(); launched && launched->size > 1) {
+    throw_invalid_argument(fmt::format(
+        "this is one of {} processes started by {}, each of which would start the ranks of all hosts; start "
+        "`lockstep run` once, "
+        "without it, or a launcher on each host: --nnodes N --rdzv-endpoint HOST, with LOCKSTEP_SECRET_FILE",
+        launched->size, launched->launcher));
+  }
   if (allocation->system == lockstep::launch::Allocation::System::slurm && options.remote.shell.empty())
     options.remote.by_srun = true;
   const bool is_only_here =

@@ -5,6 +5,15 @@
 
 namespace lockstep::launch::agents {
 
+namespace {
+
+Endpoint all_addresses(const Endpoint& meeting) {
+  const bool is_v6 = meeting.host.find(':') != std::string::npos;
+  return Endpoint::tcp(is_v6 ? "::" : "0.0.0.0", meeting.port);
+}
+
+}  // namespace
+
 Destination meeting_of(const NodeOptions& nodes) {
   return {.kind = Destination::Kind::launcher, .job = nodes.id, .endpoint = nodes.meeting.to_string()};
 }
@@ -12,7 +21,7 @@ Destination meeting_of(const NodeOptions& nodes) {
 NodeDoor::NodeDoor(const NodeOptions& nodes)
     : trust_{.secret = nodes.secret},
       destination_(meeting_of(nodes)),
-      listener_(Listener::bind(Endpoint::tcp("0.0.0.0", nodes.meeting.port))),
+      listener_(Listener::bind(all_addresses(nodes.meeting))),
       room_(trust_, destination_, {}) {}
 
 void NodeDoor::watch(PollSet& poll) {
