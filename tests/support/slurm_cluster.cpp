@@ -38,6 +38,10 @@ std::optional<SlurmCluster> SlurmCluster::start(const Hosts& hosts, const fs::pa
   for (const std::string daemon : {"slurmctld", "slurmd", "slurmstepd"})
     fs::create_symlink(daemon + "-wlm", folder / "links/sbin" / daemon);
   cluster.write_configuration(hosts);
+  std::ofstream names(folder / "hosts");
+  names << "127.0.0.1 localhost\n";
+  for (int host = 0; host < hosts.count(); ++host) names << hosts.address(host) << " n" << host + 1 << "\n";
+  names.close();
   cluster.daemons_.emplace_back(
       Command{.words = cluster.command({"slurmctld", "-D"}), .network = hosts.network(0)});
   for (int host = 0; host < hosts.count(); ++host) {
@@ -79,9 +83,10 @@ void SlurmCluster::write_configuration(const Hosts& hosts) const {
 
 // Its programs look for one another below /usr, where they are in a view of the file system of their own.
 std::vector<std::string> SlurmCluster::command(const std::vector<std::string>& words) const {
-  const std::string script =
-      "mount -t overlay overlay -o lowerdir=" + (folder_ / "links").string() + ":" + peer_.string() +
-      ":/usr /usr; export SLURM_CONF=" + (folder_ / "slurm.conf").string() + "; exec \"$@\"";
+  const std::string script = "mount -t overlay overlay -o lowerdir=" + (folder_ / "links").string() + ":" +
+                             peer_.string() + ":/usr /usr; mount --bind " + (folder_ / "hosts").string() +
+                             " /etc/hosts; export SLURM_CONF=" + (folder_ / "slurm.conf").string() +
+                             "; exec \"$@\"";
   std::vector<std::string> all = {"unshare", "--mount", "/bin/sh", "-ec", script, "sh"};
   all.insert(all.end(), words.begin(), words.end());
   return all;

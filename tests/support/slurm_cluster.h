@@ -18,7 +18,8 @@ class SlurmCluster {
   static std::optional<SlurmCluster> start(const Hosts& hosts, const std::filesystem::path& folder,
                                            std::string& why_not);
 
-  /// A command of Slurm's (srun, sbatch, salloc) with its arguments, as it can be run: on the first host.
+  /// A command of Slurm's (srun, sbatch, salloc) with its arguments, as it can be run: on the first host. It, and what it starts,
+  /// knows the nodes by their names.
   std::vector<std::string> command(const std::vector<std::string>& words) const;
 
  private:

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/base/words.h"
 #include "tests/support/job_test.h"
 
 namespace lockstep::testing {
@@ -45,9 +46,14 @@ std::optional<SshServers> SshServers::start(const Hosts& hosts, const fs::path& 
             (folder / "user_key.pub").string() +
             "\nPidFile none\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n"
             "PasswordAuthentication no\nKbdInteractiveAuthentication no\nMaxStartups 100\n");
+  std::string names = "127.0.0.1 localhost " + base::host_name() + "\n";
+  for (int host = 0; host < hosts.count(); ++host)
+    names += hosts.address(host) + " server" + std::to_string(host + 1) + "\n";
+  write(folder / "names", names);
   // In a view of the file system of its own, where the folder and the user are that a distribution makes for it.
   const std::string script =
-      "mount -t tmpfs none /run; mkdir -p /run/sshd; grep -v ^sshd: /etc/passwd >/run/passwd; "
+      "mount --bind " + (folder / "names").string() +
+      " /etc/hosts; mount -t tmpfs none /run; mkdir -p /run/sshd; grep -v ^sshd: /etc/passwd >/run/passwd; "
       "echo sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin >>/run/passwd; mount --bind /run/passwd "
       "/etc/passwd; "
       "exec " +

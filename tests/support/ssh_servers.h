@@ -18,6 +18,8 @@ class SshServers {
   static std::optional<SshServers> start(const Hosts& hosts, const std::filesystem::path& folder,
                                          std::string& why_not);
 
+  /// For a bind mount over /etc/hosts: "server1", "server2" and so on, and this machine's own name. The servers' sessions know them.
+  std::filesystem::path names() const { return folder_ / "names"; }
   /// For LOCKSTEP_SSH: finds the key, and accepts the hosts'.
   std::string client() const { return "ssh -F " + (folder_ / "ssh_config").string(); }
   /// One that the servers do not accept.
