@@ -64,7 +64,7 @@ std::string path_of_launchers() {
   pid_t pid = ::getppid();
   for (int i = 0; i < most_ancestors && pid > 1; ++i, pid = parent_of(pid)) {
     std::ifstream file(fmt::format("/proc/{}/maps", pid));
-    const std::string path = detail::pmix_among({std::istreambuf_iterator<char>(file), {}});
+    std::string path = detail::pmix_among({std::istreambuf_iterator<char>(file), {}});
     if (!path.empty() && ::access(path.c_str(), R_OK) == 0) return path;
   }
   return "";
@@ -75,7 +75,7 @@ std::string path_of_library() {
     (void)::dlclose(loaded);
     return file_name;
   }
-  const std::string path = path_of_launchers();
+  std::string path = path_of_launchers();
   return path.empty() ? file_name : path;
 }
 

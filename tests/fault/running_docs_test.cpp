@@ -203,6 +203,7 @@ TEST_F(RunningDocs, WorkUnderOtherLaunchers) {
                             {"HYDRA_LAUNCHER_EXEC", work() / "bin/ssh"},
                             {"HYDRA_LAUNCHER", "ssh"},
                             {"PET_LOG_DIR", folder() / "logs"},
+                            {"TORCHINDUCTOR_CACHE_DIR", folder() / "inductor"},
                             {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
                             {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
                             {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"}};
@@ -243,7 +244,9 @@ TEST_F(RunningDocs, SayWhatIsWrongWithThatOne) {
   if (!torchrun) GTEST_SKIP() << "torch is not installed: script/bootstrap --peers torch";
   for (const std::string& block : blocks_by(How::By::spawning)) {
     const Ending ending =
-        start_script(block, 0, {{"PET_LOG_DIR", folder() / "logs"}}, torchrun->parent_path().string())
+        start_script(block, 0,
+                     {{"PET_LOG_DIR", folder() / "logs"}, {"TORCHINDUCTOR_CACHE_DIR", folder() / "inductor"}},
+                     torchrun->parent_path().string())
             .finish();
     EXPECT_THAT(ending.out + ending.err, HasSubstr("spawn: this process is already rank"));
   }

@@ -59,7 +59,8 @@ class DigitsUnder : public JobTest, public ::testing::WithParamInterface<Way> {
     Variables all = {{"LOCKSTEP_ALGORITHM", "all_reduce=ring"},
                      {"OMP_NUM_THREADS", "1"},
                      {"LOCKSTEP_INIT_TIMEOUT", "60s"},
-                     {"TMPDIR", folder()}};
+                     {"TMPDIR", folder()},
+                     {"TORCHINDUCTOR_CACHE_DIR", folder() / "inductor"}};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
