@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <fstream>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -18,6 +17,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/quote.h"
+#include "lockstep/base/system_file.h"
 #include "lockstep/group/identity.h"
 #include "lockstep/group/impl.h"
 #include "lockstep/group/joining.h"
@@ -37,8 +37,7 @@ using base::quote;
 /// A guess which ranks share memory: the same boot of a kernel and the same network namespace, and where several launchers
 /// run there, the same one of them. Handing descriptors over then proves it. After a space, the node of that memory that this rank runs beside.
 std::string host_hint() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  const std::string boot = base::system_line("/proc/sys/kernel/random/boot_id");
   struct stat status {};
   if (::stat("/proc/self/ns/net", &status) != 0) throw_system("/proc/self/ns/net");
   return boot + "-" + std::to_string(status.st_ino) + env::text("LOCKSTEP_NODE").value_or("") + " " +

@@ -24,18 +24,33 @@ std::string numeric(const ifaddrs& entry) {
 
 }  // namespace
 
-std::string address_of_interface(const std::string& name_or_address) {
+std::vector<NetworkInterface> network_interfaces() {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) throw_system("listing the network interfaces");
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
+  std::vector<NetworkInterface> all;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    auto one = std::ranges::find(all, entry->ifa_name, &NetworkInterface::name);
+    if (one == all.end()) one = all.insert(one, {.name = entry->ifa_name});
+    one->is_up = (entry->ifa_flags & IFF_UP) != 0;
+    one->is_loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0;
+    const int family = entry->ifa_addr != nullptr ? entry->ifa_addr->sa_family : AF_UNSPEC;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const std::string address = numeric(*entry);
+    if (!address.empty()) (family == AF_INET ? one->v4 : one->v6).push_back(address);
+  }
+  return all;
+}
+
+std::string address_of_interface(const std::string& name_or_address) {
   std::string known;
-  for (const int family : {AF_INET, AF_INET6}) {
-    for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-      if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != family) continue;
-      std::string address = numeric(*entry);
-      if (address.empty()) continue;
-      if (name_or_address == entry->ifa_name || name_or_address == address) return address;
-      known += (known.empty() ? "" : ", ") + std::string(entry->ifa_name) + " (" + address + ")";
+  const auto all = network_interfaces();
+  for (const auto addresses : {&NetworkInterface::v4, &NetworkInterface::v6}) {
+    for (const NetworkInterface& one : all) {
+      for (const std::string& address : one.*addresses) {
+        if (name_or_address == one.name || name_or_address == address) return address;
+        known += (known.empty() ? "" : ", ") + one.name + " (" + address + ")";
+      }
     }
   }
   throw_invalid_argument("LOCKSTEP_IFACE=\"" + name_or_address +
@@ -43,14 +58,9 @@ std::string address_of_interface(const std::string& name_or_address) {
 }
 
 std::vector<std::string> own_addresses() {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) throw_system("listing the network interfaces");
-  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
   std::vector<std::string> addresses;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    const bool is_useful = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_LOOPBACK) == 0;
-    if (is_useful && entry->ifa_addr != nullptr && entry->ifa_addr->sa_family == AF_INET)
-      addresses.push_back(numeric(*entry));
+  for (const NetworkInterface& one : network_interfaces()) {
+    if (one.is_up && !one.is_loopback) addresses.insert(addresses.end(), one.v4.begin(), one.v4.end());
   }
   return addresses;
 }

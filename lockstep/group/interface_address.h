@@ -6,6 +6,16 @@
 
 namespace lockstep {
 
+struct NetworkInterface {
+  std::string name = {};
+  bool is_up = false;
+  bool is_loopback = false;
+  std::vector<std::string> v4 = {}, v6 = {};  ///< numeric addresses
+};
+
+/// Of this host, each once, in the system's order. Throws Error{system}.
+std::vector<NetworkInterface> network_interfaces();
+
 /// The numeric address of an interface given by name ("eth0"; IPv4 before IPv6) or by an address of it.
 /// Throws invalid_argument listing the interfaces there are.
 std::string address_of_interface(const std::string& name_or_address);

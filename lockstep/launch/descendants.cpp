@@ -13,8 +13,8 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/process_status.h"
 #include "lockstep/base/words.h"
-#include "lockstep/launch/process_status.h"
 
 namespace lockstep::launch {
 namespace {
@@ -32,7 +32,7 @@ bool has_in_environment(pid_t pid, const std::string& entry) {
 
 std::vector<pid_t> processes_of(const std::string& job) {
   std::vector<pid_t> found;
-  for (const pid_t pid : numbers_in("/proc")) {
+  for (const pid_t pid : base::numbers_in("/proc")) {
     if (pid != ::getpid() && has_in_environment(pid, "LOCKSTEP_JOB=" + job)) found.push_back(pid);
   }
   return found;
@@ -51,8 +51,8 @@ bool has_children() {
 
 std::vector<pid_t> children() {
   std::vector<pid_t> found;
-  for (const pid_t pid : numbers_in("/proc")) {
-    const ProcessStatus status = read_status(pid);
+  for (const pid_t pid : base::numbers_in("/proc")) {
+    const base::ProcessStatus status = base::read_status(pid);
     if (status.parent == ::getpid() && status.state != 'Z') found.push_back(pid);
   }
   return found;

@@ -12,8 +12,8 @@
 #include <map>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/process_status.h"
 #include "lockstep/base/words.h"
-#include "lockstep/launch/process_status.h"
 #include "lockstep/trace/recorder.h"
 
 namespace lockstep::launch {
@@ -133,7 +133,7 @@ trace::FlightRecord read_record(const ControlPage& page, const std::vector<int>&
 }
 
 trace::ProcessState state_of(pid_t pid) {
-  switch (read_status(pid).state) {
+  switch (base::read_status(pid).state) {
     case 'R': return trace::ProcessState::running;
     case 'S':
     case 'I': return trace::ProcessState::sleeping;

@@ -50,34 +50,35 @@ JobEnd Job::run() {
   finish_hosts();
   for (Ending& ending : endings_) ending.last_lines = output_.last_lines(ending.rank);
   const Verdict found = verdict();
+  const std::string words = found.summary.empty() ? "" : "lockstep run: " + found.summary;
   if (options_.on_failure && found.exit_code != 0) {
     options_.on_failure(found);
-  } else if (!found.summary.empty()) {
-    output_.say("lockstep run: " + found.summary);
+  } else {
+    output_.say(words);
   }
   write_remaining_output();
   leave_flight_record(found);
   JobEnd end{.exit_code = found.exit_code == 0 && output_.lost() ? 1 : found.exit_code};
-  if (found.exit_code != 0 && stop_.first() == 0 && !guard_gone_)
+  if (found.exit_code != 0 && stop_.first() == 0 && !guard_gone_) {
     end.failure = found.summary.substr(0, found.summary.find('\n'));
-  const std::string then = end.failure.empty() ? "" : whether_again(end.failure);
+    end.again = !end.failure.empty() && attempt_.restarts < options_.max_restarts;
+  }
+  const std::string then = whether_again(end);
   output_.say(then);
   write_remaining_output();
-  const bool again = !end.failure.empty() && attempt_.restarts < options_.max_restarts;
-  conclude_hosts(found.exit_code, found.summary.empty() ? "" : "lockstep run: " + found.summary + then,
-                 again);
+  conclude_hosts(found.exit_code, words + then, end.again);
   return end;
 }
 
-std::string Job::whether_again(const std::string& failure) const {
-  if (options_.max_restarts == 0) return "";
-  if (attempt_.restarts < options_.max_restarts) {
+std::string Job::whether_again(const JobEnd& end) const {
+  if (end.failure.empty() || options_.max_restarts == 0) return "";
+  if (end.again) {
     return fmt::format("lockstep run: all ranks start again, restart {} of {} (--max-restarts)\n",
                        attempt_.restarts + 1, options_.max_restarts);
   }
   return fmt::format("lockstep run: given up after {}; what failed first of all: {}\n",
                      base::counted(attempt_.restarts, "restart"),
-                     attempt_.first_failure.empty() ? failure : attempt_.first_failure);
+                     attempt_.first_failure.empty() ? end.failure : attempt_.first_failure);
 }
 
 void Job::conclude_hosts(int exit_code, const std::string& summary, bool again) {

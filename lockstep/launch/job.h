@@ -34,6 +34,7 @@ struct Attempt {
 struct JobEnd {
   int exit_code = 0;
   std::string failure = {};  ///< what failed, in a line; "": nothing, or somebody had told the job to end
+  bool again = false;        ///< all ranks are to start again
 };
 
 class Job {
@@ -61,8 +62,8 @@ class Job {
   void finish_hosts();
   void write_remaining_output();
   void leave_flight_record(const Verdict& verdict);
-  /// What to say, in lines, of a job that has failed by itself.
-  std::string whether_again(const std::string& failure) const;
+  /// What to say of it, in lines, where restarts are wished.
+  std::string whether_again(const JobEnd& end) const;
   void conclude_hosts(int exit_code, const std::string& summary, bool again);
   Verdict verdict();
   Deadline next_step() const;

@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
+#include "lockstep/base/process_status.h"
 #include "lockstep/launch/flight_recorder.h"
-#include "lockstep/launch/process_status.h"
 
 namespace lockstep::launch {
 namespace {
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 std::multimap<pid_t, pid_t> children_by_parent() {
   std::multimap<pid_t, pid_t> children;
-  for (const pid_t pid : numbers_in("/proc")) children.emplace(read_status(pid).parent, pid);
+  for (const pid_t pid : base::numbers_in("/proc")) children.emplace(base::read_status(pid).parent, pid);
   return children;
 }
 

@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/process_status.h"
 #include "lockstep/launch/descendants.h"
 #include "lockstep/launch/flight_recorder.h"
 #include "lockstep/launch/limits.h"
-#include "lockstep/launch/process_status.h"
 
 namespace lockstep::launch {
 namespace {
@@ -145,7 +145,7 @@ std::vector<Straggler> LocalRanks::stragglers() {
   std::vector<Straggler> left;
   for (std::size_t i = 0; i < processes_.size(); ++i) {
     if (!processes_[i].running) continue;
-    const auto is_stopped = [](pid_t pid) { return read_status(pid).state == 'T'; };
+    const auto is_stopped = [](pid_t pid) { return base::read_status(pid).state == 'T'; };
     const pid_t started = processes_[i].pid, joined = page_.status(static_cast<int>(i)).pid.load();
     const bool is_family = joined > 0 && ::getpgid(joined) == started;
     const bool is_inside = !is_stopped(started) && is_family && is_stopped(joined);

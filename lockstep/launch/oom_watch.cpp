@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
+#include "lockstep/base/system_file.h"
 #include "lockstep/topology/topology.h"
 
 namespace lockstep::launch {
@@ -15,11 +14,6 @@ namespace {
 
 constexpr std::string_view counter = "oom_kill";
 constexpr double gibibyte = 1 << 30;
-
-std::string text_of(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 }  // namespace
 
@@ -43,10 +37,10 @@ std::optional<std::uint64_t> counter_in(std::string_view text, std::string_view 
 
 OomWatch::OomWatch(std::string root) : root_(std::move(root)) {
   for (const auto& group :
-       topology::detail::parse_cgroup_paths(text_of(root_ + "proc/self/cgroup"), "memory")) {
+       topology::detail::parse_cgroup_paths(base::system_text(root_ + "proc/self/cgroup"), "memory")) {
     const std::string folder = root_ + "sys/fs/cgroup" + (group.unified ? "" : "/memory") + group.path + "/";
     const std::string events = folder + (group.unified ? "memory.events" : "memory.oom_control");
-    if (!detail::counter_in(text_of(events), counter)) continue;
+    if (!detail::counter_in(base::system_text(events), counter)) continue;
     events_ = events;
     limit_ = folder + (group.unified ? "memory.max" : "memory.limit_in_bytes");
     break;
@@ -55,7 +49,7 @@ OomWatch::OomWatch(std::string root) : root_(std::move(root)) {
 }
 
 std::optional<std::uint64_t> OomWatch::kills() const {
-  return detail::counter_in(text_of(events_.empty() ? root_ + "proc/vmstat" : events_), counter);
+  return detail::counter_in(base::system_text(events_.empty() ? root_ + "proc/vmstat" : events_), counter);
 }
 
 std::string OomWatch::explain_kill() {
@@ -63,7 +57,7 @@ std::string OomWatch::explain_kill() {
   ++known_;
   if (events_.empty()) return "the system's OOM killer has just killed a process: there was no memory left";
   double limit = 0;  // "max": none
-  const std::string text = text_of(limit_);
+  const std::string text = base::system_text(limit_);
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), limit);
   const bool has_limit = parsed.ec == std::errc() && limit < gibibyte * 1024 * 1024;
   return "the system's OOM killer did it: there was no memory left" +

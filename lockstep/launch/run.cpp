@@ -111,7 +111,7 @@ int run_attempts(const RunOptions& options, const std::function<JobEnd(const Att
     if (attempt.restarts == 0) attempt.run = run_name(options, attempt.job);
     try {
       const JobEnd end = run_one(attempt);
-      if (end.failure.empty() || attempt.restarts == options.max_restarts) return end.exit_code;
+      if (!end.again) return end.exit_code;
       if (attempt.restarts == 0) attempt.first_failure = end.failure;
     } catch (const agents::CannotGather& error) {
       if (attempt.restarts == 0) throw;

@@ -24,11 +24,11 @@
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/process_status.h"
 #include "lockstep/base/unique_fd.h"
 #include "lockstep/group/init.h"
 #include "lockstep/group/launchers.h"
 #include "lockstep/launch/limits.h"
-#include "lockstep/launch/process_status.h"
 #include "lockstep/launch/run.h"
 
 namespace lockstep {
@@ -41,7 +41,7 @@ constexpr int threads_of_runtime = 0;
 #endif
 
 std::vector<int> open_descriptors() {
-  std::vector<int> descriptors = launch::numbers_in("/proc/self/fd");
+  std::vector<int> descriptors = base::numbers_in("/proc/self/fd");
   std::erase_if(descriptors, [](int fd) { return ::fcntl(fd, F_GETFD) < 0; });  // the folder's own
   return descriptors;
 }
@@ -67,7 +67,7 @@ void require_possible(int ranks) {
         "spawn: lockstep::init() was called in this process before, and ranks would be copies of what it "
         "made; call spawn() first, and init() in the function that it calls");
   }
-  const auto threads = static_cast<int>(launch::numbers_in("/proc/self/task").size()) - threads_of_runtime;
+  const auto threads = static_cast<int>(base::numbers_in("/proc/self/task").size()) - threads_of_runtime;
   if (threads < 1)
     throw Error(ErrorCode::system, "spawn: /proc cannot be read, which tells what would be copied");
   if (threads > 1) {

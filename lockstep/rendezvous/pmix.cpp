@@ -6,17 +6,16 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <string_view>
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/loaded_library.h"
+#include "lockstep/base/process_status.h"
+#include "lockstep/base/system_file.h"
 
 namespace lockstep {
 namespace {
@@ -47,24 +46,13 @@ struct Info {
   Value value;
 };
 
-/// "4242 (name) S 4241 ...": the fourth.
-pid_t parent_of(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  const std::size_t end = text.rfind(") ");
-  pid_t parent = 0;
-  if (end != std::string::npos && end + 4 < text.size())
-    (void)std::from_chars(text.data() + end + 4, text.data() + text.size(), parent);
-  return parent;
-}
-
 /// That of the nearest process above this one which has it.
 std::string path_of_launchers() {
   constexpr int most_ancestors = 16;
+  constexpr std::size_t most_maps = std::size_t{4} << 20;
   pid_t pid = ::getppid();
-  for (int i = 0; i < most_ancestors && pid > 1; ++i, pid = parent_of(pid)) {
-    std::ifstream file(fmt::format("/proc/{}/maps", pid));
-    std::string path = detail::pmix_among({std::istreambuf_iterator<char>(file), {}});
+  for (int i = 0; i < most_ancestors && pid > 1; ++i, pid = base::read_status(pid).parent) {
+    std::string path = detail::pmix_among(base::system_text(fmt::format("/proc/{}/maps", pid), most_maps));
     if (!path.empty() && ::access(path.c_str(), R_OK) == 0) return path;
   }
   return "";

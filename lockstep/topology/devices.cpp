@@ -6,11 +6,11 @@
 #include <cctype>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <system_error>
 #include <utility>
 
+#include "lockstep/base/system_file.h"
 #include "lockstep/topology/nvlinks.h"
 
 namespace lockstep::topology {
@@ -27,12 +27,6 @@ constexpr const char* legend =
     "  PXB   several PCIe bridges, no host bridge\n"
     "  PIX   one PCIe bridge at most\n"
     "  NV#   # NVLinks\n";
-
-std::string line_of(const fs::path& path) {
-  std::string line;
-  std::getline(std::ifstream(path), line);
-  return line;
-}
 
 std::vector<fs::path> entries(const fs::path& folder) {
   std::vector<fs::path> found;
@@ -69,15 +63,17 @@ std::optional<Device> device_at(const fs::path& link, Device::Kind kind, std::st
   Device device{.kind = kind, .name = std::move(name), .path = path_of(link)};
   if (device.path.empty()) return std::nullopt;
   device.bus_id = device.path.back();
-  const std::string node = line_of(bus / device.bus_id / "numa_node");
+  const std::string node = base::system_line(bus / device.bus_id / "numa_node");
   (void)std::from_chars(node.data(), node.data() + node.size(), device.memory_node);
-  device.cores = line_of(bus / device.bus_id / "local_cpulist");
+  device.cores = base::system_line(bus / device.bus_id / "local_cpulist");
   return device;
 }
 
 bool is_gpu(const fs::path& device) {
-  const std::string kind = line_of(device / "class");  // 0x0300xx: display, 0x0302xx: one without a display
-  return line_of(device / "vendor") == nvidia && (kind.starts_with("0x0300") || kind.starts_with("0x0302"));
+  const std::string kind =
+      base::system_line(device / "class");  // 0x0300xx: display, 0x0302xx: one without a display
+  return base::system_line(device / "vendor") == nvidia &&
+         (kind.starts_with("0x0300") || kind.starts_with("0x0302"));
 }
 
 }  // namespace
@@ -90,8 +86,11 @@ std::vector<Device> find_devices(const std::string& sys) {
   };
   for (const fs::path& entry : entries(bus)) {
     if (!is_gpu(entry)) continue;
-    if (auto gpu = device_at(entry, Device::Kind::gpu, fmt::format("GPU{}", devices.size()), bus))
-      devices.push_back(std::move(*gpu));
+    const auto number = static_cast<int>(devices.size());
+    auto gpu = device_at(entry, Device::Kind::gpu, fmt::format("GPU{}", number), bus);
+    if (!gpu) continue;
+    gpu->number = number;
+    devices.push_back(std::move(*gpu));
   }
   find_nvlinks(devices);
   for (const char* kind : {"infiniband", "net"}) {
@@ -106,7 +105,7 @@ std::vector<Device> find_devices(const std::string& sys) {
 std::string connection(const Device& one, const Device& other) {
   if (one.bus_id == other.bus_id) return "X";
   if (one.kind == Device::Kind::gpu && other.kind == Device::Kind::gpu) {
-    const auto number = static_cast<std::size_t>(std::stoi(other.name.substr(3)));
+    const auto number = static_cast<std::size_t>(other.number);
     if (number < one.nvlinks.size() && one.nvlinks[number] > 0)
       return fmt::format("NV{}", one.nvlinks[number]);
   }

@@ -9,7 +9,8 @@ namespace lockstep::topology {
 
 struct Device {
   enum class Kind { gpu, network } kind = Kind::gpu;
-  std::string name = {};    ///< "GPU0" in the order of the bus, "mlx5_0", "eth0"
+  int number = 0;           ///< of a GPU, in the order of the bus
+  std::string name = {};    ///< "GPU0", "mlx5_0", "eth0"
   std::string bus_id = {};  ///< "0000:3b:00.0"
   /// From the host bridge to the device: "pci0000:3a", "0000:3a:00.0", "0000:3b:00.0".
   std::vector<std::string> path = {};

@@ -80,8 +80,8 @@ TEST_F(Devices, AreNoneWhereThereIsNoBus) { EXPECT_THAT(find_devices(folder_.str
 
 TEST(Connections, CountNvlinks) {
   const Device gpu{.name = "GPU0", .bus_id = "a", .path = {"pci0000:00", "a"}, .nvlinks = {0, 4, 0}};
-  const Device linked{.name = "GPU1", .bus_id = "b", .path = {"pci0000:01", "b"}};
-  const Device other{.name = "GPU2", .bus_id = "c", .path = {"pci0000:00", "c"}};
+  const Device linked{.number = 1, .name = "GPU1", .bus_id = "b", .path = {"pci0000:01", "b"}};
+  const Device other{.number = 2, .name = "GPU2", .bus_id = "c", .path = {"pci0000:00", "c"}};
   EXPECT_EQ(connection(gpu, linked), "NV4");
   EXPECT_EQ(connection(gpu, other), "PHB");
 }

@@ -12,8 +12,11 @@ using ::testing::IsEmpty;
 
 std::vector<Device> gpus(const std::vector<std::string>& buses) {
   std::vector<Device> all;
-  for (const std::string& bus : buses)
-    all.push_back({.name = "GPU" + std::to_string(all.size()), .bus_id = "0000:" + bus + ":00.0"});
+  for (const std::string& bus : buses) {
+    const auto number = static_cast<int>(all.size());
+    all.push_back(
+        {.number = number, .name = "GPU" + std::to_string(number), .bus_id = "0000:" + bus + ":00.0"});
+  }
   return all;
 }
 

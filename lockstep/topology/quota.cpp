@@ -4,28 +4,14 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
-#include <fstream>
 
+#include "lockstep/base/system_file.h"
 #include "lockstep/topology/topology.h"
 
 namespace lockstep::topology::detail {
 namespace {
 
-constexpr std::size_t most_text = 16384;  // of any of these files
 constexpr int deepest_group = 64;
-
-std::string read_bounded(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(most_text, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
-  return text;
-}
-
-std::string first_line_of(const std::string& path) {
-  const std::string text = read_bounded(path);
-  return text.substr(0, text.find('\n'));
-}
 
 bool leads_out(std::string_view path) {
   return path.empty() || path.front() != '/' || path.find("/..") != std::string_view::npos;
@@ -45,9 +31,9 @@ void tighten(std::optional<int>& quota, std::optional<int> other) {
 }
 
 std::optional<int> quota_of_folder(const std::string& folder, bool unified) {
-  if (unified) return parse_quota(first_line_of(folder + "/cpu.max"));
-  return parse_quota(first_line_of(folder + "/cpu.cfs_quota_us") + " " +
-                     first_line_of(folder + "/cpu.cfs_period_us"));
+  if (unified) return parse_quota(base::system_line(folder + "/cpu.max"));
+  return parse_quota(base::system_line(folder + "/cpu.cfs_quota_us") + " " +
+                     base::system_line(folder + "/cpu.cfs_period_us"));
 }
 
 }  // namespace
@@ -101,7 +87,7 @@ std::optional<int> find_quota(const std::vector<CgroupPath>& groups, const std::
 }
 
 std::optional<int> this_process_quota() {
-  return find_quota(parse_cgroup_paths(read_bounded("/proc/self/cgroup")), "/sys/fs/cgroup");
+  return find_quota(parse_cgroup_paths(base::system_text("/proc/self/cgroup")), "/sys/fs/cgroup");
 }
 
 }  // namespace lockstep::topology::detail

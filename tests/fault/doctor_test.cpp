@@ -1,8 +1,7 @@
 // `lockstep doctor`.
 #include <nlohmann/json.hpp>
 
-#include "tests/support/job_test.h"
-#include "tests/support/ssh_servers.h"
+#include "tests/support/ssh_job_test.h"
 
 namespace lockstep::testing {
 namespace {
@@ -11,7 +10,7 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
-class Doctor : public JobTest {
+class Doctor : public SshJobTest {
  protected:
   Ending ask(std::vector<std::string> options, const Variables& variables = {}, int network = -1) const {
     options.insert(options.begin(), {program("lockstep"), "doctor"});
@@ -51,11 +50,8 @@ TEST_F(Doctor, EndsWith1WhereRanksCannotStart) {
 }
 
 TEST_F(Doctor, AsksHosts) {
-  if (!has_hosts(2)) GTEST_SKIP() << why_no_hosts();
-  std::string why_not;
-  const auto servers = SshServers::start(hosts(), folder(), why_not);
-  if (!servers) GTEST_SKIP() << why_not;
-  const Variables ssh = {{"LOCKSTEP_SSH", servers->client()}};
+  REQUIRE_SSH_HOSTS(2);
+  const Variables ssh = {{"LOCKSTEP_SSH", servers().client()}};
   const Ending good = ask({"-H", hosts().address(1)}, ssh, hosts().network(0));
   EXPECT_EQ(good.exit_code, 0) << good.out << good.err;
   EXPECT_THAT(good.out, ContainsRegex(hosts().address(1) + " +answers after [0-9]+ ms"));
@@ -64,7 +60,7 @@ TEST_F(Doctor, AsksHosts) {
   EXPECT_EQ(bad.exit_code, 1);
   EXPECT_THAT(bad.out,
               HasSubstr("training does not run here: " + hosts().address(1) + " cannot take part: "));
-  EXPECT_TRUE(servers->left_behind(hosts(), 1).empty());
+  EXPECT_TRUE(servers().left_behind(hosts(), 1).empty());
 }
 
 TEST_F(Doctor, RefusesWhatItDoesNotKnow) {

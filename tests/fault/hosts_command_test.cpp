@@ -3,11 +3,9 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <thread>
 
-#include "tests/support/job_test.h"
-#include "tests/support/ssh_servers.h"
+#include "tests/support/ssh_job_test.h"
 
 namespace lockstep::testing {
 namespace {
@@ -19,49 +17,21 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-class RunOnHosts : public JobTest {
+class RunOnHosts : public SshJobTest {
  protected:
-  void make(int count) {
-    if (!has_hosts(count)) GTEST_SKIP() << why_no_hosts();
-    std::string why_not;
-    servers_ = SshServers::start(hosts(), folder(), why_not);
-    if (!servers_) GTEST_SKIP() << why_not;
-  }
-  void TearDown() override {
-    for (int host = 0; servers_ && host < hosts().count(); ++host)
-      EXPECT_THAT(servers_->left_behind(hosts(), host), IsEmpty()) << "on host " << host;
-    servers_.reset();
-    JobTest::TearDown();
-  }
-
-  /// "ADDRESS:SLOTS,..." of all hosts.
-  std::string list(int slots) const {
-    std::string text;
-    for (int host = 0; host < hosts().count(); ++host)
-      text += (host == 0 ? "" : ",") + hosts().address(host) + ":" + std::to_string(slots);
-    return text;
-  }
   Process launch(std::vector<std::string> options, std::vector<std::string> command, Variables more = {},
                  int from = 0) const {
     std::vector<std::string> words = {program("lockstep"), "run"};
     words.insert(words.end(), options.begin(), options.end());
     words.insert(words.end(), command.begin(), command.end());
-    more.insert(more.begin(), {"LOCKSTEP_SSH", servers_->client()});
+    more.insert(more.begin(), {"LOCKSTEP_SSH", servers().client()});
     return start(words, more, hosts().network(from));
   }
   std::vector<std::string> probe(std::vector<std::string> actions) const {
     actions.insert(actions.begin(), program("probe_rank"));
     return actions;
   }
-  const SshServers& servers() const { return *servers_; }
-
- private:
-  std::optional<SshServers> servers_;
 };
-
-#define REQUIRE_SSH_HOSTS(count) \
-  make(count);                   \
-  if (IsSkipped()) return
 
 TEST_F(RunOnHosts, TwoGetRightResults) {
   REQUIRE_SSH_HOSTS(2);
@@ -197,24 +167,13 @@ TEST_F(RunOnHosts, AKilledLauncherLeavesNothing) {
   EXPECT_EQ(job.finish().exit_code, 128 + SIGKILL);
 }
 
-/// Processes of this host that are agents: the guard of each, and the one that looks after ranks.
-std::vector<pid_t> agents_among(const std::vector<pid_t>& processes) {
-  std::vector<pid_t> agents;
-  for (const pid_t pid : processes) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
-    const std::string words(std::istreambuf_iterator<char>(file), {});
-    if (words.ends_with(std::string("lockstep\0agent\0", 15))) agents.push_back(pid);
-  }
-  return agents;
-}
-
 TEST_F(RunOnHosts, AKilledAgentLosesItsHostAndIsSaid) {
   REQUIRE_SSH_HOSTS(2);
   for (const std::size_t which : {0U, 1U}) {
     Process job = launch({"-H", list(1)}, probe({"barrier", "say,here", "pause"}));
     job.await("[0] probe rank=0 here");
     job.await("[1] probe rank=1 here");
-    const auto agents = agents_among(hosts().processes(1));
+    const auto agents = agents_of(1);
     ASSERT_THAT(agents, SizeIs(2));
     ASSERT_EQ(::kill(agents[which], SIGKILL), 0);
     const Ending ending = job.finish();
@@ -371,8 +330,7 @@ TEST_F(RunBySomeShell, NeitherArgumentsNorEnvironmentOfTheShellHoldASecret) {
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   const std::string secret = ending.out.substr(4, 64);
   ASSERT_THAT(secret, ::testing::MatchesRegex("[0-9a-f]{64}"));
-  std::ifstream file(seen, std::ios::binary);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const std::string text = text_in(seen);
   std::string bytes;
   for (std::size_t i = 0; i < secret.size(); i += 2)
     bytes += static_cast<char>(std::stoi(secret.substr(i, 2), nullptr, 16));

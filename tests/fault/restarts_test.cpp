@@ -1,11 +1,7 @@
 // `lockstep run --max-restarts`: a job that fails starts again, whole, until it has failed too often.
 #include <csignal>
-#include <fstream>
-#include <iterator>
-#include <thread>
 
-#include "tests/support/job_test.h"
-#include "tests/support/ssh_servers.h"
+#include "tests/support/ssh_job_test.h"
 
 namespace lockstep::testing {
 namespace {
@@ -25,7 +21,7 @@ std::vector<std::string> flaky(int good) {
               std::to_string(good) + " ] || exit 3"};
 }
 
-class Restarts : public JobTest {
+class Restarts : public SshJobTest {
  protected:
   Process launch(std::vector<std::string> options, const std::vector<std::string>& command,
                  Variables variables = {}, int network = -1) const {
@@ -92,41 +88,14 @@ TEST_F(Restarts, JoinAgainAfterAKill) {
 
 class RestartsOnHosts : public Restarts {
  protected:
-  void make() {
-    if (!has_hosts(2)) GTEST_SKIP() << why_no_hosts();
-    std::string why_not;
-    servers_ = SshServers::start(hosts(), folder(), why_not);
-    if (!servers_) GTEST_SKIP() << why_not;
-  }
-  void TearDown() override {
-    for (int host = 0; servers_ && host < hosts().count(); ++host)
-      EXPECT_THAT(servers_->left_behind(hosts(), host), IsEmpty()) << "on host " << host;
-    servers_.reset();
-    Restarts::TearDown();
-  }
   Process launch_on_both(std::vector<std::string> options, const std::vector<std::string>& command) const {
-    options.insert(options.begin(), {"-H", hosts().address(0) + ":1," + hosts().address(1) + ":1"});
-    return launch(options, command, {{"LOCKSTEP_SSH", servers_->client()}}, hosts().network(0));
+    options.insert(options.begin(), {"-H", list(1)});
+    return launch(options, command, {{"LOCKSTEP_SSH", servers().client()}}, hosts().network(0));
   }
-  /// Processes of `host` whose command line holds all of `words`.
-  std::vector<pid_t> find(int host, const std::vector<std::string>& words) const {
-    std::vector<pid_t> found;
-    for (const pid_t pid : hosts().processes(host)) {
-      std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
-      const std::string line(std::istreambuf_iterator<char>(file), {});
-      const auto has = [&](const std::string& word) { return line.find(word) != std::string::npos; };
-      if (std::ranges::all_of(words, has)) found.push_back(pid);
-    }
-    return found;
-  }
-
- private:
-  std::optional<SshServers> servers_;
 };
 
 TEST_F(RestartsOnHosts, GoOnWithNewAgents) {
-  make();
-  if (IsSkipped()) return;
+  REQUIRE_SSH_HOSTS(2);
   const Ending ending = launch_on_both({"--max-restarts", "2"}, flaky(1)).finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_THAT(ending.out, AllOf(HasSubstr("[0] start 1 of 2"), HasSubstr("[1] start 1 of 2")));
@@ -134,20 +103,19 @@ TEST_F(RestartsOnHosts, GoOnWithNewAgents) {
 
 // The network to a host is cut, and its agent has not noticed: the ranks that it looks after must not meet their successors.
 TEST_F(RestartsOnHosts, EndTheRanksBeforeWhereverTheyStillAre) {
-  make();
-  if (IsSkipped()) return;
+  REQUIRE_SSH_HOSTS(2);
   const std::string script =
       "echo start $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 0 ] && exec sleep 86399";
   Process job = launch_on_both({"--max-restarts", "1"}, {"/bin/sh", "-c", script + "; true"});
   job.await("[0] start 0");
   job.await("[1] start 0");
-  const auto agents = find(1, {"lockstep", "agent"});
+  const auto agents = agents_of(1);
   ASSERT_THAT(agents, SizeIs(2));
   for (const pid_t agent : agents) ASSERT_EQ(::kill(agent, SIGSTOP), 0);
-  const auto shells = find(0, {"ssh", hosts().address(1)});
+  const auto shells = processes_with_words(0, {"ssh", hosts().address(1)});
   for (const pid_t shell : shells) (void)::kill(shell, SIGKILL);
   const Ending ending = job.finish();
-  EXPECT_THAT(find(1, {"sleep", "86399"}), IsEmpty()) << "before the agent goes on";
+  EXPECT_THAT(processes_with_words(1, {"sleep", "86399"}), IsEmpty()) << "before the agent goes on";
   for (const pid_t agent : agents) (void)::kill(agent, SIGCONT);
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_THAT(ending.err,

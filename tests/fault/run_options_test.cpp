@@ -1,7 +1,6 @@
 // The options that users of torchrun and horovodrun have in their scripts, given to `lockstep run`.
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "tests/support/job_test.h"
 
@@ -15,11 +14,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
-
-std::string text_in(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 class RunOptions : public JobTest {
  protected:

@@ -7,9 +7,8 @@
 #include <iterator>
 #include <sstream>
 
-#include "tests/support/job_test.h"
 #include "tests/support/slurm_cluster.h"
-#include "tests/support/ssh_servers.h"
+#include "tests/support/ssh_job_test.h"
 
 namespace lockstep::testing {
 namespace {
@@ -52,6 +51,10 @@ std::vector<std::string> blocks_in(const std::string& page) {
   return blocks;
 }
 
+std::vector<std::string> all_blocks() {
+  return blocks_in(text_in(fs::path(std::getenv("LOCKSTEP_SOURCE_DIR")) / "docs" / "running.md"));
+}
+
 const How* how_to_run(const std::string& block) {
   const auto found =
       std::ranges::find_if(known, [&](const How& how) { return block.starts_with(how.begins); });
@@ -64,28 +67,20 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
-class RunningDocs : public JobTest {
+class RunningDocs : public SshJobTest {
  protected:
   void make() {
-    std::ifstream file(fs::path(std::getenv("LOCKSTEP_SOURCE_DIR")) / "docs" / "running.md");
-    blocks_ = blocks_in({std::istreambuf_iterator<char>(file), {}});
+    blocks_ = all_blocks();
     ASSERT_GT(blocks_.size(), 10U);
-    if (!has_hosts(2)) GTEST_SKIP() << why_no_hosts();
-    std::string why_not;
-    ssh_ = SshServers::start(hosts(), folder(), why_not);
-    if (!ssh_) GTEST_SKIP() << why_not;
+    REQUIRE_SSH_HOSTS(2);
     work_ = folder() / "work";
     fs::create_directories(work_ / "bin");
     for (const char* name : {"train", "digits"})
       executable(work_ / name, "exec " + program("probe_rank") + " barrier all_reduce,f32,1000");
     executable(work_ / "spawning", "exec " + program("probe_spawn") + " 4");
-    executable(work_ / "bin/ssh", "exec /usr/bin/" + ssh_->client() + " \"$@\"");
+    executable(work_ / "bin/ssh", "exec /usr/bin/" + servers().client() + " \"$@\"");
     fs::create_symlink(program("lockstep"), work_ / "bin/lockstep");
     std::ofstream(work_ / "hosts") << hosts().address(0) << " slots=1\n" << hosts().address(1) << ":1\n";
-  }
-  void TearDown() override {
-    ssh_.reset();
-    JobTest::TearDown();
   }
   std::vector<std::string> blocks_by(How::By by) const {
     std::vector<std::string> found;
@@ -103,7 +98,7 @@ class RunningDocs : public JobTest {
   /// A script on `host`, which finds our programs, and server1 and server2 by their names.
   Process start_script(const std::string& script, int host, const Variables& more = {},
                        const std::string& path = "") const {
-    const std::string prepared = "mount --bind " + ssh_->names().string() + " /etc/hosts; cd " +
+    const std::string prepared = "mount --bind " + servers().names().string() + " /etc/hosts; cd " +
                                  work_.string() + "; export PATH=" + (work_ / "bin").string() +
                                  (path.empty() ? "" : ":" + path) + ":$PATH; ";
     Variables variables = {{"LOCKSTEP_INIT_TIMEOUT", "40s"}, {"HOME", work_.string()}};
@@ -120,7 +115,6 @@ class RunningDocs : public JobTest {
 
  private:
   std::vector<std::string> blocks_;
-  std::optional<SshServers> ssh_;
   fs::path work_;
 };
 
@@ -129,8 +123,7 @@ class RunningDocs : public JobTest {
   if (IsSkipped() || HasFatalFailure()) return
 
 TEST_F(RunningDocs, AreAllKnown) {
-  std::ifstream file(fs::path(std::getenv("LOCKSTEP_SOURCE_DIR")) / "docs" / "running.md");
-  for (const std::string& block : blocks_in({std::istreambuf_iterator<char>(file), {}}))
+  for (const std::string& block : all_blocks())
     EXPECT_NE(how_to_run(block), nullptr) << "nobody runs this:\n" << block;
 }
 
@@ -186,8 +179,7 @@ TEST_F(RunningDocs, WorkUnderSlurm) {
         "sbatch", "--wait", "-o",   out,
         script};
     const Ending ending = start(cluster->command(words), {}, hosts().network(0)).finish();
-    std::ifstream file(out);
-    const std::string text(std::istreambuf_iterator<char>(file), {});
+    const std::string text = text_in(out);
     EXPECT_EQ(ending.exit_code, 0) << block << ending.err << text;
     EXPECT_THAT(text, HasSubstr("done"));
   }

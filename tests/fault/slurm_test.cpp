@@ -2,7 +2,6 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <thread>
 
 #include "tests/support/job_test.h"
@@ -97,8 +96,7 @@ TEST_F(UnderSlurm, LockstepRunTakesTheAllocationsHosts) {
                         << program("lockstep") << " run " << program("probe_rank") << " everything\n";
   const Ending batch = run_by({"sbatch", "--wait", "-o", out.string(), script.string()});
   EXPECT_EQ(batch.exit_code, 0) << batch.err;
-  std::ifstream file(out);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const std::string text = text_in(out);
   EXPECT_THAT(text, AllOf(ContainsRegex("\\[0\\] .*checked [0-9]{3} calls"),
                           ContainsRegex("\\[1\\] .*checked [0-9]{3} calls")));
 }
@@ -126,10 +124,7 @@ TEST_F(UnderSlurm, ASignalAheadOfTheEndReachesAllRanks) {
                         << " run /bin/sh -c 'trap \"echo saved; exit 0\" USR1; echo ready; "
                         << "while :; do sleep 0.1; done' &\n"
                         << "trap 'kill -USR1 $!; wait $!; echo ended with $?' USR1\nwait $!\n";
-  const auto text = [&] {
-    std::ifstream file(out);
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  };
+  const auto text = [&] { return text_in(out); };
   const auto await = [&](const std::string& words) {
     const Deadline deadline = Deadline::after(std::chrono::seconds(60));
     while (text().find(words) == std::string::npos && !deadline.expired())

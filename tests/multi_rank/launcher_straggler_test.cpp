@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "launcher_job.h"
-#include "lockstep/launch/process_status.h"
+#include "lockstep/base/process_status.h"
 
 namespace lockstep::launch {
 namespace {
@@ -106,7 +106,7 @@ TEST(LauncherStraggler, NobodyIsNamedAsLongAsNoneHasEnded) {
 
 void await_stopped(pid_t pid) {
   const Deadline deadline = Deadline::after(std::chrono::seconds(30));
-  while (read_status(pid).state != 'T') ASSERT_FALSE(deadline.expired()) << "process " << pid;
+  while (base::read_status(pid).state != 'T') ASSERT_FALSE(deadline.expired()) << "process " << pid;
 }
 
 TEST(LauncherStraggler, NobodyIsNamedWhileTheUserHasStoppedTheJob) {

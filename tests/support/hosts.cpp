@@ -9,7 +9,7 @@
 #include <cstring>
 #include <thread>
 
-#include "lockstep/launch/process_status.h"
+#include "lockstep/base/process_status.h"
 #include "tests/support/process.h"
 
 namespace lockstep::testing {
@@ -68,7 +68,7 @@ std::vector<pid_t> Hosts::processes(int host) const {
   struct stat wanted {};
   std::vector<pid_t> found;
   if (::fstat(network(host), &wanted) != 0) return found;
-  for (const pid_t pid : launch::numbers_in("/proc")) {
+  for (const pid_t pid : base::numbers_in("/proc")) {
     struct stat status {};
     const std::string path = "/proc/" + std::to_string(pid) + "/ns/net";
     if (::stat(path.c_str(), &status) == 0 && status.st_ino == wanted.st_ino) found.push_back(pid);

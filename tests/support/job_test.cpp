@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 namespace lockstep::testing {
@@ -148,6 +149,11 @@ std::optional<fs::path> peer_program(const std::string& peer, const std::string&
 }
 
 std::optional<fs::path> peer_python(const std::string& peer) { return peer_program(peer, "python"); }
+
+std::string text_in(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 std::vector<std::string> lines_with(const std::string& text, const std::string& beginning) {
   std::vector<std::string> found;

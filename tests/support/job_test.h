@@ -76,6 +76,9 @@ std::optional<std::filesystem::path> peer_program(const std::string& peer, const
 /// Python with the peer of this name, if `script/bootstrap --peers` has installed it.
 std::optional<std::filesystem::path> peer_python(const std::string& peer);
 
+/// What is in it; "" where there is none.
+std::string text_in(const std::filesystem::path& path);
+
 /// The lines of `text` that begin with `beginning`.
 std::vector<std::string> lines_with(const std::string& text, const std::string& beginning);
 

@@ -1,5 +1,7 @@
 #include "tests/support/slurm_cluster.h"
 
+#include <signal.h>
+
 #include <chrono>
 #include <fstream>
 #include <thread>
@@ -29,7 +31,7 @@ std::optional<SlurmCluster> SlurmCluster::start(const Hosts& hosts, const fs::pa
     why_not = "Slurm is not installed: script/bootstrap --peers slurm";
     return std::nullopt;
   }
-  SlurmCluster cluster(folder, *peer);
+  SlurmCluster cluster(hosts, folder, *peer);
   const fs::path pmix =
       "lib/x86_64-linux-gnu/pmix2/lib";  // where Debian's Slurm looks for a name of libpmix-dev
   for (const fs::path& name : {fs::path("links/sbin"), fs::path("state"), "links" / pmix})
@@ -62,6 +64,14 @@ std::optional<SlurmCluster> SlurmCluster::start(const Hosts& hosts, const fs::pa
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
   }
   return cluster;
+}
+
+SlurmCluster::Steps::~Steps() {
+  for (int host = 0; host < hosts.count(); ++host) {
+    for (const pid_t pid : hosts.processes(host)) {
+      if (text_in("/proc/" + std::to_string(pid) + "/comm") == "slurmstepd\n") (void)::kill(pid, SIGKILL);
+    }
+  }
 }
 
 void SlurmCluster::write_configuration(const Hosts& hosts) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,7 +14,7 @@ namespace lockstep::testing {
 
 class SlurmCluster {
  public:
-  /// Files go into `folder`, which has to exist. nullopt where `script/bootstrap --peers slurm` has not been run, or it does not
+  /// Borrows `hosts`. Files go into `folder`, which has to exist. nullopt where `script/bootstrap --peers slurm` has not been run, or it does not
   /// start; `why_not` then says so.
   static std::optional<SlurmCluster> start(const Hosts& hosts, const std::filesystem::path& folder,
                                            std::string& why_not);
@@ -23,12 +24,19 @@ class SlurmCluster {
   std::vector<std::string> command(const std::vector<std::string>& words) const;
 
  private:
-  SlurmCluster(std::filesystem::path folder, std::filesystem::path peer)
-      : folder_(std::move(folder)), peer_(std::move(peer)) {}
+  SlurmCluster(const Hosts& hosts, std::filesystem::path folder, std::filesystem::path peer)
+      : folder_(std::move(folder)), peer_(std::move(peer)), steps_(new Steps{hosts}) {}
   void write_configuration(const Hosts& hosts) const;
   bool is_ready(const Hosts& hosts) const;
 
+  /// What looks after a job's steps on the nodes outlives a slurmd that is killed.
+  struct Steps {
+    const Hosts& hosts;
+    ~Steps();
+  };
+
   std::filesystem::path folder_, peer_;
+  std::unique_ptr<Steps> steps_;  // after daemons_, which start them
   std::vector<Process> daemons_;
 };
 

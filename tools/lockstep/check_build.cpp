@@ -10,14 +10,6 @@ struct Part {
   bool is_there;
 };
 
-#ifdef LOCKSTEP_TORCH_VERSION
-constexpr bool has_torch = true;
-constexpr const char* torch = "libtorch " LOCKSTEP_TORCH_VERSION " (C++)";
-#else
-constexpr bool has_torch = false;
-constexpr const char* torch = "libtorch (C++)";
-#endif
-
 template <std::size_t count>
 std::string list(std::string_view title, const std::array<Part, count>& parts) {
   std::string text = "\n" + std::string(title) + ":\n";
@@ -28,10 +20,20 @@ std::string list(std::string_view title, const std::array<Part, count>& parts) {
 
 }  // namespace
 
+std::string torch_version() {
+#ifdef LOCKSTEP_TORCH_VERSION
+  return LOCKSTEP_TORCH_VERSION;
+#else
+  return "";
+#endif
+}
+
 std::string describe_build() {
+  const bool has_torch = !torch_version().empty();
+  const std::string torch = has_torch ? "libtorch " + torch_version() + " (C++)" : "libtorch (C++)";
   return "Lockstep v" LOCKSTEP_VERSION ":\n" +
          list("Available Frameworks",
-              std::array{Part{"plain C++", true}, Part{torch, has_torch}, Part{"TensorFlow", false},
+              std::array{Part{"plain C++", true}, Part{torch.c_str(), has_torch}, Part{"TensorFlow", false},
                          Part{"PyTorch (Python)", false}}) +
          list("Available Controllers",
               std::array{Part{"Lockstep's own, also under mpirun, srun and torchrun", true},

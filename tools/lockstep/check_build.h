@@ -3,5 +3,8 @@
 
 #include <string>
 
+/// Of the libtorch that this build was made with; "": it has the collectives alone.
+std::string torch_version();
+
 /// Lines for the user.
 std::string describe_build();

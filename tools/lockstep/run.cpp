@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <iterator>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/launch/dry_run.h"
 #include "lockstep/launch/run.h"
+#include "named_hosts.h"
 #include "run_flags.h"
 #include "run_hosts.h"
 
@@ -26,11 +26,6 @@ using lockstep::launch::RunOptions;
 using lockstep::launch::StreamChoice;
 
 constexpr int most_restarts = 1 << 16;
-
-std::vector<std::string> words_of(const std::string& text) {
-  std::istringstream in(text);
-  return {std::istream_iterator<std::string>(in), {}};
-}
 
 /// "NAME=VALUE" is that, "NAME" what it is here.
 std::pair<std::string, std::string> variable_of(const std::string& word) {
@@ -45,8 +40,7 @@ std::pair<std::string, std::string> variable_of(const std::string& word) {
 }
 
 void choose_remote(const RunFlags& flags, lockstep::launch::RemoteOptions& remote) {
-  remote.shell =
-      words_of(!flags.shell.empty() ? flags.shell : lockstep::env::text("LOCKSTEP_SSH").value_or(""));
+  remote.shell = remote_shell(flags.shell);
   remote.agent = flags.agent;
   remote.folder = flags.folder;
   for (const std::string& word : flags.variables) remote.variables.push_back(variable_of(word));

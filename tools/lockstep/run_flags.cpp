@@ -134,9 +134,10 @@ void describe_torchrun(CLI::App& app, RunFlags& flags) {
   app.add_option("--role", flags.role, "What ranks find in ROLE_NAME [default]")->group(group);
   app.add_flag("-m,--module", flags.module, "The program is a Python module: python3 -u -m PROGRAM")
       ->group(group);
-  app.add_flag("--run-path", flags.run_path, "The program is a Python script, whatever it is called")
+  app.add_flag("--run-path", flags.run_path, "The program is a Python script: python3 -u PROGRAM")
       ->group(group);
-  app.add_flag("--no-python", flags.no_python, "The program is none, though it is called .py")->group(group);
+  app.add_flag("--no-python", flags.no_python, "The program is started as it is, as without this")
+      ->group(group);
   app.add_option("--log-dir", flags.log_dir,
                  "What ranks print also goes to DIR/RUN/attempt_N/RANK/stdout.log and stderr.log")
       ->group(group);

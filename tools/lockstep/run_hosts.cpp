@@ -17,6 +17,7 @@
 #include "lockstep/launch/hosts/this_host.h"
 #include "lockstep/topology/gpus.h"
 #include "lockstep/topology/topology.h"
+#include "named_hosts.h"
 
 namespace {
 
@@ -44,12 +45,12 @@ std::optional<int> ranks_per_host(const RunFlags& flags) {
   if (!flags.ranks.empty())
     throw_invalid_argument(
         "-np says how many ranks there are in all, --nproc-per-node how many a host has; pass one of them");
-  const int gpus = lockstep::topology::visible_gpus();
-  if (text == "gpu" && gpus == 0) {
-    throw_invalid_argument(
-        "--nproc-per-node gpu: there is no GPU here, or CUDA_VISIBLE_DEVICES hides it; say N, cpu or auto");
+  if (text == "gpu" || text == "auto") {
+    if (const int gpus = lockstep::topology::visible_gpus(); gpus > 0) return gpus;
+    if (text == "gpu")
+      throw_invalid_argument(
+          "--nproc-per-node gpu: there is no GPU here, or CUDA_VISIBLE_DEVICES hides it; say N, cpu or auto");
   }
-  if (text == "gpu" || (text == "auto" && gpus > 0)) return gpus;
   if (text == "cpu" || text == "auto") return lockstep::topology::available_cores();
   return whole_number("--nproc-per-node", text, 1, lockstep::launch::most_ranks);
 }
@@ -155,13 +156,10 @@ void choose_nodes(const RunFlags& flags, std::pair<int, int> counts, RunOptions&
   options.nodes = std::move(nodes);
 }
 
-/// Hosts that the user or the batch system names; empty: none. `has_slots`: how many ranks each takes is known.
-std::vector<Host> named_hosts(const RunFlags& flags, RunOptions& options, bool& has_slots) {
-  if (!flags.hosts.empty()) return lockstep::launch::parse_host_list(flags.hosts);
-  if (!flags.hostfile.empty()) return lockstep::launch::read_hostfile(flags.hostfile);
-  if (flags.standalone) return {};
-  auto allocation = lockstep::launch::find_allocation();
-  if (!allocation) return {};
+/// Those of an allocation hold unless it is this host alone, and the user says how many ranks.
+NamedHosts choose_named(const RunFlags& flags, RunOptions& options) {
+  NamedHosts named = named_hosts(flags.hosts, flags.hostfile);
+  if (!named.by_allocation) return named;
   if (const auto launched = lockstep::find_launched_rank(); launched && launched->size > 1) {
     throw_invalid_argument(fmt::format(
         "this is one of {} processes started by {}, each of which would start the ranks of all hosts; start "
@@ -169,13 +167,11 @@ std::vector<Host> named_hosts(const RunFlags& flags, RunOptions& options, bool& 
         "without it, or a launcher on each host: --nnodes N --rdzv-endpoint HOST, with LOCKSTEP_SECRET_FILE",
         launched->size, launched->launcher));
   }
-  if (allocation->system == lockstep::launch::Allocation::System::slurm && options.remote.shell.empty())
-    options.remote.by_srun = true;
+  options.remote.by_srun = named.by_slurm && options.remote.shell.empty();
   const bool is_only_here =
-      allocation->hosts.size() == 1 && lockstep::launch::is_this_host(allocation->hosts.front().name);
-  has_slots = allocation->has_slots;
-  if (is_only_here && (!flags.ranks.empty() || !flags.ranks_per_host.empty())) return {};
-  return std::move(allocation->hosts);
+      named.hosts.size() == 1 && lockstep::launch::is_this_host(named.hosts.front().name);
+  if (is_only_here && (!flags.ranks.empty() || !flags.ranks_per_host.empty())) named.hosts.clear();
+  return named;
 }
 
 }  // namespace
@@ -191,12 +187,10 @@ void choose_hosts(const RunFlags& flags, RunOptions& options) {
   const auto counts = node_counts(flags);
   if (counts.second > 1) return choose_nodes(flags, counts, options);
   if (!flags.node_rank.empty()) (void)whole_number("--node-rank", flags.node_rank, 0, 0);
-  if (!flags.hosts.empty() && !flags.hostfile.empty())
-    throw_invalid_argument("-H and --hostfile both say where; pass one of them");
   if (flags.standalone && (!flags.hosts.empty() || !flags.hostfile.empty()))
     throw_invalid_argument("--standalone means this host alone; leave -H and --hostfile out");
-  bool has_slots = true;
-  std::vector<Host> hosts = named_hosts(flags, options, has_slots);
+  NamedHosts named = flags.standalone ? NamedHosts() : choose_named(flags, options);
+  std::vector<Host>& hosts = named.hosts;
   const auto per_host = ranks_per_host(flags);
   if (hosts.empty()) {
     auto wished = per_host ? per_host : wished_ranks(flags, lockstep::launch::most_ranks);
@@ -207,12 +201,12 @@ void choose_hosts(const RunFlags& flags, RunOptions& options) {
   }
   if (per_host) {
     for (Host& host : hosts) host.slots = *per_host;
-    has_slots = true;
+    named.has_slots = true;
   }
   const auto wished = wished_ranks(flags, lockstep::launch::most_slots);
-  if (!wished && !has_slots) throw_invalid_argument("how many ranks? Pass -np N");
+  if (!wished && !named.has_slots) throw_invalid_argument("how many ranks? Pass -np N");
   int slots = 0;
   for (const Host& host : hosts) slots += host.slots;
   options.ranks = wished.value_or(slots);
-  options.hosts = has_slots ? share_out(options.ranks, hosts) : share_evenly(options.ranks, hosts);
+  options.hosts = named.has_slots ? share_out(options.ranks, hosts) : share_evenly(options.ranks, hosts);
 }

@@ -19,9 +19,11 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/secret.h"
 #include "lockstep/base/socket.h"
+#include "lockstep/base/system_file.h"
 #include "lockstep/base/words.h"
 #include "lockstep/group/interface_address.h"
 #include "lockstep/launch/agents/message_pipe.h"
+#include "lockstep/launch/agents/output_messages.h"
 #include "lockstep/launch/agents/rank_input.h"
 #include "lockstep/launch/agents/wire.h"
 #include "lockstep/launch/descendants.h"
@@ -44,53 +46,11 @@ constexpr std::size_t record_piece_bytes = std::size_t{1} << 20;
 constexpr milliseconds probe_time{5000};
 constexpr milliseconds stop_grace{2000};  // from a signal to the agent itself to the ranks' end
 
-std::string first_word_of(const char* path) {
-  std::string word;
-  std::ifstream(path) >> word;
-  return word;
-}
-
 std::string network_of_this_process() {
   struct stat status {};
   if (::stat("/proc/self/ns/net", &status) != 0) throw_system("/proc/self/ns/net");
   return std::to_string(status.st_ino);
 }
-
-/// What the ranks print, on its way to the launcher, as far as that has room for it.
-class OutputMessages final : public OutputTaker {
- public:
-  explicit OutputMessages(MessagePipe& pipe) : pipe_(pipe) {}
-
-  bool has_room(PrintStream stream) const override { return of(stream).room > 0; }
-  bool reader_gone(PrintStream stream) const override { return of(stream).reader_gone; }
-  void take(int rank, PrintStream stream, std::string_view bytes) override {
-    Stream& one = of(stream);
-    one.room -= static_cast<std::int64_t>(bytes.size());
-    pipe_.send(
-        Output{.rank = rank, .stream = static_cast<std::uint8_t>(stream), .bytes = std::string(bytes)});
-  }
-  void end(int rank, PrintStream stream) override {
-    pipe_.send(OutputEnd{.rank = rank, .stream = static_cast<std::uint8_t>(stream)});
-  }
-  void add_room(const Room& room) { of(room.stream).room += room.bytes; }
-  void note_gone(const ReaderGone& gone) { of(gone.stream).reader_gone = true; }
-
- private:
-  struct Stream {
-    std::int64_t room = first_room;  // below 0 after the ranks' end
-    bool reader_gone = false;
-  };
-  const Stream& of(PrintStream stream) const { return streams_[static_cast<std::size_t>(stream)]; }
-  Stream& of(PrintStream stream) { return streams_[static_cast<std::size_t>(stream)]; }
-  Stream& of(std::uint8_t stream) {
-    if (stream >= print_streams)
-      throw Error(ErrorCode::corrupt_data, "there is no stream " + std::to_string(stream));
-    return streams_[stream];
-  }
-
-  MessagePipe& pipe_;
-  std::array<Stream, print_streams> streams_;
-};
 
 class Agent {
  public:
@@ -176,7 +136,7 @@ void Agent::show_rest() {
 void Agent::greet() {
   pipe_.greet(LOCKSTEP_VERSION);
   pipe_.send(Hello{.host = base::host_name(),
-                   .machine = first_word_of("/proc/sys/kernel/random/boot_id"),
+                   .machine = base::system_line("/proc/sys/kernel/random/boot_id"),
                    .network = network_of_this_process(),
                    .addresses = own_addresses(),
                    .clock_ns = trace::now_ns(),

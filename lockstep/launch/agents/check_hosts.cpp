@@ -1,6 +1,5 @@
 #include "lockstep/launch/agents/check_hosts.h"
 
-#include <fmt/core.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -24,16 +23,11 @@ struct Asked {
 };
 
 void note_answer(Asked& asked, Clock::time_point begin) {
-  const std::string& version = asked.connection->version();
-  if (version.empty() && !asked.connection->is_over()) return;
+  const bool has_greeted = !asked.connection->version().empty();
+  if (!has_greeted && !asked.connection->is_over()) return;
   asked.has_answered = true;
   asked.result.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-  if (version.empty()) {
-    asked.result.problem = asked.connection->explain_end();
-  } else if (version != LOCKSTEP_VERSION) {
-    asked.result.problem =
-        fmt::format("has Lockstep {}, this host has {}: all need the same", version, LOCKSTEP_VERSION);
-  }
+  asked.result.problem = has_greeted ? asked.connection->version_problem() : asked.connection->explain_end();
 }
 
 }  // namespace

@@ -114,6 +114,11 @@ std::string Connection::take_words() {
   return taken;
 }
 
+std::string Connection::version_problem() const {
+  if (version().empty() || version() == LOCKSTEP_VERSION) return "";
+  return fmt::format("has Lockstep {}, this host has {}: all need the same", version(), LOCKSTEP_VERSION);
+}
+
 std::string Connection::explain_end() {
   if (has_come() && pipe_->problem().empty()) return "its launcher has ended, or the network to it is cut";
   if (has_come()) return "its launcher does not make sense: " + pipe_->problem();

@@ -36,6 +36,8 @@ class Connection {
 
   /// Says what to wait for. `take` gets the agent's messages; one that cannot be is this connection's end, with a reason.
   void watch(PollSet& poll, const MessageParser::Take& take);
+  /// That the agent's first line tells of another version than ours; "" where it does not.
+  std::string version_problem() const;
   /// REQUIRES: is_over(). Why it ended: the shell's last words with what to do about them, or how it ended.
   std::string explain_end();
   /// What the shell, or the agent, wrote to stderr and was not taken: whole lines.

@@ -19,7 +19,7 @@
 #include "lockstep/base/secret.h"
 #include "lockstep/base/socket.h"
 #include "lockstep/base/words.h"
-#include "lockstep/group/interface_address.h"
+#include "lockstep/launch/agents/candidates.h"
 #include "lockstep/launch/agents/connection.h"
 #include "lockstep/launch/agents/node_door.h"
 #include "lockstep/launch/agents/remote_ranks.h"
@@ -34,26 +34,6 @@ namespace {
 
 constexpr std::size_t most_named = 8;            // hosts in a line
 constexpr std::chrono::seconds time_to_hear{2};  // why nothing starts, for those who have come
-
-/// One host on its way to taking part.
-struct Candidate {
-  Host host;
-  int node_rank = -1;  ///< what it says of itself, where it has come; -1: nothing
-  std::unique_ptr<Connection> connection = {};
-  std::optional<Hello> hello = {};
-  std::int64_t clock_ahead_ns = 0;
-  std::optional<Planned> planned = {};
-  std::optional<Probed> probed = {};
-  std::optional<Serving> serving = {};
-  std::optional<Started> started = {};
-  std::vector<Message> after_start = {};
-  std::string problem = {};
-  int exit_code = 1;
-};
-
-bool are_one_machine(const Candidate& one, const Candidate& other) {
-  return one.hello->machine == other.hello->machine && one.hello->network == other.hello->network;
-}
 
 std::optional<NodeDoor> open_door(const NodeOptions& nodes) try {
   return std::optional<NodeDoor>(std::in_place, nodes);
@@ -74,7 +54,8 @@ class Gathering {
   void connect();
   void meet_nodes();
   void let_in(NodeDoor& door);
-  void merge_machines();
+  /// Of agents on this machine: the same as ours.
+  void know_own_clock();
   void send_plans();
   void choose_address();
   void start_ranks();
@@ -85,7 +66,9 @@ class Gathering {
   void take_orders();
   void note_end(Candidate& candidate);
   void require_not_told_to_end();
-  [[noreturn]] void throw_table();
+  [[noreturn]] void give_up_with_table() {
+    give_up(exit_code_of(candidates_), table_of_problems(candidates_));
+  }
   /// Tells those who have come, too.
   [[noreturn]] void give_up(int exit_code, const std::string& why);
   std::vector<std::int32_t> ranks_of_hosts() const;
@@ -98,14 +81,15 @@ class Gathering {
   Deadline deadline_ = Deadline::after(options_.remote.start_timeout);
   StopOrders stop_;
   bool guard_gone_ = false;
-  std::vector<Candidate> candidates_;
+  Candidates candidates_;
   Start start_;
 };
 
 Job::Hosts Gathering::run() {
   connect();
   await("started its agent", [](const Candidate& candidate) { return candidate.hello.has_value(); });
-  merge_machines();
+  merge_machines(candidates_);
+  know_own_clock();
   send_plans();
   await("looked at the program", [](const Candidate& candidate) { return candidate.planned.has_value(); });
   choose_address();
@@ -218,6 +202,37 @@ void Gathering::give_up(int exit_code, const std::string& why) {
   throw CannotGather(exit_code, why);
 }
 
+void Gathering::know_own_clock() {
+  const auto local = std::ranges::find_if(
+      candidates_, [](const Candidate& candidate) { return is_this_host(candidate.host.name); });
+  if (local == candidates_.end()) return;
+  const std::string here = local->hello->machine;
+  for (Candidate& candidate : candidates_) {
+    if (candidate.hello->machine == here) candidate.clock_ahead_ns = 0;
+  }
+}
+
+// By which all reach the first host.
+void Gathering::choose_address() {
+  const Candidate& first = candidates_.front();
+  const std::string name =
+      options_.nodes ? options_.nodes->meeting.host : first.host.name.substr(first.host.name.find('@') + 1);
+  const std::vector<std::string> addresses = addresses_to_try(candidates_, name);
+  Probe probe;
+  for (const std::string& address : addresses)
+    probe.endpoints.push_back(Endpoint::tcp(address, first.planned->door).to_string());
+  if (candidates_.size() > 1) {
+    for (Candidate& candidate : std::span(candidates_).subspan(1)) candidate.connection->pipe().send(probe);
+    await("tried to reach " + first.host.name,
+          [&](const Candidate& candidate) { return &candidate == &first || candidate.probed.has_value(); });
+  }
+  const auto reached = address_reached(candidates_, addresses);
+  if (!reached) give_up_with_table();
+  start_.master_address = *reached;
+  first.connection->pipe().send(
+      Serve{.address = *reached, .master_port = static_cast<std::uint16_t>(options_.master_port)});
+}
+
 void Gathering::await(const std::string& what, const Answer& is_there) {
   const auto is_waited_for = [&](const Candidate& candidate) {
     return candidate.problem.empty() && !is_there(candidate);
@@ -235,16 +250,13 @@ void Gathering::await(const std::string& what, const Answer& is_there) {
                                       base::exact_duration(options_.remote.start_timeout));
     }
   }
-  if (std::ranges::any_of(candidates_, [](const Candidate& candidate) { return !candidate.problem.empty(); }))
-    throw_table();
+  if (have_problems(candidates_)) give_up_with_table();
 }
 
 void Gathering::note_end(Candidate& candidate) {
-  const std::string& version = candidate.connection->version();
-  if (candidate.problem.empty() && !version.empty() && version != LOCKSTEP_VERSION) {
-    candidate.problem =
-        fmt::format("has Lockstep {}, this host has {}: all need the same", version, LOCKSTEP_VERSION);
-    if (!candidate.connection->has_come()) candidate.connection->close();
+  if (candidate.problem.empty()) {
+    candidate.problem = candidate.connection->version_problem();
+    if (!candidate.problem.empty() && !candidate.connection->has_come()) candidate.connection->close();
   }
   if (candidate.problem.empty() && candidate.connection->is_over())
     candidate.problem = candidate.connection->explain_end();
@@ -281,49 +293,6 @@ void Gathering::take(Candidate& candidate, const Message& message) {
 
 void Gathering::take_orders() {
   guard_gone_ = !guard_.take_orders([&](int signal) { (void)stop_.take(signal); });
-}
-
-void Gathering::throw_table() {
-  std::size_t widest = 0, failed = 0;
-  int exit_code = 1;
-  for (const Candidate& candidate : candidates_) {
-    if (candidate.problem.empty()) continue;
-    if (failed++ == 0) exit_code = candidate.exit_code;
-    widest = std::max(widest, candidate.host.name.size());
-  }
-  std::string table = failed == 1 && candidates_.size() == 1
-                          ? std::string("the host cannot take part:")
-                          : fmt::format("{} of {} cannot take part:", failed,
-                                        base::counted(static_cast<int>(candidates_.size()), "host"));
-  for (const Candidate& candidate : candidates_) {
-    if (!candidate.problem.empty())
-      table += fmt::format("\n  {:{}}  {}", candidate.host.name, widest, candidate.problem);
-  }
-  give_up(exit_code, table);
-}
-
-// Two names of one machine would give two agents the same shared memory to manage.
-void Gathering::merge_machines() {
-  std::vector<Candidate> merged;
-  for (Candidate& candidate : candidates_) {
-    const auto same = std::ranges::find_if(
-        merged, [&](const Candidate& other) { return are_one_machine(candidate, other); });
-    if (same == merged.end() || candidate.connection->has_come()) {
-      merged.push_back(std::move(candidate));
-    } else {
-      same->host.slots += candidate.host.slots;
-      candidate.connection->close();
-    }
-  }
-  candidates_ = std::move(merged);
-  const std::string here = [&] {
-    const auto local = std::ranges::find_if(
-        candidates_, [&](const Candidate& candidate) { return is_this_host(candidate.host.name); });
-    return local == candidates_.end() ? std::string() : local->hello->machine;
-  }();
-  for (Candidate& candidate : candidates_) {
-    if (candidate.hello->machine == here) candidate.clock_ahead_ns = 0;  // it is the same clock
-  }
 }
 
 std::vector<std::int32_t> Gathering::ranks_of_hosts() const {
@@ -368,54 +337,6 @@ void Gathering::send_plans() {
     }
     candidate.connection->pipe().send(its);
   }
-}
-
-// The one by which all reach the first host: as the user names it, if that is an address of its own, else any.
-void Gathering::choose_address() {
-  const Candidate& first = candidates_.front();
-  const std::string name =
-      options_.nodes ? options_.nodes->meeting.host : first.host.name.substr(first.host.name.find('@') + 1);
-  std::vector<std::string> addresses = first.hello->addresses;
-  const std::vector<std::string> named = addresses_of(name);
-  std::stable_partition(addresses.begin(), addresses.end(), [&](const std::string& address) {
-    return std::ranges::find(named, address) != named.end();
-  });
-  const auto is_beside_first = [&](const Candidate& candidate) { return are_one_machine(candidate, first); };
-  if (std::ranges::all_of(candidates_, is_beside_first)) addresses = {"127.0.0.1"};
-  Probe probe;
-  for (const std::string& address : addresses)
-    probe.endpoints.push_back(Endpoint::tcp(address, first.planned->door).to_string());
-  if (candidates_.size() > 1) {
-    for (Candidate& candidate : std::span(candidates_).subspan(1)) candidate.connection->pipe().send(probe);
-    await("tried to reach " + first.host.name,
-          [&](const Candidate& candidate) { return &candidate == &first || candidate.probed.has_value(); });
-  }
-  for (std::size_t i = 0; i < addresses.size(); ++i) {
-    const auto is_reached = [&](const Candidate& candidate) {
-      return &candidate == &first ||
-             (i < candidate.probed->problems.size() && candidate.probed->problems[i].empty());
-    };
-    if (!std::ranges::all_of(candidates_, is_reached)) continue;
-    start_.master_address = addresses[i];
-    return candidates_.front().connection->pipe().send(
-        Serve{.address = addresses[i], .master_port = static_cast<std::uint16_t>(options_.master_port)});
-  }
-  for (Candidate& candidate : candidates_) {
-    if (&candidate == &first) {
-      if (addresses.empty()) candidate.problem = "has no network interface with an address";
-      continue;
-    }
-    std::string tried;
-    for (const std::string& problem : candidate.probed->problems)
-      tried += (tried.empty() ? "" : "; ") + problem;
-    const bool reaches_none = std::ranges::none_of(candidate.probed->problems, &std::string::empty);
-    if (reaches_none && !addresses.empty())
-      candidate.problem = "does not reach " + first.host.name + ": " + tried;
-  }
-  if (std::ranges::all_of(candidates_, [](const Candidate& candidate) { return candidate.problem.empty(); }))
-    candidates_.front().problem = "has no address that all other hosts reach; each reaches another of " +
-                                  base::counted(static_cast<int>(addresses.size()), "address", "addresses");
-  throw_table();
 }
 
 void Gathering::start_ranks() {

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <optional>
 
 #include "small_digits.h"
@@ -25,11 +24,6 @@ struct Way {
   int hosts;
 };
 void PrintTo(const Way& way, std::ostream* out) { *out << way.name << " on " << way.hosts; }
-
-std::string bytes_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 /// Two ranks on one host or two, three on three.
 class DigitsUnder : public JobTest, public ::testing::WithParamInterface<Way> {
@@ -223,7 +217,7 @@ TEST_P(DigitsUnder, IsTheReferenceBitForBit) {
   std::vector<Ending> endings = finish(started);
   if (!why_not_.empty()) GTEST_SKIP() << why_not_;
   for (const Ending& ending : endings)
-    ASSERT_EQ(ending.exit_code, 0) << ending.out << ending.err << bytes_of(folder() / "out");
+    ASSERT_EQ(ending.exit_code, 0) << ending.out << ending.err << text_in(folder() / "out");
 
   std::vector<Process> reference = start_reference();
   for (const Ending& ending : finish(reference)) ASSERT_EQ(ending.exit_code, 0) << ending.err;

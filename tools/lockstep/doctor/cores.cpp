@@ -1,12 +1,14 @@
 #include <fmt/core.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 
 #include "examine.h"
+#include "lockstep/base/system_file.h"
 #include "lockstep/base/words.h"
 #include "lockstep/topology/topology.h"
-#include "system_files.h"
 
 namespace doctor {
 namespace {
@@ -23,8 +25,12 @@ std::string processor() {
 /// Nodes that have cores.
 int numa_nodes() {
   int count = 0;
-  for (const auto& node : folders_in("/sys/devices/system/node", "node"))
-    count += line_of(node / "cpulist").empty() ? 0 : 1;
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator entry("/sys/devices/system/node", ignored), end; entry != end;
+       entry.increment(ignored)) {
+    const bool is_node = entry->path().filename().string().starts_with("node");
+    count += is_node && !lockstep::base::system_line(entry->path() / "cpulist").empty() ? 1 : 0;
+  }
   return count;
 }
 

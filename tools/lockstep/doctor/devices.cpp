@@ -3,8 +3,8 @@
 #include <fmt/core.h>
 
 #include "examine.h"
+#include "lockstep/base/system_file.h"
 #include "lockstep/topology/gpus.h"
-#include "system_files.h"
 
 namespace doctor {
 
@@ -25,7 +25,7 @@ void examine_devices(Report& report) {
                     {"memory_node", device.memory_node},
                     {"connections", connections}});
   }
-  const std::string driver = line_of("/proc/driver/nvidia/version");
+  const std::string driver = lockstep::base::system_line("/proc/driver/nvidia/version");
   report.fact("GPUs", fmt::format("{}, of which {} can be used", gpus, lockstep::topology::visible_gpus()),
               "gpus", {{"on_the_bus", gpus}, {"usable", lockstep::topology::visible_gpus()}});
   report.fact("driver", driver.empty() ? "none" : driver, "driver", driver);

@@ -4,19 +4,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
-#include <iterator>
-#include <sstream>
 
 #include "examine.h"
-#include "lockstep/base/env.h"
-#include "lockstep/base/error.h"
-#include "lockstep/launch/hosts/allocation.h"
 #include "lockstep/topology/topology.h"
+#include "named_hosts.h"
 #include "report.h"
 
 namespace {
-
-using lockstep::launch::Host;
 
 constexpr const char* after_help = R"(
 Two ranks are started for a moment, and memory is measured for a fifth of a second; nothing is changed. Hosts of -H, of
@@ -46,17 +40,6 @@ void describe(CLI::App& app, Flags& flags) {
   app.add_flag("--json", flags.json, "For programs");
 }
 
-std::vector<Host> hosts_of(const Flags& flags, lockstep::launch::RemoteOptions& remote) {
-  if (!flags.hosts.empty() && !flags.hostfile.empty())
-    lockstep::throw_invalid_argument("-H and --hostfile both say where; pass one of them");
-  if (!flags.hosts.empty()) return lockstep::launch::parse_host_list(flags.hosts);
-  if (!flags.hostfile.empty()) return lockstep::launch::read_hostfile(flags.hostfile);
-  auto allocation = lockstep::launch::find_allocation();
-  if (!allocation) return {};
-  remote.by_srun = allocation->system == lockstep::launch::Allocation::System::slurm && remote.shell.empty();
-  return std::move(allocation->hosts);
-}
-
 }  // namespace
 
 int doctor_command(const std::vector<std::string>& arguments) {
@@ -66,11 +49,9 @@ int doctor_command(const std::vector<std::string>& arguments) {
   try {
     std::vector<std::string> words(arguments.rbegin(), arguments.rend());  // as CLI11 wants it
     app.parse(words);
-    lockstep::launch::RemoteOptions remote{.agent = flags.agent};
-    std::istringstream shell(!flags.shell.empty() ? flags.shell
-                                                  : lockstep::env::text("LOCKSTEP_SSH").value_or(""));
-    remote.shell = {std::istream_iterator<std::string>(shell), {}};
-    const std::vector<Host> hosts = hosts_of(flags, remote);
+    const NamedHosts named = named_hosts(flags.hosts, flags.hostfile);
+    lockstep::launch::RemoteOptions remote{.shell = remote_shell(flags.shell), .agent = flags.agent};
+    remote.by_srun = named.by_slurm && remote.shell.empty();
     doctor::Report report;
     doctor::try_ranks(report);  // before there are threads
     doctor::examine_cores(report);
@@ -80,7 +61,7 @@ int doctor_command(const std::vector<std::string>& arguments) {
     doctor::examine_devices(report);
     doctor::examine_software(report);
     doctor::examine_collectives(report, std::max(2, lockstep::topology::available_cores()));
-    doctor::examine_hosts(report, hosts, remote);
+    doctor::examine_hosts(report, named.hosts, remote);
     const std::string text = flags.json ? report.json() : report.text();
     if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) return 1;
     return report.trains() ? 0 : 1;

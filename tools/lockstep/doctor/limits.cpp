@@ -11,7 +11,6 @@
 
 #include "examine.h"
 #include "lockstep/topology/topology.h"
-#include "system_files.h"
 
 namespace doctor {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "examine.h"
+#include "lockstep/base/system_file.h"
 #include "lockstep/topology/topology.h"
-#include "system_files.h"
 
 namespace doctor {
 namespace {
@@ -19,6 +19,11 @@ namespace {
 constexpr std::chrono::milliseconds measured_time{200};
 constexpr std::uint64_t most_bytes = std::uint64_t{64} << 20;  // of each of a thread's three arrays
 constexpr std::uint64_t little_memory = std::uint64_t{1} << 30;
+
+/// "12.3 GiB".
+std::string gibibytes(std::uint64_t bytes) {
+  return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1U << 30U));
+}
 
 /// A line of /proc/meminfo, in bytes; 0 where there is none.
 std::uint64_t memory_info(const std::string& name) {
@@ -63,7 +68,7 @@ double triad(int threads, std::uint64_t bytes) {
 void examine_huge_pages(Report& report) {
   const std::string folder = "/sys/kernel/mm/transparent_hugepage/";
   const auto chosen = [&](const char* name) {
-    const std::string line = line_of(folder + name);
+    const std::string line = lockstep::base::system_line(folder + name);
     const std::size_t begin = line.find('['), end = line.find(']');
     return begin < end && end != std::string::npos ? line.substr(begin + 1, end - begin - 1)
                                                    : std::string("not told");

@@ -3,6 +3,7 @@
 #include <array>
 #include <string>
 
+#include "check_build.h"
 #include "examine.h"
 #include "lockstep/launch/program.h"
 
@@ -21,12 +22,12 @@ std::string path_of(const std::string& name) {
 void examine_software(Report& report) {
   report.section("Software", "software");
   report.fact("Lockstep", LOCKSTEP_VERSION, "lockstep", LOCKSTEP_VERSION);
-#ifdef LOCKSTEP_TORCH_VERSION
-  report.fact("libtorch", LOCKSTEP_TORCH_VERSION ", which this build was made with", "libtorch",
-              LOCKSTEP_TORCH_VERSION);
-#else
-  report.fact("libtorch", "none: this build has the collectives alone", "libtorch", nullptr);
-#endif
+  const std::string torch = torch_version();
+  if (torch.empty()) {
+    report.fact("libtorch", "none: this build has the collectives alone", "libtorch", nullptr);
+  } else {
+    report.fact("libtorch", torch + ", which this build was made with", "libtorch", torch);
+  }
   std::string found;
   nlohmann::ordered_json paths = nlohmann::ordered_json::object();
   for (const char* name : launchers) {

@@ -1,21 +1,18 @@
-#include "lockstep/launch/process_status.h"
+#include "lockstep/base/process_status.h"
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <string>
 
-namespace lockstep::launch {
+#include "lockstep/base/system_file.h"
+
+namespace lockstep::base {
 
 // /proc/PID/stat: "PID (name, which may hold anything) STATE PARENT …".
 ProcessStatus read_status(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text(512, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+  const std::string text = system_text(fmt::format("/proc/{}/stat", pid), 512);
   const std::size_t name_end = text.rfind(')');
   if (name_end == std::string::npos || name_end + 4 >= text.size()) return {};
   ProcessStatus found;
@@ -37,4 +34,4 @@ std::vector<int> numbers_in(const std::string& folder) {
   return numbers;
 }
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::base

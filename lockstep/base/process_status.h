@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep::launch {
+namespace lockstep::base {
 
 struct ProcessStatus {
   pid_t parent = 0;
@@ -21,4 +21,4 @@ ProcessStatus read_status(pid_t pid);
 /// descriptors in /proc/PID/fd (of this process also the one that reads them). As far as they can be read.
 std::vector<int> numbers_in(const std::string& folder);
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::base
