@@ -117,19 +117,31 @@ def nearest(sizes, size):
     return min(sizes, key=lambda other: abs(other - size))
 
 
-def training_text(made):
-    settings = made["settings"]
-    intro = (f"Training, {settings['ranks']} ranks, images a second ({measured_on(made)}; medians of {settings['rounds']} "
-             f"rounds, one thread for each rank, peers at the best of the settings that were tried, all ranks' parameters "
-             f"compared in the end; `script/bench training`). Of its own: of what the same program makes unconnected, with the "
-             f"same allocator and optimizer.")
+def training_text(models):
+    """`models`: what was kept of each, in the order of their names."""
+    settings = models[0]["settings"]
+    intro = (f"Training, {settings['ranks']} ranks, images a second ({training_measured_on(models)}; one thread for each "
+             f"rank, peers at the best of the settings that were tried, all ranks' parameters compared in the end; "
+             f"`script/bench training`). Of its own: of what the same program makes unconnected, with the same allocator and "
+             f"optimizer.")
     lines = []
-    for row in made["programs"]:
+    for row in (row for made in models for row in made["programs"]):
         own = row["of_alone"]
         lines.append([row["model"], row["optimizer"], f"`{row['program']}`{settings_text(row)}", rounded(row["images_per_s"]["median"]),
                       rounded(own["median"]) if own else "", row["allocator"], f"{row['faults_per_step']:.0f}"])
     head = ["model", "optimizer", "program", "images/s", "of its own", "allocator", "page faults/step"]
-    return wrapped(intro) + "\n" + table(head, lines) + "\n" + training_ratios(made)
+    return wrapped(intro) + "\n" + table(head, lines) + "\n" + training_ratios(models)
+
+
+def training_measured_on(models):
+    """Once where all were measured alike."""
+    said = {}
+    for made in models:
+        text = f"{measured_on(made)}; medians of {made['settings']['rounds']} rounds"
+        said.setdefault(text, []).append(made["programs"][0]["model"])
+    if len(said) == 1:
+        return next(iter(said))
+    return "; ".join(f"{', '.join(names)}: {text}" for text, names in said.items())
 
 
 def settings_text(row):
@@ -139,11 +151,12 @@ def settings_text(row):
     return f" ({', '.join(given)})" if given else ""
 
 
-def training_ratios(made):
+def training_ratios(models):
     """Lockstep's images a second over each other's."""
-    others = list(dict.fromkeys(row["peer"] for row in made["rows"]))
+    rows = [row for made in models for row in made["rows"]]
+    others = list(dict.fromkeys(row["peer"] for row in rows))
     cells = {}
-    for row in made["rows"]:
+    for row in rows:
         cells.setdefault((row["model"], row["optimizer"], row["mode"]), {})[row["peer"]] = rounded(row["ratio"]["median"])
     lines = [[model, optimizer, f"`{mode}`", *(found.get(other, "") for other in others)]
              for (model, optimizer, mode), found in cells.items()]
@@ -183,7 +196,15 @@ TABLES = {
 
 
 def load_results(repository):
-    return {file.stem: json.loads(file.read_text()) for file in sorted((repository / "benchmarks/results").glob("*.json"))}
+    """{benchmark: what was measured; of training a list, each model's}"""
+    found = {}
+    for file in sorted((repository / "benchmarks/results").glob("*.json")):
+        made = json.loads(file.read_text())
+        if file.stem.startswith("training_"):
+            found.setdefault("training", []).append(made)
+        else:
+            found[file.stem] = made
+    return found
 
 
 def written(readme, results):
@@ -199,10 +220,10 @@ def written(readme, results):
         if names.count(name) > 1:
             raise Differs(f"README has the table '{name}' twice")
         if TABLES[name][0] not in results and not block["by_hand"]:
-            raise Differs(f"README has the table '{name}', but benchmarks/results has no {TABLES[name][0]}.json")
+            raise Differs(f"README has the table '{name}', but benchmarks/results has no figures of {TABLES[name][0]}")
     for name, (source, _) in TABLES.items():
         if source in results and name not in names:
-            raise Differs(f"benchmarks/results has {source}.json, but README has no <!-- figures: {name} -->")
+            raise Differs(f"benchmarks/results has figures of {source}, but README has no <!-- figures: {name} -->")
     return MARKED.sub(lambda block: block_of(block, results), readme)
 
 

@@ -1,5 +1,5 @@
-"""Where figures are kept: benchmarks/results/NAME.json, written by `script/bench NAME --publish`, from which
-readme_tables.py writes README's tables. A published figure has its commit, its date and its machine."""
+"""Where figures are kept: benchmarks/results/NAME.json (training_MODEL.json for each model), written by `script/bench NAME
+--publish`, from which readme_tables.py writes README's tables. A published figure has its commit, its date and its machine."""
 import datetime
 import json
 import os
@@ -14,11 +14,12 @@ root = folder.parents[1]
 MOST_FOREIGN_CORES = 0.1
 
 
-def add_arguments(parser, name):
+def add_arguments(parser, name, files=None):
+    """`files`: what --publish writes, if it is not NAME.json."""
     parser.set_defaults(benchmark=name)
     parser.add_argument("--json", metavar="FILE", type=pathlib.Path, help="write the rows there, too")
     parser.add_argument("--publish", action="store_true",
-                        help=f"write them to benchmarks/results/{name}.json and into README's tables; wants a machine that "
+                        help=f"write them to benchmarks/results/{files or name}.json and into README's tables; wants a machine that "
                              f"does nothing else, and a tree without changes")
 
 
@@ -55,13 +56,17 @@ def keep(arguments, commit, content):
     content = {"benchmark": content["benchmark"], **commit, **content}
     if arguments.json:
         write_json(arguments.json, content)
-    if not arguments.publish:
-        return
+    if arguments.publish:
+        publish(arguments.benchmark, content)
+
+
+def publish(name, content):
+    """Writes benchmarks/results/NAME.json and README's tables. Raises Failure for figures that are not to be published."""
     foreign = content["machine"]["foreign_cores"]
     if foreign > MOST_FOREIGN_CORES:
         raise Failure(f"not published: other processes used {foreign:.2f} cores meanwhile, {MOST_FOREIGN_CORES} are "
                       f"allowed; measure again on a quiet machine")
     folder.mkdir(exist_ok=True)
-    write_json(folder / f"{arguments.benchmark}.json", content)
+    write_json(folder / f"{name}.json", content)
     if subprocess.run([sys.executable, folder.parent / "readme_tables.py"]).returncode:
-        raise Failure(f"{folder / arguments.benchmark}.json is written, but not README's tables; the line above says why")
+        raise Failure(f"{folder / name}.json is written, but not README's tables; the line above says why")

@@ -125,7 +125,7 @@ class RealRun(unittest.TestCase):
             result = subprocess.run([here / "run", "--build", build, "--json", file, "--models", "convnet", "--rounds", "1",
                                      "--steps", "2", "--warm-up", "1", "--sweep-rounds", "0", *words],
                                     capture_output=True, text=True)
-            return result, json.loads(file.read_text()) if file.exists() else None
+            return result, json.loads(file.read_text())["models"]["convnet"] if file.exists() else None
 
     def test_the_program_knows_the_models_of_the_list(self):
         program = pathlib.Path(os.environ["LOCKSTEP_BINARY_DIR"]) / "bin" / "training_step"

@@ -49,7 +49,7 @@ class Tables(unittest.TestCase):
         self.readme = self.folder / "README.md"
         self.readme.write_text("Before.\n" + "".join(map(marked, NAMES)) + "After.\n")
         (self.folder / "benchmarks/results").mkdir(parents=True)
-        for name, made in (("collectives", COLLECTIVES), ("training", TRAINING), ("engine", ENGINE)):
+        for name, made in (("collectives", COLLECTIVES), ("training_mlp", TRAINING), ("engine", ENGINE)):
             self.keep(name, made)
 
     def keep(self, name, made):
@@ -86,6 +86,20 @@ class Tables(unittest.TestCase):
             self.assertIn(part, text)
         self.assertLess(text.index("buffers of the program's own"), text.index("buffers in the arena"))
 
+    def test_of_training_have_all_models_and_say_where_each_was_measured_if_not_all_alike(self):
+        convnet = copy.deepcopy(TRAINING)
+        for row in (*convnet["programs"], *convnet["rows"]):
+            row["model"] = "convnet"
+        self.keep("training_convnet", convnet)
+        text = self.written()
+        self.assertIn("images a second (Some Processor, 2 cores, Linux 6; 2026-11-24, commit 0123456789; medians of 7", text.replace("\n", " "))
+        self.assertLess(text.index("| convnet | sgd | `ddp` | 1500"), text.index("| mlp | sgd | `ddp` | 1500"))
+        self.assertLess(text.index("| convnet | sgd | `ddp` | 1.2 |"), text.index("| mlp | sgd | `ddp` | 1.2 |"))
+        self.keep("training_convnet", {**convnet, "date": "2026-12-01"})
+        text = self.written().replace("\n", " ")
+        self.assertIn("convnet: Some Processor, 2 cores, Linux 6; 2026-12-01, commit 0123456789; medians of 7 rounds; mlp: Some",
+                      text)
+
     def test_that_somebody_changed_are_refused(self):
         self.readme.write_text(self.written().replace("0.84", "1.84"))
         self.assertIn("are not those of benchmarks/results", self.refused())
@@ -99,8 +113,8 @@ class Tables(unittest.TestCase):
 
     def test_without_figures_are_refused(self):
         self.written()
-        self.forget("training")
-        self.assertIn("'training', but benchmarks/results has no training.json", self.refused())
+        self.forget("training_mlp")
+        self.assertIn("'training', but benchmarks/results has no figures of training", self.refused())
 
     def test_that_are_missing_are_refused(self):
         self.readme.write_text("".join(map(marked, NAMES[:3])))
