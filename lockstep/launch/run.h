@@ -35,6 +35,8 @@ struct RemoteOptions {
   /// Set in ranks, beside what this process has and other hosts can use.
   std::vector<std::pair<std::string, std::string>> variables = {};
   std::chrono::milliseconds start_timeout{30000};  ///< for all hosts to be ready
+  /// So many hosts are reached by ssh from here, those after them by way of these; see agents/host_tree.h.
+  std::size_t tree_width = 32;
 };
 
 /// Launchers that somebody else has started on each host, as torchrun's are: they meet at an address of the first one, and

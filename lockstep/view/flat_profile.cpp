@@ -61,12 +61,13 @@ RunExtremes extremes_of(const std::vector<RankCosts>& ranks) {
       sorted, {}, [](const RankCosts& rank) { return rank.costs.most_resident_bytes; });
   const auto elapsed =
       std::ranges::max_element(sorted, {}, [](const RankCosts& rank) { return rank.costs.elapsed_ns; });
-  RunExtremes run{.ranks = static_cast<int>(sorted.size()),
-                  .most_communication = std::ranges::max_element(sorted, {}, &RankCosts::communication_ns)->rank,
-                  .largest_memory = memory->rank,
-                  .largest_memory_bytes = memory->costs.most_resident_bytes,
-                  .longest_elapsed = elapsed->rank,
-                  .longest_elapsed_ns = elapsed->costs.elapsed_ns};
+  RunExtremes run{
+      .ranks = static_cast<int>(sorted.size()),
+      .most_communication = std::ranges::max_element(sorted, {}, &RankCosts::communication_ns)->rank,
+      .largest_memory = memory->rank,
+      .largest_memory_bytes = memory->costs.most_resident_bytes,
+      .longest_elapsed = elapsed->rank,
+      .longest_elapsed_ns = elapsed->costs.elapsed_ns};
   std::ranges::stable_sort(sorted, {}, &RankCosts::communication_ns);
   run.least_communication = sorted.front().rank;
   run.median_communication = sorted[(sorted.size() - 1) / 2].rank;
@@ -80,8 +81,9 @@ std::vector<int> ranks_to_write(const RunExtremes& run, bool all) {
 }
 
 std::string flat_profile(const RankSums& rank, const RunExtremes& run, const ProfileWords& words) {
-  std::string text = fmt::format("Data for {} {} of {}:\n{}\n{}\n{:<35}#calls     avg. bytes      time(sec)\n{}\n",
-                                 words.rank, rank.rank, run.ranks, words.period, wide_rule, words.routine, wide_rule);
+  std::string text =
+      fmt::format("Data for {} {} of {}:\n{}\n{}\n{:<35}#calls     avg. bytes      time(sec)\n{}\n",
+                  words.rank, rank.rank, run.ranks, words.period, wide_rule, words.routine, wide_rule);
   for (const RoutineSums& routine : rank.routines) {
     const CallSums sums = routine.all();
     text += fmt::format("{:<28} {:>12}    {:>11.1f}   {:>12.3f}\n", routine.name, sums.calls,
@@ -89,7 +91,8 @@ std::string flat_profile(const RankSums& rank, const RunExtremes& run, const Pro
   }
   text += rule + "\n";
   if (const std::string role = role_of(rank.rank, run); !role.empty())
-    text += fmt::format("{} {} of {} had the {} communication time.\n", words.task, rank.rank, run.ranks, role);
+    text +=
+        fmt::format("{} {} of {} had the {} communication time.\n", words.task, rank.rank, run.ranks, role);
   text += fmt::format(
       "total communication time = {:.3f} seconds.\ntotal elapsed time       = {:.3f} seconds.\n"
       "user cpu time            = {:.3f} seconds.\nsystem time              = {:.3f} seconds.\n"
@@ -99,7 +102,8 @@ std::string flat_profile(const RankSums& rank, const RunExtremes& run, const Pro
   text += fmt::format(
       "Rank {} reported the largest memory utilization : {:.2f} MBytes\n"
       "Rank {} reported the largest elapsed time : {:.2f} sec\n",
-      run.largest_memory, megabytes(run.largest_memory_bytes), run.longest_elapsed, seconds(run.longest_elapsed_ns));
+      run.largest_memory, megabytes(run.largest_memory_bytes), run.longest_elapsed,
+      seconds(run.longest_elapsed_ns));
   text += rule + "\nMessage size distributions:\n\n";
   for (const RoutineSums& routine : rank.routines) {
     if (routine.has_sizes) add_sizes(text, routine);

@@ -27,7 +27,8 @@ struct RoutineSums {
   /// False for routines whose ranks differ in what they send (the v forms) and for those that move nothing: their row has
   /// 0.0 bytes, and they have no block of sizes.
   bool has_sizes = true;
-  std::array<CallSums, base::size_bin_count> by_size = {};  ///< see base::size_bin(); without sizes all in the first
+  std::array<CallSums, base::size_bin_count> by_size =
+      {};  ///< see base::size_bin(); without sizes all in the first
 
   CallSums all() const;
 };
@@ -44,7 +45,8 @@ struct RankSums {
   int rank = 0;
   std::uint64_t communication_ns = 0;
   ProcessCosts costs = {};
-  std::vector<RoutineSums> routines = {};  ///< in the order in which they are to be listed; those never called are left out
+  std::vector<RoutineSums> routines =
+      {};  ///< in the order in which they are to be listed; those never called are left out
 };
 
 /// What a rank's file says of all ranks. Ranks are world ranks; of those that have the same, the lowest.
@@ -74,7 +76,7 @@ std::vector<int> ranks_to_write(const RunExtremes& run, bool all);
 
 /// How the text calls things.
 struct ProfileWords {
-  std::string rank = "MPI rank";                                               ///< "Data for MPI rank 0 of 4:"
+  std::string rank = "MPI rank";  ///< "Data for MPI rank 0 of 4:"
   std::string period = "Times and statistics from MPI_Init() to MPI_Finalize().";
   std::string routine = "MPI Routine";
   std::string task = "MPI task";  ///< "MPI task 3 of 4 had the maximum communication time."

@@ -46,6 +46,10 @@ void choose_remote(const RunFlags& flags, lockstep::launch::RemoteOptions& remot
   for (const std::string& word : flags.variables) remote.variables.push_back(variable_of(word));
   if (!flags.timeline_filename.empty())
     remote.variables.emplace_back("HOROVOD_TIMELINE", flags.timeline_filename);
+  if (!flags.tree_width.empty()) {
+    remote.tree_width = static_cast<std::size_t>(
+        lockstep::env::parse_integer("--tree-width", flags.tree_width, 1, lockstep::launch::most_ranks));
+  }
   if (!flags.start_timeout.empty())
     remote.start_timeout = milliseconds_of("--start-timeout", flags.start_timeout);
 }

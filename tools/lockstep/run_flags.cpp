@@ -90,6 +90,10 @@ void describe_own(CLI::App& app, RunFlags& flags) {
   app.add_option("--ssh", flags.shell,
                  "Command that gets to a host, with its options [LOCKSTEP_SSH, or ssh]");
   app.add_option("--agent", flags.agent, "Where `lockstep` is on the other hosts [the same path as here]");
+  app.add_option(
+      "--tree-width", flags.tree_width,
+      "So many hosts are reached from here, the others by way of them, which have to get to those by "
+      "ssh, too [32]");
   app.add_option("--start-timeout", flags.start_timeout,
                  "For all hosts to be ready [30s; with --nnodes 10m]");
   app.add_flag("--dry-run", flags.dry_run, "Say what would be started, and where; start nothing");

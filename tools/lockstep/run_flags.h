@@ -14,6 +14,7 @@ struct RunFlags {
   std::string folder;
   std::string shell;
   std::string agent;
+  std::string tree_width;
   std::string start_timeout;
   std::string master_port;
   std::string grace;
