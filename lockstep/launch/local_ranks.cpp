@@ -14,6 +14,8 @@
 #include "lockstep/launch/descendants.h"
 #include "lockstep/launch/flight_recorder.h"
 #include "lockstep/launch/limits.h"
+#include "lockstep/trace/clock.h"
+#include "lockstep/view/page_record.h"
 
 namespace lockstep::launch {
 namespace {
@@ -103,7 +105,8 @@ std::vector<Ending> LocalRanks::take_endings() {
 
 void LocalRanks::reap() {
   int status = 0;
-  for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+  rusage usage{};
+  for (pid_t pid = 0; (pid = ::wait4(-1, &status, WNOHANG, &usage)) > 0;) {
     const auto found = std::ranges::find(processes_, pid, &Process::pid);
     if (found == processes_.end() || !found->running) continue;  // an orphan of a rank
     found->running = false;
@@ -113,6 +116,8 @@ void LocalRanks::reap() {
                         .pid = pid,
                         .wait_status = status,
                         .said_goodbye = page_.status(local_rank).said_goodbye.load() != 0,
+                        .ended_at_ns = trace::now_ns(),
+                        .costs = base::costs_of(usage),
                         .why_killed = was_killed ? oom_.explain_kill() : ""});
   }
 }
@@ -172,7 +177,7 @@ std::vector<pid_t> LocalRanks::pids() const {
 }
 
 std::optional<trace::FlightRecord> LocalRanks::record() const {
-  trace::FlightRecord record = read_record(page_, world_ranks(plan_.places), plan_.facts.ranks);
+  trace::FlightRecord record = view::read_record(page_, world_ranks(plan_.places), plan_.facts.ranks);
   record.at_ns = failed_at_ns_ != 0 ? failed_at_ns_ : trace::now_ns();
   for (std::size_t i = 0; i < record.ranks.size(); ++i) {
     trace::FlightRank& rank = record.ranks[i];

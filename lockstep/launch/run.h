@@ -20,6 +20,7 @@
 #include "lockstep/launch/output/output_options.h"
 #include "lockstep/launch/stragglers.h"
 #include "lockstep/launch/verdict.h"
+#include "lockstep/view/profile_options.h"
 
 namespace lockstep::launch {
 
@@ -74,6 +75,7 @@ struct RunOptions {
   std::string role = {};  ///< what ranks find in ROLE_NAME, as torchrun's do; empty: "default"
   /// Where a job that failed leaves its flight record, in a folder of its own; nowhere if empty.
   std::string record_dir = {};
+  view::ProfileOptions profile = {};  ///< written at the end, however it comes; not where its folder is empty
   int master_port = 0;  ///< for programs that read MASTER_PORT; 0: one that is free
   /// What survivors of a failure have to report it themselves before they get SIGTERM.
   std::chrono::milliseconds report_grace{1500};
@@ -88,6 +90,11 @@ struct RunOptions {
   /// and this on top; a launcher that is stuck is then killed, and all with it.
   std::chrono::milliseconds guard_grace{6000};
 };
+
+/// Whether what the ranks did is read at the end.
+inline bool wants_record(const RunOptions& options) {
+  return !options.record_dir.empty() || !options.profile.folder.empty();
+}
 
 /// The folder for RunOptions::record_dir: `wish`, LOCKSTEP_RECORD_DIR or lockstep-records; none of them for
 /// "none".

@@ -107,6 +107,7 @@ void Recorder::record(const CollectiveEvent& event) {
 
 void Recorder::record(const TrainingStepEvent& event) {
   if (!is_on || rings_ == nullptr) return;
+  add_step(rings_->step_sums, event);
   auto& ring = rings_->steps;
   ring.write(ring.written.fetch_add(1, std::memory_order_relaxed), std::bit_cast<StepWords>(event));
 }

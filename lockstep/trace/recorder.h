@@ -12,6 +12,7 @@
 
 #include "lockstep/trace/clock.h"
 #include "lockstep/trace/event.h"
+#include "lockstep/trace/totals.h"
 
 namespace lockstep::trace {
 
@@ -43,6 +44,7 @@ struct RecordRings {
   // The algorithms that occurred, in the order in which they first did.
   std::atomic<std::uint64_t> name_count;
   std::array<std::array<char, sizeof(CollectiveEvent::algorithm)>, most_names> names;
+  StepSums step_sums;
 };
 static_assert(sizeof(decltype(RecordRings::collectives)::Cell) == 64);
 

@@ -112,6 +112,9 @@ RunOptions to_options(const RunFlags& flags, std::vector<std::string> command) {
   options.output = choose_output(flags);
   options.record_dir =
       lockstep::launch::record_dir(flags.record_dir.empty() ? std::nullopt : std::optional(flags.record_dir));
+  options.profile = lockstep::view::ProfileOptions::from_environment(
+      flags.profile.empty() ? std::nullopt : std::optional(flags.profile));
+  options.profile.all_ranks = options.profile.all_ranks || flags.profile_all;
   options.stragglers = lockstep::launch::StragglerLimits::from_environment();
   options.pin = !flags.no_pin;
   options.nested = flags.nested;

@@ -329,7 +329,10 @@ void Agent::report() {
                      .pid = ending.pid,
                      .wait_status = ending.wait_status,
                      .said_goodbye = ending.said_goodbye,
-                     .why_killed = ending.why_killed});
+                     .why_killed = ending.why_killed,
+                     .user_ns = ending.costs.user_ns,
+                     .system_ns = ending.costs.system_ns,
+                     .most_resident_bytes = ending.costs.most_resident_bytes});
     if (ending.failed()) failed_.push_back(ending.rank);
   }
   if (const auto cause = cause_told_ ? std::nullopt : ranks_->first_cause()) {

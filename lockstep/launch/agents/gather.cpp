@@ -108,7 +108,7 @@ Job::Hosts Gathering::run() {
     RemoteRanks::Parts parts{.connection = std::move(candidate.connection),
                              .pids = candidate.started->pids,
                              .clock_ahead_ns = candidate.clock_ahead_ns,
-                             .wants_record = !options_.record_dir.empty(),
+                             .wants_record = wants_record(options_),
                              .early = std::move(candidate.after_start)};
     for (int i = 0; i < candidate.host.slots; ++i) parts.ranks.push_back(rank++);
     if (hosts.empty()) parts.input.emplace(STDIN_FILENO);

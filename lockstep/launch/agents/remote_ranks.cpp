@@ -121,6 +121,8 @@ void RemoteRanks::take_ending(const Ended& ended) {
                       .pid = ended.pid,
                       .wait_status = ended.wait_status,
                       .said_goodbye = ended.said_goodbye != 0,
+                      .ended_at_ns = trace::now_ns(),
+                      .costs = {ended.user_ns, ended.system_ns, ended.most_resident_bytes},
                       .why_killed = ended.why_killed});
 }
 

@@ -208,7 +208,11 @@ struct Ended {
   std::int32_t wait_status = 0;
   std::uint8_t said_goodbye = 0;
   std::string why_killed = {};  ///< by SIGKILL, where the system tells
-  static auto fields(auto& m) { return std::tie(m.rank, m.pid, m.wait_status, m.said_goodbye, m.why_killed); }
+  std::uint64_t user_ns = 0, system_ns = 0, most_resident_bytes = 0;
+  static auto fields(auto& m) {
+    return std::tie(m.rank, m.pid, m.wait_status, m.said_goodbye, m.why_killed, m.user_ns, m.system_ns,
+                    m.most_resident_bytes);
+  }
 };
 
 /// A FirstCause::Cause.
