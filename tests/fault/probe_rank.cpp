@@ -260,6 +260,8 @@ const std::map<std::string, Action>& actions() {
       {"within", act_within},
       {"pause", [](auto&, auto&) { ::pause(); }},
       {"await_end", await_end_of},
+      {"sleep",
+       [](auto&, auto& words) { std::this_thread::sleep_for(std::chrono::milliseconds(number(words, 1))); }},
       {"say", [](auto& group, auto& words) { say(group, words.at(1)); }},
       {"read", [](auto&, auto&) { read_line(); }},
       {"loop", [](auto& group,
