@@ -84,7 +84,7 @@ std::uint64_t transfer_ns(const CallTotals& sums) { return sums.ns - std::min(su
 
 double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0.0; }
 
-ProcessCosts costs_of(const FlightRank& rank) {
+ProcessCosts process_costs_of(const FlightRank& rank) {
   const trace::FlightCosts& costs = rank.costs;
   return {.elapsed_ns = costs.left_at_ns > costs.joined_at_ns ? costs.left_at_ns - costs.joined_at_ns : 0,
           .user_ns = costs.user_ns,
@@ -108,8 +108,7 @@ std::vector<const FlightRank*> joined_ranks(const FlightRecord& record) {
 
 RunExtremes extremes_of(const FlightRecord& record) {
   std::vector<RankCosts> all;
-  for (const FlightRank* rank : joined_ranks(record))
-    all.push_back({.rank = rank->rank, .communication_ns = communication_ns(*rank), .costs = costs_of(*rank)});
+  for (const FlightRank* rank : joined_ranks(record)) all.push_back(view::costs_of(*rank));
   return view::extremes_of(all);
 }
 
@@ -210,6 +209,12 @@ std::string training_line(const std::vector<const FlightRank*>& ranks) {
       percent(work + wait, whole), percent(work, whole), percent(wait, whole));
 }
 
+std::string begin_of_names(const std::string& folder, const FlightRecord& record) {
+  std::string job = record.job;
+  std::ranges::replace(job, '/', '_');
+  return (fs::path(folder) / ("lockstep_profile." + job)).string();
+}
+
 void write_text(const fs::path& path, const std::string& text) {
   FileReplacement file(path, "profile");
   file.write(std::as_bytes(std::span(text)));
@@ -219,7 +224,7 @@ void write_text(const fs::path& path, const std::string& text) {
 }  // namespace
 
 RankSums sums_of(const FlightRecord& record, const FlightRank& rank) {
-  RankSums sums{.rank = rank.rank, .communication_ns = communication_ns(rank), .costs = costs_of(rank)};
+  RankSums sums{.rank = rank.rank, .communication_ns = communication_ns(rank), .costs = process_costs_of(rank)};
   for (const auto& [key, row] : rows_of(record, rank)) {
     RoutineSums routine{.name = key.name(), .has_sizes = !key.has_counts && key.operation != Operation::barrier};
     for (std::size_t bin = 0; bin < routine.by_size.size(); ++bin) {
@@ -244,6 +249,16 @@ std::string profile_text(const FlightRecord& record, const FlightRank& rank, con
   return text;
 }
 
+RankCosts costs_of(const FlightRank& rank) {
+  return {.rank = rank.rank, .communication_ns = communication_ns(rank), .costs = process_costs_of(rank)};
+}
+
+void write_profile_of(const std::string& folder, const FlightRecord& record, const FlightRank& rank,
+                      const RunExtremes& run) {
+  fs::create_directories(folder);
+  write_text(begin_of_names(folder, record) + "." + std::to_string(rank.rank), profile_text(record, rank, run));
+}
+
 std::string profile_summary(const FlightRecord& record) {
   const auto ranks = joined_ranks(record);
   if (ranks.empty()) return "";
@@ -254,7 +269,7 @@ std::string profile_summary(const FlightRecord& record) {
   double elapsed = 0, user = 0, system = 0;
   for (const FlightRank* rank : ranks) {
     add_rows(rows, named_groups, *rank);
-    const ProcessCosts costs = costs_of(*rank);
+    const ProcessCosts costs = process_costs_of(*rank);
     elapsed += seconds(costs.elapsed_ns) / count;
     user += seconds(costs.user_ns) / count;
     system += seconds(costs.system_ns) / count;
@@ -282,7 +297,7 @@ std::string profile_summary(const FlightRecord& record) {
 std::string leave_profile(const ProfileOptions& options, const FlightRecord& record,
                           const std::string& speaker) {
   if (joined_ranks(record).empty()) return speaker + ": there is no profile: no rank has called lockstep::init()\n";
-  const fs::path begin = fs::path(options.folder) / ("lockstep_profile." + record.job);
+  const std::string begin = begin_of_names(options.folder, record);
   const std::string summary = profile_summary(record);
   try {
     fs::create_directories(options.folder);
@@ -290,10 +305,10 @@ std::string leave_profile(const ProfileOptions& options, const FlightRecord& rec
     const auto wanted = ranks_to_write(run, options.all_ranks);
     for (const FlightRank* rank : joined_ranks(record)) {
       if (std::ranges::binary_search(wanted, rank->rank))
-        write_text(begin.string() + "." + std::to_string(rank->rank), profile_text(record, *rank, run));
+        write_profile_of(options.folder, record, *rank, run);
     }
-    write_text(begin.string() + ".json", record.to_text());
-    return fmt::format("{}: profile of {}, in {}.*\n{}", speaker, base::counted(run.ranks, "rank"), begin.string(), summary);
+    write_text(begin + ".json", record.to_text());
+    return fmt::format("{}: profile of {}, in {}.*\n{}", speaker, base::counted(run.ranks, "rank"), begin, summary);
   } catch (const std::exception& error) {
     return fmt::format("{}: the profile could not be written: {}\n{}", speaker, error.what(), summary);
   }
