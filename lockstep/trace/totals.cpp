@@ -13,6 +13,11 @@ constexpr bool is_on = false;
 constexpr bool is_on = true;
 #endif
 
+#if defined(__GNUC__)
+__attribute__((tls_model("initial-exec")))
+#endif
+constinit thread_local int steps_of_this_thread = 0;
+
 constexpr std::uint64_t is_used = std::uint64_t{1} << 31;
 constexpr std::size_t most_probes = 16;
 
@@ -48,6 +53,9 @@ CallTotals read(const TotalsTable::Row& row) {
 
 }  // namespace
 
+WithinStep::WithinStep() { ++steps_of_this_thread; }
+WithinStep::~WithinStep() { --steps_of_this_thread; }
+
 TotalsTable::Row& Totals::row_of(const CallClass& of) {
   const std::uint64_t key = pack(of);
   const std::size_t first = place_of(key);
@@ -71,11 +79,11 @@ void Totals::add(const CallClass& of, const CompletedCollective& call, std::uint
   add_to(row.bytes, bytes);
   add_to(row.ns, call.end_ns - call.begin_ns);
   add_to(row.waited_ns, call.arrived_ns - call.begin_ns);
-  add_to(row.blocked_ns, blocked_ns);
+  add_to(row.blocked_ns, steps_of_this_thread == 0 ? blocked_ns : 0);
 }
 
 void Totals::add_blocked(const CallClass& of, std::uint64_t ns) {
-  if (is_on && table_ != nullptr) add_to(row_of(of).blocked_ns, ns);
+  if (is_on && table_ != nullptr && steps_of_this_thread == 0) add_to(row_of(of).blocked_ns, ns);
 }
 
 std::vector<TotalsRow> read_totals(const TotalsTable& table) {

@@ -60,6 +60,15 @@ struct StepTotals {
   std::uint64_t gradient_bytes = 0;
 };
 
+/// While one lives, what its thread waits for calls is a training step's, which tells of it itself (TrainingStepEvent).
+class WithinStep {
+ public:
+  WithinStep();
+  ~WithinStep();
+  WithinStep(const WithinStep&) = delete;
+  WithinStep& operator=(const WithinStep&) = delete;
+};
+
 /// One rank's. One thread at a time (the progress lock).
 class Totals {
  public:

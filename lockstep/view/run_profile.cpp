@@ -24,7 +24,7 @@ using trace::FlightRank;
 using trace::FlightRecord;
 
 /// What rows are told apart by.
-enum class Kind { program, named, control };
+enum class Kind { program, training, named, control };
 
 struct RowKey {
   Kind kind = Kind::program;
@@ -35,6 +35,7 @@ struct RowKey {
   std::string name() const {
     const std::string operation_name = std::string(to_string(operation)) + (has_counts ? "_v" : "");
     if (kind == Kind::program) return operation_name;
+    if (kind == Kind::training) return "training step";
     return (kind == Kind::named ? "named " : "control ") + operation_name;
   }
 };
@@ -54,6 +55,16 @@ void add(CallTotals& sums, const CallTotals& more) {
   sums.blocked_ns += more.blocked_ns;
 }
 
+/// Their exposed communication: the rest is not in anybody's way.
+CallTotals of_steps(const trace::StepTotals& steps) {
+  const std::uint64_t exposed = steps.exposed_work_ns + steps.exposed_wait_ns;
+  return {.calls = steps.steps,
+          .bytes = steps.gradient_bytes,
+          .ns = exposed,
+          .waited_ns = steps.exposed_wait_ns,
+          .blocked_ns = exposed};
+}
+
 std::map<std::uint32_t, bool> groups_of_named_operations(const FlightRecord& record) {
   std::map<std::uint32_t, bool> found;
   for (const trace::FlightGroup& group : record.groups)
@@ -70,6 +81,11 @@ void add_rows(Rows& rows, const std::map<std::uint32_t, bool>& named_groups, con
     add(sums.all, row.totals);
     add(sums.by_size[static_cast<std::size_t>(row.of.size_bin)], row.totals);
   }
+  if (rank.steps.steps == 0) return;
+  const CallTotals step = of_steps(rank.steps);
+  Row& sums = rows[{.kind = Kind::training}];
+  add(sums.all, step);
+  add(sums.by_size[static_cast<std::size_t>(base::size_bin(step.bytes / step.calls))], step);
 }
 
 Rows rows_of(const FlightRecord& record, const FlightRank& rank) {
@@ -93,7 +109,7 @@ ProcessCosts process_costs_of(const FlightRank& rank) {
 }
 
 std::uint64_t communication_ns(const FlightRank& rank) {
-  std::uint64_t sum = rank.totals_left_out.blocked_ns;
+  std::uint64_t sum = rank.totals_left_out.blocked_ns + of_steps(rank.steps).blocked_ns;
   for (const trace::TotalsRow& row : rank.totals) sum += row.totals.blocked_ns;
   return sum;
 }
@@ -226,7 +242,7 @@ void write_text(const fs::path& path, const std::string& text) {
 RankSums sums_of(const FlightRecord& record, const FlightRank& rank) {
   RankSums sums{.rank = rank.rank, .communication_ns = communication_ns(rank), .costs = process_costs_of(rank)};
   for (const auto& [key, row] : rows_of(record, rank)) {
-    RoutineSums routine{.name = key.name(), .has_sizes = !key.has_counts && key.operation != Operation::barrier};
+    RoutineSums routine{.name = key.name(), .has_sizes = !key.has_counts && (key.kind == Kind::training || key.operation != Operation::barrier)};
     for (std::size_t bin = 0; bin < routine.by_size.size(); ++bin) {
       const CallTotals& of_size = row.by_size[bin];
       routine.by_size[bin] = {.calls = of_size.calls, .bytes = of_size.bytes, .ns = of_size.blocked_ns};

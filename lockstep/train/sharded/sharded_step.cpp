@@ -174,6 +174,7 @@ void ShardedStep::reduce_and_update(Groups& groups, States& states) {
 }
 
 void ShardedStep::await(Work work) {
+  const trace::WithinStep step;
   const ExposedTime exposed(group_);
   work.wait();
   event_.exposed_wait_ns += exposed.waited_ns();
