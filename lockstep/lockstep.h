@@ -11,3 +11,4 @@
 #include <lockstep/group/reproducible.h>
 #include <lockstep/launch/spawn.h>
 #include <lockstep/trace/recorder.h>
+#include <lockstep/trace/traced_range.h>

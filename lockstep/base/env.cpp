@@ -29,7 +29,7 @@ constexpr std::string_view ours[] = {"ALGORITHM",      "ARENA_BYTES", "CONTROL_F
                                      "PROFILE_ALL",    "RANKS_PER_NODE",
                                      "RECORD_DIR",     "SECRET_FD",   "SECRET_FILE",
                                      "SEGMENT_BYTES",  "SSH",         "STORE",
-                                     "TIMEOUT",        "TUNING_FILE", "WARN_AFTER"};
+                                     "TIMELINE",       "TIMEOUT",        "TUNING_FILE", "WARN_AFTER"};
 
 /// Or another program's.
 bool is_ours(std::string_view name) {

@@ -71,6 +71,7 @@ void Context::join_page(std::shared_ptr<ControlPage> its_page, int rank, const W
 }
 
 void Context::note_leaving() const {
+  if (!threads) trace::set_current_spans(nullptr);
   RankStatus& status = page->status(rank_in_page);
   const base::ProcessCosts costs = base::own_costs();
   status.user_ns.store(costs.user_ns);

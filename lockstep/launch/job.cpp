@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "lockstep/base/words.h"
 #include "lockstep/launch/flight_recorder.h"
 #include "lockstep/view/run_profile.h"
+#include "lockstep/view/timeline.h"
 
 namespace lockstep::launch {
 namespace {
@@ -258,7 +260,8 @@ void Job::write_remaining_output() {
 void Job::leave_records(const Verdict& verdict) {
   const bool stopped_by_user = !failed_first_ && stop_.first() != 0;
   const bool explains = !options_.record_dir.empty() && verdict.exit_code != 0 && !stopped_by_user;
-  if ((!explains && options_.profile.folder.empty()) || stop_.hurried() || guard_gone_) return;
+  const bool is_wanted = explains || !options_.profile.folder.empty() || !options_.timeline.empty();
+  if (!is_wanted || stop_.hurried() || guard_gone_) return;
   std::vector<trace::FlightRecord> records;
   for (const auto& host : hosts_) {
     if (auto record = host->record()) records.push_back(std::move(*record));
@@ -268,8 +271,20 @@ void Job::leave_records(const Verdict& verdict) {
   record.job = attempt_.job;
   note_endings(record, endings_);
   if (explains) output_.say(leave_record(options_.record_dir, record));
+  if (!options_.timeline.empty()) leave_timeline(record);
   if (!options_.profile.folder.empty()) output_.say(view::leave_profile(options_.profile, record, "lockstep run"));
   write_remaining_output();
+}
+
+void Job::leave_timeline(const trace::FlightRecord& record) {
+  view::Timeline timeline{.job = record.job};
+  for (const trace::FlightGroup& group : record.groups) timeline.groups.emplace_back(group.number, group.name);
+  for (const auto& host : hosts_) {
+    std::ranges::move(host->take_timeline(), std::back_inserter(timeline.ranks));
+    timeline.clock_error_ns = std::max(timeline.clock_error_ns, host->clock_error_ns());
+  }
+  std::ranges::sort(timeline.ranks, {}, &view::RankTimeline::rank);
+  output_.say(view::leave_timeline(options_.timeline, timeline, "lockstep run"));
 }
 
 }  // namespace lockstep::launch

@@ -50,6 +50,7 @@ LocalRanks::LocalRanks(LocalPlan plan, const Secret& secret, OutputTaker& output
       page_(ControlPage::create(static_cast<int>(plan_.places.size()))),
       pipes_(world_ranks(plan_.places), output),
       processes_(plan_.places.size()) {
+  if (plan_.keeps_timeline) timeline_.emplace(page_, world_ranks(plan_.places));
   plan_.facts.control_fd = page_.fd();
   plan_.facts.secret_fd = secret_fd_.get();
 }
@@ -97,8 +98,18 @@ void LocalRanks::watch(PollSet& poll) {
   pipes_.watch(poll);
 }
 
+Deadline LocalRanks::wake_at() const {
+  const Deadline leftovers = leftovers_until_ && !left_behind_ ? *leftovers_until_ : Deadline::never();
+  return timeline_ && any_running() ? leftovers.earlier_of(timeline_->next_look()) : leftovers;
+}
+
+std::vector<view::RankTimeline> LocalRanks::take_timeline() {
+  return timeline_ ? timeline_->take() : std::vector<view::RankTimeline>();
+}
+
 std::vector<Ending> LocalRanks::take_endings() {
   reap();
+  if (timeline_) timeline_->look();
   if (leftovers_until_ && !left_behind_ && (leftovers_until_->expired() || !has_children())) end_leftovers();
   return std::exchange(endings_, {});
 }

@@ -75,6 +75,7 @@ struct RunOptions {
   std::string role = {};  ///< what ranks find in ROLE_NAME, as torchrun's do; empty: "default"
   /// Where a job that failed leaves its flight record, in a folder of its own; nowhere if empty.
   std::string record_dir = {};
+  std::string timeline = {};          ///< file for what all ranks did when; nowhere if empty
   view::ProfileOptions profile = {};  ///< written at the end, however it comes; not where its folder is empty
   int master_port = 0;  ///< for programs that read MASTER_PORT; 0: one that is free
   /// What survivors of a failure have to report it themselves before they get SIGTERM.
@@ -93,7 +94,7 @@ struct RunOptions {
 
 /// Whether what the ranks did is read at the end.
 inline bool wants_record(const RunOptions& options) {
-  return !options.record_dir.empty() || !options.profile.folder.empty();
+  return !options.record_dir.empty() || !options.profile.folder.empty() || !options.timeline.empty();
 }
 
 /// The folder for RunOptions::record_dir: `wish`, LOCKSTEP_RECORD_DIR or lockstep-records; none of them for

@@ -34,6 +34,7 @@ constexpr std::chrono::milliseconds setting_limit{100};
 struct RankRecord {
   trace::RecordRings rings;
   trace::TotalsTable totals;
+  trace::SpanRings spans;
   alignas(64) trace::OpenCallTable open_calls;
   alignas(64) trace::GroupTable groups;
 };
@@ -140,6 +141,7 @@ RankRecord& ControlPage::rank_record(int local_rank) const {
 
 trace::RecordRings& ControlPage::record(int local_rank) const { return rank_record(local_rank).rings; }
 trace::TotalsTable& ControlPage::totals(int local_rank) const { return rank_record(local_rank).totals; }
+trace::SpanRings& ControlPage::spans(int local_rank) const { return rank_record(local_rank).spans; }
 trace::OpenCallTable& ControlPage::open_calls(int local_rank) const {
   return rank_record(local_rank).open_calls;
 }

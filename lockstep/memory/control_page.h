@@ -16,6 +16,8 @@
 #include "lockstep/trace/group_names.h"
 #include "lockstep/trace/open_calls.h"
 #include "lockstep/trace/recorder.h"
+#include "lockstep/trace/spans.h"
+#include "lockstep/trace/totals.h"
 
 namespace lockstep {
 
@@ -87,6 +89,7 @@ class ControlPage {
   RankStatus& status(int local_rank) const;
   trace::RecordRings& record(int local_rank) const;
   trace::TotalsTable& totals(int local_rank) const;
+  trace::SpanRings& spans(int local_rank) const;
   trace::OpenCallTable& open_calls(int local_rank) const;
   trace::GroupTable& groups(int local_rank) const;
 

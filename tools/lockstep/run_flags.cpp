@@ -109,6 +109,8 @@ void describe_own(CLI::App& app, RunFlags& flags) {
   app.add_option("--profile", flags.profile,
                  "Folder for a profile of each rank's calls, in mpitrace's layout; its summary is shown at the end "
                  "[LOCKSTEP_PROFILE, or none]");
+  app.add_option("--timeline", flags.timeline,
+                 "File for what all ranks did when, for trace viewers [LOCKSTEP_TIMELINE, HOROVOD_TIMELINE, or none]");
   app.add_flag("--profile-all", flags.profile_all,
                "A file of each rank, in place of those with the least, the median and the most communication, and "
                "rank 0 [LOCKSTEP_PROFILE_ALL=1]");
@@ -167,7 +169,7 @@ void describe_horovodrun(CLI::App& app, RunFlags& flags) {
   app.add_option("--output-filename", flags.output_filename,
                  "What ranks print also goes to DIR/rank.N/stdout and stderr")
       ->group(group);
-  app.add_option("--timeline-filename", flags.timeline_filename, "What ranks find in HOROVOD_TIMELINE")
+  app.add_option("--timeline-filename", flags.timeline_filename, "The same as --timeline")
       ->group(group);
   app.add_flag("--check-build", flags.check_build, "Say what this build can do")->group(group);
 }

@@ -16,6 +16,7 @@ struct RunFlags {
   std::string agent;
   std::string tree_width;
   std::string profile;
+  std::string timeline;
   std::string start_timeout;
   std::string master_port;
   std::string grace;

@@ -109,6 +109,7 @@ Job::Hosts Gathering::run() {
                              .pids = candidate.started->pids,
                              .clock_ahead_ns = candidate.clock_ahead_ns,
                              .wants_record = wants_record(options_),
+                             .keeps_timeline = !options_.timeline.empty(),
                              .early = std::move(candidate.after_start)};
     for (int i = 0; i < candidate.host.slots; ++i) parts.ranks.push_back(rank++);
     if (hosts.empty()) parts.input.emplace(STDIN_FILENO);
@@ -329,7 +330,8 @@ void Gathering::send_plans() {
                   .pin = static_cast<std::uint8_t>(options_.pin),
                   .role = options_.role,
                   .restarts = attempt_.restarts,
-                  .max_restarts = options_.max_restarts};
+                  .max_restarts = options_.max_restarts,
+                  .keeps_timeline = static_cast<std::uint8_t>(!options_.timeline.empty())};
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
     Candidate& candidate = candidates_[i];
     const std::string& machine = candidate.hello->machine;
