@@ -20,7 +20,9 @@ TEST(TimelineSpool, HasTheEventsOfEachRankOnce) {
   const ControlPage page = ControlPage::in_process(2);
   TimelineSpool spool(page, {4, 7});
   call(page, 0, 1);
-  trace::Recorder(&page.record(1)).record(trace::TrainingStepEvent{.step = 3});
+  trace::TrainingStepEvent step{};
+  step.step = 3;
+  trace::Recorder(&page.record(1)).record(step);
   trace::SpanRecorder spans(page.spans(1), nullptr);
   spans.record({.begin_ns = 1, .end_ns = 2, .value = 0, .name = spans.number_of("loss"), .thread = 0});
   const auto ranks = spool.take();

@@ -63,7 +63,12 @@ TEST(Totals, WithoutATableNothingIsAddedUp) {
 
 TEST(Totals, StepsAreAddedUp) {
   StepSums sums{};
-  const TrainingStepEvent step{.begin_ns = 10, .end_ns = 30, .exposed_work_ns = 3, .exposed_wait_ns = 4, .gradient_bytes = 100};
+  TrainingStepEvent step{};
+  step.begin_ns = 10;
+  step.end_ns = 30;
+  step.exposed_work_ns = 3;
+  step.exposed_wait_ns = 4;
+  step.gradient_bytes = 100;
   add_step(sums, step);
   add_step(sums, step);
   const StepTotals steps = read_steps(sums);
