@@ -35,12 +35,16 @@ set(lockstep_reached_headers
     lockstep/group/grouped.h
     lockstep/group/init.h
     lockstep/group/once_per_host.h
+    lockstep/group/profile.h
     lockstep/group/reproducible.h
     lockstep/launch/spawn.h
     lockstep/memory/arena_block.h
     lockstep/trace/clock.h
     lockstep/trace/event.h
+    lockstep/trace/event_ring.h
     lockstep/trace/recorder.h
+    lockstep/trace/totals.h
+    lockstep/trace/traced_range.h
     lockstep/train/checkpoint/async_checkpoint.h
     lockstep/train/checkpoint/checkpoint.h
     lockstep/train/checkpoint/state_dict.h

@@ -7,6 +7,8 @@
 #include <lockstep/group/grouped.h>
 #include <lockstep/group/init.h>
 #include <lockstep/group/once_per_host.h>
+#include <lockstep/group/profile.h>
 #include <lockstep/group/reproducible.h>
 #include <lockstep/launch/spawn.h>
 #include <lockstep/trace/recorder.h>
+#include <lockstep/trace/traced_range.h>

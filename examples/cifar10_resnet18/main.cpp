@@ -8,6 +8,7 @@
 #include <lockstep/train.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -121,12 +122,18 @@ void train(const Options& options) {
   if (local_rank == 0) make_folder(options.model_dir);
   for (std::uint64_t epoch = 0; epoch < options.num_epochs; ++epoch) {
     evaluate_and_save(epoch);
+    const auto begin = std::chrono::steady_clock::now();
     for (auto& batch : batches) {
       sgd.zero_grad();
       const auto output = ddp(batch.data.to(device));
       torch::nn::functional::cross_entropy(output, batch.target.to(device)).backward();
       sgd.step();
     }
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    std::printf("Local rank %d, epoch %llu: %.2f seconds, %.0f images/s\n", local_rank,
+                static_cast<unsigned long long>(epoch), seconds.count(),
+                static_cast<double>(sampler.size()) / seconds.count());
+    std::fflush(stdout);
   }
   evaluate_and_save(options.num_epochs);
 }

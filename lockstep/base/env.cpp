@@ -25,10 +25,11 @@ constexpr std::string_view ours[] = {"ALGORITHM",      "ARENA_BYTES", "CONTROL_F
                                      "CORES",          "IFACE",       "INIT_TIMEOUT",
                                      "INSECURE",       "JOB",         "LOG",
                                      "MAILBOX_BYTES",  "MEETING_DIR", "NODE",
-                                     "ONE_SHOT_BYTES", "PORT",        "RANKS_PER_NODE",
+                                     "ONE_SHOT_BYTES", "PORT",        "PROFILE",
+                                     "PROFILE_ALL",    "RANKS_PER_NODE",
                                      "RECORD_DIR",     "SECRET_FD",   "SECRET_FILE",
                                      "SEGMENT_BYTES",  "SSH",         "STORE",
-                                     "TIMEOUT",        "TUNING_FILE", "WARN_AFTER"};
+                                     "TIMELINE",       "TIMEOUT",        "TUNING_FILE", "WARN_AFTER"};
 
 /// Or another program's.
 bool is_ours(std::string_view name) {

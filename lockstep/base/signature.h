@@ -32,6 +32,11 @@ struct Signature {
 
   /// all_to_all_v: a rank knows the counts of its own blocks only.
   bool has_counts_of_its_own() const { return operation == Operation::all_to_all && detail != 0; }
+  /// Whether ranks differ in what they pass, by counts that each gives: the v forms.
+  bool has_counts() const {
+    return detail != 0 && reduce_op != ReduceOp::custom && operation != Operation::all_reduce &&
+           !is_message(operation);
+  }
   /// What was called, if this stands in the header of a message.
   Signature whole_call() const {
     Signature whole = *this;

@@ -3,6 +3,8 @@
 #include <numeric>
 
 #include "lockstep/engine/named_engine.h"
+#include "lockstep/group/impl.h"
+#include "lockstep/trace/group_names.h"
 
 namespace lockstep {
 namespace {
@@ -12,7 +14,8 @@ Group twin_of(const Group& group) {
   if (group.size() == 1) return group;
   std::vector<int> ranks(static_cast<std::size_t>(group.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  return group.subgroup(ranks);
+  const auto& impl = group.shared_impl();
+  return make_subgroup(impl, ranks, impl->tuning, trace::named_purpose);
 }
 
 class NamedWork final : public PendingWork {

@@ -1,8 +1,31 @@
 #include "lockstep/group/context.h"
 
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <utility>
 
+#include "lockstep/base/process_costs.h"
+#include "lockstep/trace/clock.h"
+#include "lockstep/view/page_record.h"
+#include "lockstep/view/run_profile.h"
+
 namespace lockstep {
+namespace {
+
+// One that was killed has not said so.
+bool have_all_left(const ControlPage& page) {
+  for (int rank = 0; rank < page.local_ranks(); ++rank) {
+    const RankStatus& status = page.status(rank);
+    const pid_t pid = status.pid.load();
+    const bool is_gone = pid != 0 && ::kill(pid, 0) != 0 && errno == ESRCH;
+    if (status.left_at_ns.load() == 0 && !is_gone) return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 std::shared_ptr<Context> Context::alone() {
   auto context = std::make_shared<Context>();
@@ -39,10 +62,27 @@ std::shared_ptr<Context> Context::of_process(Arrival arrival) {
 
 void Context::join_page(std::shared_ptr<ControlPage> its_page, int rank, const WaitPolicy& policy) {
   page = std::move(its_page);
+  rank_in_page = rank;
   progress = std::make_shared<Progress>(page, policy);
   recorder = std::make_unique<trace::Recorder>(&page->record(rank));
+  totals = std::make_shared<trace::Totals>(&page->totals(rank));
   open_calls = std::make_shared<trace::OpenCalls>(&page->open_calls(rank));
   group_names = std::make_shared<trace::GroupNames>(&page->groups(rank));
+}
+
+void Context::note_leaving() const {
+  if (!threads) trace::set_current_spans(nullptr);
+  RankStatus& status = page->status(rank_in_page);
+  const base::ProcessCosts costs = base::own_costs();
+  status.user_ns.store(costs.user_ns);
+  status.system_ns.store(costs.system_ns);
+  status.most_resident_bytes.store(costs.most_resident_bytes);
+  status.left_at_ns.store(trace::now_ns());
+  if (profile.folder.empty() || !have_all_left(*page) || !page->take_profile_turn()) return;
+  trace::FlightRecord record = view::read_record(*page);
+  record.job = job;
+  const std::string lines = view::leave_profile(profile, record, "lockstep");
+  (void)!::write(STDERR_FILENO, lines.data(), lines.size());
 }
 
 }  // namespace lockstep

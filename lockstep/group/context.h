@@ -14,6 +14,7 @@
 #include "lockstep/memory/control_page.h"
 #include "lockstep/rendezvous/store.h"
 #include "lockstep/trace/recorder.h"
+#include "lockstep/view/profile_options.h"
 
 namespace lockstep {
 
@@ -49,11 +50,18 @@ struct Context {
   /// This rank is number `rank` of the host's page, is recorded there, and waits by `policy`.
   void join_page(std::shared_ptr<ControlPage> its_page, int rank, const WaitPolicy& policy);
 
+  /// In the page: what the process has taken until now. The last rank of a page of our own leaves the profile that
+  /// `profile` wishes for.
+  void note_leaving() const;
+
   std::shared_ptr<Store> store;
   std::shared_ptr<void> last_word;  ///< see leave_word_at_death()
   std::shared_ptr<ControlPage> page;
+  int rank_in_page = 0;
+  view::ProfileOptions profile;  ///< of a page that no launcher looks after
   std::shared_ptr<Progress> progress;
   std::unique_ptr<trace::Recorder> recorder;
+  std::shared_ptr<trace::Totals> totals;
   std::shared_ptr<trace::OpenCalls> open_calls;
   std::shared_ptr<trace::GroupNames> group_names;
   Trust trust;

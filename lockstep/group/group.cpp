@@ -57,7 +57,9 @@ GroupOptions GroupOptions::from_environment() {
 }
 
 Group::Impl::~Impl() {
-  if (backend && !parent) backend->leave();
+  if (!backend || parent) return;
+  context->note_leaving();
+  backend->leave();
 }
 
 Group::Group() : impl_(std::make_shared<Impl>()) {
@@ -81,7 +83,7 @@ int Group::world_rank(int rank) const {
 const std::string& Group::name() const { return impl_->name; }
 
 Group make_subgroup(const std::shared_ptr<Group::Impl>& parent, std::span<const int> ranks,
-                    const Tuning& tuning) {
+                    const Tuning& tuning, const std::string& purpose) {
   const Group group(parent);
   auto made = std::make_shared<Group::Impl>();
   std::vector<int> worlds;
@@ -103,7 +105,7 @@ Group make_subgroup(const std::shared_ptr<Group::Impl>& parent, std::span<const 
   {
     const std::lock_guard lock(parent->mutex);
     const int count = ++parent->subgroups_made[worlds];
-    made->name = parent->name + "/" + list + (count > 1 ? "#" + std::to_string(count) : "");
+    made->name = parent->name + "/" + purpose + list + (count > 1 ? "#" + std::to_string(count) : "");
   }
   made->context = parent->context;
   made->members = Members(mine, worlds, parent->context->page_rank);

@@ -39,8 +39,8 @@ class Group::Impl {
 /// ranks. `impl` has name, members, context, tuning and parent.
 void connect(Group::Impl& impl);
 
-/// Group::subgroup(), which decides by `tuning`: the same on all its ranks.
+/// Group::subgroup(), which decides by `tuning`: the same on all its ranks. `purpose` stands before the ranks in its name.
 Group make_subgroup(const std::shared_ptr<Group::Impl>& parent, std::span<const int> ranks,
-                    const Tuning& tuning);
+                    const Tuning& tuning, const std::string& purpose = "");
 
 }  // namespace lockstep

@@ -222,6 +222,9 @@ void prepare(Group::Impl& impl, const Identity& identity, const PerRank<std::str
   const int mine = impl.members.self().page;
   context.join_page(open_page(identity, impl.members, store, deadline), mine,
                     WaitPolicy::for_ranks_per_core(topology::ranks_per_core(local_ranks)));
+  if (!identity.control_fd) context.profile = view::ProfileOptions::from_environment();
+  trace::set_current_spans(std::make_shared<trace::SpanRecorder>(context.page->spans(mine), context.page));
+  context.page->status(mine).joined_at_ns.store(trace::now_ns());
   context.page->status(mine).pid.store(::getpid());
   if (local_ranks < hosts.size()) context.listen_address = listen_address(identity);
 }

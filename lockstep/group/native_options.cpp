@@ -25,6 +25,7 @@ NativeOptions native_options(const Group::Impl& impl, std::shared_ptr<HostRegion
           .transport = std::move(transport),
           .progress = context.progress,
           .record = {.recorder = context.recorder.get(),
+                     .totals = context.totals,
                      .open_calls = context.open_calls,
                      .group_names = context.group_names},
           .tuning = impl.tuning,

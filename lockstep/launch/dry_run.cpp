@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/base/words.h"
+#include "lockstep/launch/agents/host_tree.h"
 #include "lockstep/launch/agents/remote_shell.h"
 #include "lockstep/launch/environment.h"
 #include "lockstep/launch/local_start.h"
@@ -40,10 +41,11 @@ std::string on_hosts(const RunOptions& options) {
   std::string text = fmt::format("would start {} on {}:\n", base::counted(options.ranks, "rank"),
                                  base::counted(static_cast<int>(options.hosts.size()), "host"));
   int first = 0;
-  for (const Host& host : options.hosts) {
-    const auto shell = agents::shell_for(options.remote, host.name);
+  const auto shells = agents::shells_for(options.remote, options.hosts, "SOCKETS");
+  for (std::size_t i = 0; i < shells.size(); ++i) {
+    const Host& host = options.hosts[i];
     text += fmt::format("  {:{}}  {}, by {}\n", host.name, widest, ranks_of_host(first, host.slots),
-                        joined(agents::agent_command(shell, host.name)));
+                        joined(agents::agent_command(shells[i], host.name)));
     first += host.slots;
   }
   return text + "each of them:\n  " + joined(options.command) + "\n";

@@ -13,6 +13,7 @@
 #include "lockstep/launch/verdict.h"
 #include "lockstep/memory/control_page.h"
 #include "lockstep/trace/flight_record.h"
+#include "lockstep/view/timeline.h"
 
 namespace lockstep::launch {
 
@@ -54,6 +55,10 @@ class HostRanks {
   virtual bool is_concluded() const { return true; }
   /// What the ranks did last, in this process's clock and with world ranks; without endings. nullopt where that is not known.
   virtual std::optional<trace::FlightRecord> record() const = 0;
+  /// The events of the whole run, in this process's clock, where a timeline is kept. Once, when all has finished.
+  virtual std::vector<view::RankTimeline> take_timeline() = 0;
+  /// How far clocks may be apart there.
+  virtual std::uint64_t clock_error_ns() const { return 0; }
 };
 
 }  // namespace lockstep::launch

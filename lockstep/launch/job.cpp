@@ -6,10 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "lockstep/base/words.h"
 #include "lockstep/launch/flight_recorder.h"
+#include "lockstep/view/run_profile.h"
+#include "lockstep/view/timeline.h"
 
 namespace lockstep::launch {
 namespace {
@@ -57,7 +60,7 @@ JobEnd Job::run() {
     output_.say(words);
   }
   write_remaining_output();
-  leave_flight_record(found);
+  leave_records(found);
   JobEnd end{.exit_code = found.exit_code == 0 && output_.lost() ? 1 : found.exit_code};
   if (found.exit_code != 0 && stop_.first() == 0 && !guard_gone_) {
     end.failure = found.summary.substr(0, found.summary.find('\n'));
@@ -254,19 +257,34 @@ void Job::write_remaining_output() {
 }
 
 // After the summary, which must not wait for a slow disk.
-void Job::leave_flight_record(const Verdict& verdict) {
+void Job::leave_records(const Verdict& verdict) {
   const bool stopped_by_user = !failed_first_ && stop_.first() != 0;
-  if (options_.record_dir.empty() || verdict.exit_code == 0 || stopped_by_user || stop_.hurried() ||
-      guard_gone_) {
-    return;
-  }
+  const bool explains = !options_.record_dir.empty() && verdict.exit_code != 0 && !stopped_by_user;
+  const bool is_wanted = explains || !options_.profile.folder.empty() || !options_.timeline.empty();
+  if (!is_wanted || stop_.hurried() || guard_gone_) return;
   std::vector<trace::FlightRecord> records;
   for (const auto& host : hosts_) {
     if (auto record = host->record()) records.push_back(std::move(*record));
   }
   if (records.empty()) return;
-  output_.say(leave_record(options_.record_dir, attempt_.job, join_records(std::move(records)), endings_));
+  trace::FlightRecord record = join_records(std::move(records));
+  record.job = attempt_.job;
+  note_endings(record, endings_);
+  if (explains) output_.say(leave_record(options_.record_dir, record));
+  if (!options_.timeline.empty()) leave_timeline(record);
+  if (!options_.profile.folder.empty()) output_.say(view::leave_profile(options_.profile, record, "lockstep run"));
   write_remaining_output();
+}
+
+void Job::leave_timeline(const trace::FlightRecord& record) {
+  view::Timeline timeline{.job = record.job};
+  for (const trace::FlightGroup& group : record.groups) timeline.groups.emplace_back(group.number, group.name);
+  for (const auto& host : hosts_) {
+    std::ranges::move(host->take_timeline(), std::back_inserter(timeline.ranks));
+    timeline.clock_error_ns = std::max(timeline.clock_error_ns, host->clock_error_ns());
+  }
+  std::ranges::sort(timeline.ranks, {}, &view::RankTimeline::rank);
+  output_.say(view::leave_timeline(options_.timeline, timeline, "lockstep run"));
 }
 
 }  // namespace lockstep::launch

@@ -61,7 +61,8 @@ class Job {
   void give_up(const Stragglers::GivenUp& given_up);
   void finish_hosts();
   void write_remaining_output();
-  void leave_flight_record(const Verdict& verdict);
+  void leave_records(const Verdict& verdict);
+  void leave_timeline(const trace::FlightRecord& record);
   /// What to say of it, in lines, where restarts are wished.
   std::string whether_again(const JobEnd& end) const;
   void conclude_hosts(int exit_code, const std::string& summary, bool again);

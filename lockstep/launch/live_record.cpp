@@ -10,6 +10,7 @@
 
 #include "lockstep/base/process_status.h"
 #include "lockstep/launch/flight_recorder.h"
+#include "lockstep/view/page_record.h"
 
 namespace lockstep::launch {
 namespace {
@@ -53,7 +54,7 @@ trace::FlightRecord read_running_job(pid_t pid) {
     UniqueFd fd = open_page_of(member);
     if (!fd) continue;
     const ControlPage page = ControlPage::read_only(std::move(fd));
-    trace::FlightRecord record = read_record(page);
+    trace::FlightRecord record = view::read_record(page);
     record.goes_on = true;
     record.at_ns = trace::now_ns();
     for (trace::FlightRank& rank : record.ranks) {

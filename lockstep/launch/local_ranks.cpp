@@ -14,6 +14,8 @@
 #include "lockstep/launch/descendants.h"
 #include "lockstep/launch/flight_recorder.h"
 #include "lockstep/launch/limits.h"
+#include "lockstep/trace/clock.h"
+#include "lockstep/view/page_record.h"
 
 namespace lockstep::launch {
 namespace {
@@ -48,6 +50,7 @@ LocalRanks::LocalRanks(LocalPlan plan, const Secret& secret, OutputTaker& output
       page_(ControlPage::create(static_cast<int>(plan_.places.size()))),
       pipes_(world_ranks(plan_.places), output),
       processes_(plan_.places.size()) {
+  if (plan_.keeps_timeline) timeline_.emplace(page_, world_ranks(plan_.places));
   plan_.facts.control_fd = page_.fd();
   plan_.facts.secret_fd = secret_fd_.get();
 }
@@ -95,15 +98,26 @@ void LocalRanks::watch(PollSet& poll) {
   pipes_.watch(poll);
 }
 
+Deadline LocalRanks::wake_at() const {
+  const Deadline leftovers = leftovers_until_ && !left_behind_ ? *leftovers_until_ : Deadline::never();
+  return timeline_ && any_running() ? leftovers.earlier_of(timeline_->next_look()) : leftovers;
+}
+
+std::vector<view::RankTimeline> LocalRanks::take_timeline() {
+  return timeline_ ? timeline_->take() : std::vector<view::RankTimeline>();
+}
+
 std::vector<Ending> LocalRanks::take_endings() {
   reap();
+  if (timeline_) timeline_->look();
   if (leftovers_until_ && !left_behind_ && (leftovers_until_->expired() || !has_children())) end_leftovers();
   return std::exchange(endings_, {});
 }
 
 void LocalRanks::reap() {
   int status = 0;
-  for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+  rusage usage{};
+  for (pid_t pid = 0; (pid = ::wait4(-1, &status, WNOHANG, &usage)) > 0;) {
     const auto found = std::ranges::find(processes_, pid, &Process::pid);
     if (found == processes_.end() || !found->running) continue;  // an orphan of a rank
     found->running = false;
@@ -113,6 +127,8 @@ void LocalRanks::reap() {
                         .pid = pid,
                         .wait_status = status,
                         .said_goodbye = page_.status(local_rank).said_goodbye.load() != 0,
+                        .ended_at_ns = trace::now_ns(),
+                        .costs = base::costs_of(usage),
                         .why_killed = was_killed ? oom_.explain_kill() : ""});
   }
 }
@@ -172,7 +188,7 @@ std::vector<pid_t> LocalRanks::pids() const {
 }
 
 std::optional<trace::FlightRecord> LocalRanks::record() const {
-  trace::FlightRecord record = read_record(page_, world_ranks(plan_.places), plan_.facts.ranks);
+  trace::FlightRecord record = view::read_record(page_, world_ranks(plan_.places), plan_.facts.ranks);
   record.at_ns = failed_at_ns_ != 0 ? failed_at_ns_ : trace::now_ns();
   for (std::size_t i = 0; i < record.ranks.size(); ++i) {
     trace::FlightRank& rank = record.ranks[i];

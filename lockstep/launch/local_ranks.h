@@ -19,6 +19,7 @@
 #include "lockstep/launch/oom_watch.h"
 #include "lockstep/launch/output/rank_pipes.h"
 #include "lockstep/launch/placement.h"
+#include "lockstep/launch/timeline_spool.h"
 #include "lockstep/rendezvous/store_server.h"
 
 namespace lockstep::launch {
@@ -33,6 +34,7 @@ struct LocalPlan {
   Variables environment = {};  ///< beside what is inherited, below what tells a rank its place
   std::string folder = {};     ///< that ranks begin in; empty: this process's
   Placement placement = {};
+  bool keeps_timeline = false;
   sigset_t signal_mask = {};  ///< as ranks should have it
 };
 
@@ -52,9 +54,7 @@ class LocalRanks final : public HostRanks {
   std::vector<pid_t> pids() const;
 
   void watch(PollSet& poll) override;
-  Deadline wake_at() const override {
-    return leftovers_until_ && !left_behind_ ? *leftovers_until_ : Deadline::never();
-  }
+  Deadline wake_at() const override;
   std::vector<Ending> take_endings() override;
   bool any_running() const override;
   std::optional<FirstCause::Cause> first_cause() const override { return page_.first_cause().get(); }
@@ -66,6 +66,7 @@ class LocalRanks final : public HostRanks {
   bool is_finished() const override { return left_behind_.has_value(); }
   int left_behind() const override { return left_behind_.value_or(0); }
   std::optional<trace::FlightRecord> record() const override;
+  std::vector<view::RankTimeline> take_timeline() override;
 
  private:
   struct Process {
@@ -81,6 +82,7 @@ class LocalRanks final : public HostRanks {
   UniqueFd child_events_;  // signalfd of SIGCHLD
   UniqueFd secret_fd_;
   ControlPage page_;
+  std::optional<TimelineSpool> timeline_;
   RankPipes pipes_;
   std::optional<StoreServer> store_;
   std::vector<Process> processes_;

@@ -20,6 +20,7 @@
 #include "lockstep/launch/output/output_options.h"
 #include "lockstep/launch/stragglers.h"
 #include "lockstep/launch/verdict.h"
+#include "lockstep/view/profile_options.h"
 
 namespace lockstep::launch {
 
@@ -35,6 +36,8 @@ struct RemoteOptions {
   /// Set in ranks, beside what this process has and other hosts can use.
   std::vector<std::pair<std::string, std::string>> variables = {};
   std::chrono::milliseconds start_timeout{30000};  ///< for all hosts to be ready
+  /// So many hosts are reached by ssh from here, those after them by way of these; see agents/host_tree.h.
+  std::size_t tree_width = 32;
 };
 
 /// Launchers that somebody else has started on each host, as torchrun's are: they meet at an address of the first one, and
@@ -72,6 +75,8 @@ struct RunOptions {
   std::string role = {};  ///< what ranks find in ROLE_NAME, as torchrun's do; empty: "default"
   /// Where a job that failed leaves its flight record, in a folder of its own; nowhere if empty.
   std::string record_dir = {};
+  std::string timeline = {};          ///< file for what all ranks did when; nowhere if empty
+  view::ProfileOptions profile = {};  ///< written at the end, however it comes; not where its folder is empty
   int master_port = 0;  ///< for programs that read MASTER_PORT; 0: one that is free
   /// What survivors of a failure have to report it themselves before they get SIGTERM.
   std::chrono::milliseconds report_grace{1500};
@@ -86,6 +91,11 @@ struct RunOptions {
   /// and this on top; a launcher that is stuck is then killed, and all with it.
   std::chrono::milliseconds guard_grace{6000};
 };
+
+/// Whether what the ranks did is read at the end.
+inline bool wants_record(const RunOptions& options) {
+  return !options.record_dir.empty() || !options.profile.folder.empty() || !options.timeline.empty();
+}
 
 /// The folder for RunOptions::record_dir: `wish`, LOCKSTEP_RECORD_DIR or lockstep-records; none of them for
 /// "none".

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/process_costs.h"
 #include "lockstep/memory/control_page.h"
 
 namespace lockstep::launch {
@@ -25,6 +26,8 @@ struct Ending {
   bool said_goodbye = false;    ///< it had left the job in an orderly way
   int moment = 0;               ///< the same for those that the launcher found ended at the same time
   bool by_launcher = false;     ///< after the launcher had told it to
+  std::uint64_t ended_at_ns = 0;     ///< as the launcher has found, by trace::now_ns()
+  base::ProcessCosts costs = {};     ///< with those of its children that it has waited for
   std::string why_killed = {};  ///< by SIGKILL, where the system tells
   std::string lost = {};        ///< nobody knows how it ended, and this is why; wait_status is lost_status
   std::vector<std::string> last_lines = {};  ///< of its stderr

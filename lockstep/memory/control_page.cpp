@@ -15,12 +15,13 @@ namespace {
 
 using base::round_up;
 
-// "LckPage4": change it when the layout changes.
-constexpr std::uint64_t page_magic = 0x34656761506b634cULL;
+// "LckPage5": change it when the layout changes.
+constexpr std::uint64_t page_magic = 0x35656761506b634cULL;
 
 struct PageHeader {
   std::uint64_t magic;
   std::uint32_t local_ranks;
+  std::atomic<std::uint32_t> profile_turn_taken;
   FirstCause first_cause;
   alignas(64) Doorbell doorbell;
 };
@@ -32,6 +33,8 @@ constexpr std::chrono::milliseconds setting_limit{100};
 
 struct RankRecord {
   trace::RecordRings rings;
+  trace::TotalsTable totals;
+  trace::SpanRings spans;
   alignas(64) trace::OpenCallTable open_calls;
   alignas(64) trace::GroupTable groups;
 };
@@ -120,6 +123,9 @@ ControlPage ControlPage::in_process(int local_ranks) {
 }
 
 int ControlPage::local_ranks() const { return static_cast<int>(page_header(mapping_).local_ranks); }
+bool ControlPage::take_profile_turn() const {
+  return page_header(mapping_).profile_turn_taken.exchange(1) == 0;
+}
 FirstCause& ControlPage::first_cause() const { return page_header(mapping_).first_cause; }
 Doorbell& ControlPage::doorbell() const { return page_header(mapping_).doorbell; }
 
@@ -134,6 +140,8 @@ RankRecord& ControlPage::rank_record(int local_rank) const {
 }
 
 trace::RecordRings& ControlPage::record(int local_rank) const { return rank_record(local_rank).rings; }
+trace::TotalsTable& ControlPage::totals(int local_rank) const { return rank_record(local_rank).totals; }
+trace::SpanRings& ControlPage::spans(int local_rank) const { return rank_record(local_rank).spans; }
 trace::OpenCallTable& ControlPage::open_calls(int local_rank) const {
   return rank_record(local_rank).open_calls;
 }

@@ -16,6 +16,8 @@
 #include "lockstep/trace/group_names.h"
 #include "lockstep/trace/open_calls.h"
 #include "lockstep/trace/recorder.h"
+#include "lockstep/trace/spans.h"
+#include "lockstep/trace/totals.h"
 
 namespace lockstep {
 
@@ -57,6 +59,9 @@ struct alignas(64) RankStatus {
   std::atomic<std::uint32_t> said_goodbye;  ///< 1: left in an orderly way
   std::atomic<std::int32_t> awaits;         ///< world rank that a long wait is for, plus one; 0: not waiting
   std::atomic<std::uint64_t> awaits_at_ns;  ///< when it said so last (trace::now_ns); it says so every few ms
+  // By trace::now_ns(); 0: not yet. What the process has taken stands here when it leaves.
+  std::atomic<std::uint64_t> joined_at_ns, left_at_ns;
+  std::atomic<std::uint64_t> user_ns, system_ns, most_resident_bytes;
 };
 
 struct RankRecord;  // all that a rank leaves to be read of what it did
@@ -77,10 +82,14 @@ class ControlPage {
 
   int fd() const { return fd_.get(); }
   int local_ranks() const;
+  /// True once: of the ranks of a page that no launcher made, one leaves the profile of all.
+  bool take_profile_turn() const;
   FirstCause& first_cause() const;
   Doorbell& doorbell() const;
   RankStatus& status(int local_rank) const;
   trace::RecordRings& record(int local_rank) const;
+  trace::TotalsTable& totals(int local_rank) const;
+  trace::SpanRings& spans(int local_rank) const;
   trace::OpenCallTable& open_calls(int local_rank) const;
   trace::GroupTable& groups(int local_rank) const;
 

@@ -14,4 +14,8 @@ inline constexpr std::array event_columns = {"sequence",     "group",    "operat
                                              "reduce_op",    "elements", "begin_ns",  "arrived_after_ns",
                                              "end_after_ns", "failed",   "algorithm"};
 
+/// Of a row of totals, likewise.
+inline constexpr std::array totals_columns = {"group", "operation", "has_counts", "size_bin",  "calls",
+                                              "bytes", "ns",        "waited_ns",  "blocked_ns"};
+
 }  // namespace lockstep::trace

@@ -59,6 +59,37 @@ void append_event(std::string& text, const CollectiveEvent& event) {
                  event.failed != 0, algorithm_of(event));
 }
 
+void append_totals(std::string& text, const TotalsRow& row) {
+  const CallTotals& sums = row.totals;
+  fmt::format_to(std::back_inserter(text), R"([{},"{}",{},{},{},{},{},{},{}])", row.of.group,
+                 to_string(row.of.operation), row.of.has_counts, row.of.size_bin, sums.calls, sums.bytes, sums.ns,
+                 sums.waited_ns, sums.blocked_ns);
+}
+
+ordered_json to_json(const FlightCosts& costs) {
+  return {{"joined_at_ns", costs.joined_at_ns},
+          {"left_at_ns", costs.left_at_ns},
+          {"user_ns", costs.user_ns},
+          {"system_ns", costs.system_ns},
+          {"most_resident_bytes", costs.most_resident_bytes}};
+}
+
+ordered_json to_json(const StepTotals& steps) {
+  return {{"steps", steps.steps},
+          {"ns", steps.ns},
+          {"exposed_work_ns", steps.exposed_work_ns},
+          {"exposed_wait_ns", steps.exposed_wait_ns},
+          {"gradient_bytes", steps.gradient_bytes}};
+}
+
+ordered_json to_json(const CallTotals& sums) {
+  return {{"calls", sums.calls},
+          {"bytes", sums.bytes},
+          {"ns", sums.ns},
+          {"waited_ns", sums.waited_ns},
+          {"blocked_ns", sums.blocked_ns}};
+}
+
 // Each element on a line of its own.
 template <class List, class Append>
 void append_lines(std::string& text, const List& list, Append append) {
@@ -92,11 +123,16 @@ void append_rank(std::string& text, const FlightRank& rank) {
                       {"by_launcher", ending->by_launcher}};
   }
   head["open_calls_left_out"] = rank.open_calls_left_out;
+  head["costs"] = to_json(rank.costs);
+  head["steps"] = to_json(rank.steps);
+  head["totals_left_out"] = to_json(rank.totals_left_out);
   text += begin_object(head);
   text += ",\n\"open_calls\": ";
   append_lines(text, rank.open_calls, [&](const OpenCall& call) { text += dump(to_json(call)); });
   text += ",\n\"events\": ";
   append_lines(text, rank.events, [&](const CollectiveEvent& event) { append_event(text, event); });
+  text += ",\n\"totals\": ";
+  append_lines(text, rank.totals, [&](const TotalsRow& row) { append_totals(text, row); });
   text += "}";
 }
 
@@ -129,6 +165,7 @@ std::string FlightRecord::to_text() const {
                            {"text", first_cause->text}};
   }
   head["event_columns"] = event_columns;
+  head["totals_columns"] = totals_columns;
   std::string text = begin_object(head);
   text += ",\n\"groups\": ";
   append_lines(text, groups, [&](const FlightGroup& group) {
@@ -145,6 +182,8 @@ void shift_times(FlightRecord& record, std::int64_t nanoseconds) {
   };
   shift(record.at_ns);
   for (FlightRank& rank : record.ranks) {
+    shift(rank.costs.joined_at_ns);
+    shift(rank.costs.left_at_ns);
     for (OpenCall& call : rank.open_calls) {
       for (std::uint64_t* time : {&call.begin_ns, &call.arrived_ns, &call.looked_ns, &call.failed_ns})
         shift(*time);

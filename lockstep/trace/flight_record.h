@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/trace/event.h"
 #include "lockstep/trace/open_calls.h"
+#include "lockstep/trace/totals.h"
 
 namespace lockstep::trace {
 
@@ -58,6 +59,14 @@ struct FlightEnding {
   bool by_launcher = false;  ///< the launcher had told it to
 };
 
+/// What a rank's process took. Times of the clock; 0: not known, or not yet.
+struct FlightCosts {
+  std::uint64_t joined_at_ns = 0;  ///< init() was done
+  std::uint64_t left_at_ns = 0;    ///< it said goodbye; of one that did not, when it ended
+  std::uint64_t user_ns = 0, system_ns = 0;
+  std::uint64_t most_resident_bytes = 0;
+};
+
 struct FlightRank {
   int rank = 0;
   int pid = 0;          ///< of the process that joined; of one that did not, of the one that was started
@@ -68,6 +77,11 @@ struct FlightRank {
   std::vector<OpenCall> open_calls = {};     ///< the oldest first; those that failed as they were then
   std::uint64_t open_calls_left_out = 0;     ///< for which there was no room
   std::vector<CollectiveEvent> events = {};  ///< the last calls that are over, the oldest first
+  // Of all that it did:
+  FlightCosts costs = {};
+  StepTotals steps = {};
+  std::vector<TotalsRow> totals = {};
+  CallTotals totals_left_out = {};  ///< of calls for which there was no row
 };
 
 /// Times are nanoseconds of the host's CLOCK_MONOTONIC.

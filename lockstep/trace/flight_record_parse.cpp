@@ -5,7 +5,9 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <span>
 
+#include "lockstep/base/size_bin.h"
 #include "lockstep/trace/flight_format.h"
 #include "lockstep/trace/flight_record.h"
 #include "lockstep/trace/recorder.h"
@@ -163,34 +165,95 @@ OpenCall call_of(const json& value) {
   return call;
 }
 
+/// A list as a row of columns, taken one after the other.
+class Columns {
+ public:
+  template <std::size_t count>
+  Columns(const json& row, const std::array<const char*, count>& names) : row_(row), names_(names) {
+    list_of(row, "row", count);
+    if (row.size() < count) fail(fmt::format("has {} of {} columns", row.size(), count));
+  }
+  std::uint64_t number(std::uint64_t most = any_number) {
+    const std::size_t here = column_++;
+    return number_of(row_[here], names_[here], most);
+  }
+  template <class Values>
+  auto one_of(const Values& all) {
+    const std::size_t here = column_++;
+    return named(row_[here], names_[here], all);
+  }
+  bool flag() {
+    const std::size_t here = column_++;
+    return flag_of(row_[here], names_[here]);
+  }
+  std::string text() {
+    const std::size_t here = column_++;
+    return text_of(row_[here], names_[here]);
+  }
+
+ private:
+  const json& row_;
+  std::span<const char* const> names_;
+  std::size_t column_ = 0;
+};
+
 CollectiveEvent event_of(const json& value) {
-  list_of(value, "event", event_columns.size());
-  if (value.size() < event_columns.size())
-    fail(fmt::format("has {} of {} columns", value.size(), event_columns.size()));
-  std::size_t column = 0;
-  const auto number = [&](std::uint64_t most = any_number) {
-    const std::size_t here = column++;
-    return number_of(value[here], event_columns[here], most);
-  };
-  const auto one_of = [&](const auto& all) {
-    const std::size_t here = column++;
-    return named(value[here], event_columns[here], all);
-  };
+  Columns columns(value, event_columns);
   CollectiveEvent event{};
-  event.sequence = number();
-  event.group = static_cast<std::uint32_t>(number(most_number_of_group));
-  event.operation = one_of(all_operations);
-  event.dtype = one_of(all_dtypes);
-  event.reduce_op = one_of(all_reduce_ops);
-  event.elements = number();
-  event.begin_ns = number();
-  event.arrived_ns = event.begin_ns + number(any_number - event.begin_ns);
-  event.end_ns = event.begin_ns + number(any_number - event.begin_ns);
-  event.failed = flag_of(value[column], event_columns[column]) ? 1 : 0;
-  const std::string algorithm = text_of(value[column + 1], "algorithm");
+  event.sequence = columns.number();
+  event.group = static_cast<std::uint32_t>(columns.number(most_number_of_group));
+  event.operation = columns.one_of(all_operations);
+  event.dtype = columns.one_of(all_dtypes);
+  event.reduce_op = columns.one_of(all_reduce_ops);
+  event.elements = columns.number();
+  event.begin_ns = columns.number();
+  event.arrived_ns = event.begin_ns + columns.number(any_number - event.begin_ns);
+  event.end_ns = event.begin_ns + columns.number(any_number - event.begin_ns);
+  event.failed = columns.flag() ? 1 : 0;
+  const std::string algorithm = columns.text();
   if (algorithm.size() > sizeof(event.algorithm)) fail("\"algorithm\" is too long");
   algorithm.copy(event.algorithm, sizeof(event.algorithm));
   return event;
+}
+
+TotalsRow totals_of(const json& value) {
+  Columns columns(value, totals_columns);
+  TotalsRow row;
+  row.of.group = static_cast<std::uint32_t>(columns.number(most_number_of_group));
+  row.of.operation = columns.one_of(all_operations);
+  row.of.has_counts = columns.flag();
+  row.of.size_bin = static_cast<int>(columns.number(base::size_bin_count - 1));
+  for (std::uint64_t* sum : {&row.totals.calls, &row.totals.bytes, &row.totals.ns, &row.totals.waited_ns,
+                             &row.totals.blocked_ns})
+    *sum = columns.number();
+  return row;
+}
+
+CallTotals sums_of(const json& value) {
+  const Fields fields(value);
+  return {.calls = fields.number("calls"),
+          .bytes = fields.number("bytes"),
+          .ns = fields.number("ns"),
+          .waited_ns = fields.number("waited_ns"),
+          .blocked_ns = fields.number("blocked_ns")};
+}
+
+FlightCosts costs_of(const json& value) {
+  const Fields fields(value);
+  return {.joined_at_ns = fields.number("joined_at_ns"),
+          .left_at_ns = fields.number("left_at_ns"),
+          .user_ns = fields.number("user_ns"),
+          .system_ns = fields.number("system_ns"),
+          .most_resident_bytes = fields.number("most_resident_bytes")};
+}
+
+StepTotals steps_of(const json& value) {
+  const Fields fields(value);
+  return {.steps = fields.number("steps"),
+          .ns = fields.number("ns"),
+          .exposed_work_ns = fields.number("exposed_work_ns"),
+          .exposed_wait_ns = fields.number("exposed_wait_ns"),
+          .gradient_bytes = fields.number("gradient_bytes")};
 }
 
 FlightGroup group_of(const json& value) {
@@ -230,6 +293,15 @@ FlightRank rank_of(const json& value) {
   rank.open_calls_left_out = fields.number("open_calls_left_out");
   rank.open_calls = each(fields.list("open_calls", OpenCallTable::capacity), "call", call_of);
   rank.events = each(fields.list("events", ring_capacity), "event", event_of);
+  // Records of before do not have these.
+  if (const json* const costs = fields.find("costs"))
+    rank.costs = within("\"costs\"", [&] { return costs_of(*costs); });
+  if (const json* const steps = fields.find("steps"))
+    rank.steps = within("\"steps\"", [&] { return steps_of(*steps); });
+  if (const json* const rest = fields.find("totals_left_out"))
+    rank.totals_left_out = within("\"totals_left_out\"", [&] { return sums_of(*rest); });
+  if (fields.find("totals") != nullptr)
+    rank.totals = each(fields.list("totals", TotalsTable::capacity), "row of totals", totals_of);
   return rank;
 }
 

@@ -11,6 +11,12 @@
 
 namespace lockstep::trace {
 
+/// Begins the last part of the name of a group that named operations use: its messages are theirs, not the program's.
+inline constexpr const char* named_purpose = "named:";
+inline bool is_for_named_operations(const std::string& group) {
+  return group.find(std::string("/") + named_purpose) != std::string::npos;
+}
+
 /// In shared memory, zeroed at the start.
 struct GroupTable {
   static constexpr std::size_t capacity = 128;

@@ -53,31 +53,6 @@ CompletedCollective unpack(const CollectiveWords& words) {
 
 }  // namespace
 
-template <std::size_t words>
-void EventRing<words>::write(std::uint64_t index, const Words& event) {
-  Cell& cell = cells[index % ring_capacity];
-  cell.number.store(0, std::memory_order_relaxed);
-  for (std::size_t word = 0; word < words; ++word)
-    cell.event[word].store(event[word], std::memory_order_release);
-  cell.number.store(index + 1, std::memory_order_release);
-}
-
-template <std::size_t words>
-std::vector<typename EventRing<words>::Words> EventRing<words>::since(std::uint64_t position) const {
-  std::vector<Words> events;
-  const std::uint64_t end = written.load(std::memory_order_acquire);
-  const std::uint64_t oldest = end > ring_capacity ? end - ring_capacity : 0;
-  for (std::uint64_t index = std::max(position, oldest); index < end; ++index) {
-    const Cell& cell = cells[index % ring_capacity];
-    if (cell.number.load(std::memory_order_acquire) != index + 1) continue;
-    Words event;
-    for (std::size_t word = 0; word < words; ++word)
-      event[word] = cell.event[word].load(std::memory_order_acquire);
-    if (cell.number.load(std::memory_order_relaxed) == index + 1) events.push_back(event);
-  }
-  return events;
-}
-
 std::uint64_t Recorder::number_of(std::string_view algorithm) {
   if (rings_ == nullptr || algorithm.empty()) return 0;
   std::array<char, sizeof(CollectiveEvent::algorithm)> name{};
@@ -107,6 +82,7 @@ void Recorder::record(const CollectiveEvent& event) {
 
 void Recorder::record(const TrainingStepEvent& event) {
   if (!is_on || rings_ == nullptr) return;
+  add_step(rings_->step_sums, event);
   auto& ring = rings_->steps;
   ring.write(ring.written.fetch_add(1, std::memory_order_relaxed), std::bit_cast<StepWords>(event));
 }

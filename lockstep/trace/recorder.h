@@ -12,27 +12,10 @@
 
 #include "lockstep/trace/clock.h"
 #include "lockstep/trace/event.h"
+#include "lockstep/trace/event_ring.h"
+#include "lockstep/trace/totals.h"
 
 namespace lockstep::trace {
-
-inline constexpr std::size_t ring_capacity = 4096;
-
-/// The last events, each of so many words. Words are stored one after the other, so that whoever reads an
-/// event's number before and after it has all of that event.
-template <std::size_t words>
-struct EventRing {
-  using Words = std::array<std::uint64_t, words>;
-  struct Cell {
-    std::atomic<std::uint64_t> number;  ///< of the event, from 1; 0 while it is being written
-    std::array<std::atomic<std::uint64_t>, words> event;
-  };
-  std::atomic<std::uint64_t> written;
-  alignas(64) std::array<Cell, ring_capacity> cells;
-
-  void write(std::uint64_t index, const Words& event);
-  /// Events from `position` on, oldest first, as far as the ring still holds them.
-  std::vector<Words> since(std::uint64_t position) const;
-};
 
 /// In shared memory, zeroed at the start.
 struct RecordRings {
@@ -43,6 +26,7 @@ struct RecordRings {
   // The algorithms that occurred, in the order in which they first did.
   std::atomic<std::uint64_t> name_count;
   std::array<std::array<char, sizeof(CollectiveEvent::algorithm)>, most_names> names;
+  StepSums step_sums;
 };
 static_assert(sizeof(decltype(RecordRings::collectives)::Cell) == 64);
 

@@ -274,6 +274,46 @@ TEST_F(RunOnHosts, OnThisHostAloneTakeTheSameOptions) {
   EXPECT_THAT(nowhere.err, HasSubstr("--wdir /no/folder is no folder here"));
 }
 
+TEST_F(RunOnHosts, OneMayBeReachedByWayOfAnother) {
+  REQUIRE_SSH_HOSTS(3);
+  const std::filesystem::path sockets = folder() / "sockets";
+  std::filesystem::create_directory(sockets);
+  const auto launched = [&](const std::string& width) {
+    return launch({"-H", list(1), "--tree-width", width}, probe({"everything"}),
+                  {{"XDG_RUNTIME_DIR", sockets.string()}})
+        .finish();
+  };
+  for (const char* width : {"1", "2"}) {
+    const Ending ending = launched(width);
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    for (int rank = 0; rank < 3; ++rank)
+      EXPECT_THAT(ending.out, ContainsRegex("\\[" + std::to_string(rank) + "\\] .*checked [0-9]{3} calls"));
+    EXPECT_TRUE(std::filesystem::is_empty(sockets));
+  }
+}
+
+TEST_F(RunOnHosts, OneThatCannotBeReachedByWayOfAnotherNamesIt) {
+  REQUIRE_SSH_HOSTS(2);
+  const std::string both = hosts().address(0) + ":1,nowhere.invalid:1";
+  const Ending ending = launch({"-H", both, "--tree-width", "1"}, {"true"}).finish();
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.err, HasSubstr("Could not resolve hostname nowhere.invalid"));
+  EXPECT_THAT(ending.err, HasSubstr("(by way of " + hosts().address(0) + ")"));
+}
+
+// The way ends with the host; those behind it are lost with it, and nothing stays on either.
+TEST_F(RunOnHosts, AHostThatIsTheWayToAnotherAndIsLostEndsTheJob) {
+  REQUIRE_SSH_HOSTS(3);
+  Process job = launch({"-H", list(1), "--tree-width", "1"}, probe({"barrier", "say,here", "pause"}), {}, 2);
+  for (const char* rank : {"0", "1", "2"})
+    job.await(std::string("[") + rank + "] probe rank=" + rank + " here");
+  for (const pid_t agent : agents_of(0)) (void)::kill(agent, SIGKILL);
+  const Ending ending = job.finish();
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.err, ContainsRegex("lockstep run: rank 0 \\(pid [0-9]+\\): its host " +
+                                        hosts().address(0) + " was lost: "));
+}
+
 class RunBySomeShell : public JobTest {
  protected:
   /// A program in place of ssh, which does this with the command for the other host, $1 being its name.

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <iostream>
@@ -22,6 +23,7 @@
 #include <numeric>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lockstep/base/env.h"
@@ -260,6 +262,14 @@ const std::map<std::string, Action>& actions() {
       {"within", act_within},
       {"pause", [](auto&, auto&) { ::pause(); }},
       {"await_end", await_end_of},
+      {"many_barriers",
+       [](auto& group, auto& words) {
+         for (int i = 0; i < number(words, 1); ++i) lockstep::barrier(group).wait();
+       }},
+      {"range", [](auto&, auto& words) { const lockstep::TracedRange range(words.at(1)); }},
+      {"counter", [](auto&, auto& words) { lockstep::traced_counter(words.at(1), std::stod(words.at(2))); }},
+      {"sleep",
+       [](auto&, auto& words) { std::this_thread::sleep_for(std::chrono::milliseconds(number(words, 1))); }},
       {"say", [](auto& group, auto& words) { say(group, words.at(1)); }},
       {"read", [](auto&, auto&) { read_line(); }},
       {"loop", [](auto& group,

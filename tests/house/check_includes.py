@@ -14,12 +14,12 @@ FLOORS = {
     "base": 0,
     "topology": 1, "trace": 1, "kernel": 1, "schedule": 1, "rendezvous": 1,
     "memory": 2,
-    "transport": 3,
+    "transport": 3, "view": 3,
     "execute": 4,
     "backend": 5,
     "group": 6,
     "engine": 7, "data": 7, "launch": 7,
-    "train": 8, "view": 8,
+    "train": 8,
 }
 # The rooms of train/, and the floor within it that each is on. trials/ has tests only: whole trainings.
 ROOMS = {

@@ -44,8 +44,10 @@ void choose_remote(const RunFlags& flags, lockstep::launch::RemoteOptions& remot
   remote.agent = flags.agent;
   remote.folder = flags.folder;
   for (const std::string& word : flags.variables) remote.variables.push_back(variable_of(word));
-  if (!flags.timeline_filename.empty())
-    remote.variables.emplace_back("HOROVOD_TIMELINE", flags.timeline_filename);
+  if (!flags.tree_width.empty()) {
+    remote.tree_width = static_cast<std::size_t>(
+        lockstep::env::parse_integer("--tree-width", flags.tree_width, 1, lockstep::launch::most_ranks));
+  }
   if (!flags.start_timeout.empty())
     remote.start_timeout = milliseconds_of("--start-timeout", flags.start_timeout);
 }
@@ -73,6 +75,13 @@ OutputOptions choose_output(const RunFlags& flags) {
     if (!has_choice) output.teed = StreamChoice::all();
   }
   return output;
+}
+
+std::string timeline_file(const RunFlags& flags) {
+  if (!flags.timeline.empty()) return flags.timeline;
+  if (!flags.timeline_filename.empty()) return flags.timeline_filename;
+  return lockstep::env::text("LOCKSTEP_TIMELINE")
+      .value_or(lockstep::env::text("HOROVOD_TIMELINE").value_or(""));
 }
 
 /// The command that a Python program needs.
@@ -108,6 +117,10 @@ RunOptions to_options(const RunFlags& flags, std::vector<std::string> command) {
   options.output = choose_output(flags);
   options.record_dir =
       lockstep::launch::record_dir(flags.record_dir.empty() ? std::nullopt : std::optional(flags.record_dir));
+  options.timeline = timeline_file(flags);
+  options.profile = lockstep::view::ProfileOptions::from_environment(
+      flags.profile.empty() ? std::nullopt : std::optional(flags.profile));
+  options.profile.all_ranks = options.profile.all_ranks || flags.profile_all;
   options.stragglers = lockstep::launch::StragglerLimits::from_environment();
   options.pin = !flags.no_pin;
   options.nested = flags.nested;

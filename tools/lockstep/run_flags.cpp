@@ -90,6 +90,10 @@ void describe_own(CLI::App& app, RunFlags& flags) {
   app.add_option("--ssh", flags.shell,
                  "Command that gets to a host, with its options [LOCKSTEP_SSH, or ssh]");
   app.add_option("--agent", flags.agent, "Where `lockstep` is on the other hosts [the same path as here]");
+  app.add_option(
+      "--tree-width", flags.tree_width,
+      "So many hosts are reached from here, the others by way of them, which have to get to those by "
+      "ssh, too [32]");
   app.add_option("--start-timeout", flags.start_timeout,
                  "For all hosts to be ready [30s; with --nnodes 10m]");
   app.add_flag("--dry-run", flags.dry_run, "Say what would be started, and where; start nothing");
@@ -102,6 +106,14 @@ void describe_own(CLI::App& app, RunFlags& flags) {
   app.add_option("--record-dir", flags.record_dir,
                  "Where a job that failed leaves what its ranks did last, for `lockstep explain`; none: "
                  "nowhere [LOCKSTEP_RECORD_DIR, or lockstep-records]");
+  app.add_option("--profile", flags.profile,
+                 "Folder for a profile of each rank's calls, in mpitrace's layout; its summary is shown at the end "
+                 "[LOCKSTEP_PROFILE, or none]");
+  app.add_option("--timeline", flags.timeline,
+                 "File for what all ranks did when, for trace viewers [LOCKSTEP_TIMELINE, HOROVOD_TIMELINE, or none]");
+  app.add_flag("--profile-all", flags.profile_all,
+               "A file of each rank, in place of those with the least, the median and the most communication, and "
+               "rank 0 [LOCKSTEP_PROFILE_ALL=1]");
   app.add_option(
       "--master-port", flags.master_port,
       "MASTER_PORT for programs that read it [a free one]; with --master-addr where launchers meet [29500]");
@@ -157,7 +169,7 @@ void describe_horovodrun(CLI::App& app, RunFlags& flags) {
   app.add_option("--output-filename", flags.output_filename,
                  "What ranks print also goes to DIR/rank.N/stdout and stderr")
       ->group(group);
-  app.add_option("--timeline-filename", flags.timeline_filename, "What ranks find in HOROVOD_TIMELINE")
+  app.add_option("--timeline-filename", flags.timeline_filename, "The same as --timeline")
       ->group(group);
   app.add_flag("--check-build", flags.check_build, "Say what this build can do")->group(group);
 }

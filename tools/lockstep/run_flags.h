@@ -14,12 +14,16 @@ struct RunFlags {
   std::string folder;
   std::string shell;
   std::string agent;
+  std::string tree_width;
+  std::string profile;
+  std::string timeline;
   std::string start_timeout;
   std::string master_port;
   std::string grace;
   std::string record_dir;
   std::string max_restarts;
   bool no_pin = false;
+  bool profile_all = false;
   bool no_prefix = false;
   bool nested = false;
   bool dry_run = false;

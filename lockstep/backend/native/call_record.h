@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "lockstep/base/signature.h"
+#include "lockstep/base/size_bin.h"
 #include "lockstep/execute/plan.h"
 #include "lockstep/trace/group_names.h"
 #include "lockstep/trace/open_calls.h"
 #include "lockstep/trace/recorder.h"
+#include "lockstep/trace/totals.h"
 #include "lockstep/transport/members.h"
 
 namespace lockstep {
@@ -19,6 +21,7 @@ namespace lockstep {
 /// Where a rank's calls are recorded, of all its groups.
 struct RecordPlaces {
   trace::Recorder* recorder = nullptr;  ///< borrowed; not null
+  std::shared_ptr<trace::Totals> totals = std::make_shared<trace::Totals>();
   std::shared_ptr<trace::OpenCalls> open_calls = std::make_shared<trace::OpenCalls>();
   std::shared_ptr<trace::GroupNames> group_names = std::make_shared<trace::GroupNames>();
 };
@@ -34,9 +37,24 @@ class CallRecord {
   /// What stands for the group in events and open calls.
   std::uint32_t group() const { return group_; }
   trace::OpenCalls& open_calls() { return *places_.open_calls; }
-  /// A call that followed `plan` is over. Null: it is a message, or failed before it had one.
-  void note(const trace::CompletedCollective& event, const Plan* plan) {
+  /// What totals want to know of a call beside its event. `element_bytes`: of a user's operation, whose dtype says nothing.
+  struct Sizes {
+    std::uint64_t bytes = 0;
+    bool has_counts = false;
+  };
+  static Sizes sizes_of(const Signature& called, std::size_t element_bytes) {
+    const bool is_custom = called.reduce_op == ReduceOp::custom;
+    return {called.elements * (is_custom ? element_bytes : size_of(called.dtype)), called.has_counts()};
+  }
+  /// A call that followed `plan` is over. Null: it is a message, or failed before it had one. `blocked_ns`: what the program
+  /// has waited for it so far.
+  void note(const trace::CompletedCollective& event, const Plan* plan, const Sizes& sizes,
+            std::uint64_t blocked_ns) {
     places_.recorder->record(event, plan != nullptr ? number_of(*plan) : 0);
+    places_.totals->add(class_of(event.operation, sizes), event, sizes.bytes, blocked_ns);
+  }
+  void note_blocked(const Signature& called, std::size_t element_bytes, std::uint64_t ns) {
+    places_.totals->add_blocked(class_of(called.operation, sizes_of(called, element_bytes)), ns);
   }
   /// The event of a call that is over and did not fail. Times as in CompletedCollective.
   trace::CompletedCollective event(const Signature& called, std::uint64_t number, std::uint64_t begin_ns,
@@ -54,6 +72,9 @@ class CallRecord {
   }
 
  private:
+  trace::CallClass class_of(Operation operation, const Sizes& sizes) const {
+    return {group_, operation, sizes.has_counts, base::size_bin(sizes.bytes)};
+  }
   std::uint64_t number_of(const Plan& plan);
 
   RecordPlaces places_;

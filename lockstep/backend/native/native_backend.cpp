@@ -110,6 +110,7 @@ std::unique_ptr<NativeTask> NativeBackend::take_task() {
 void NativeBackend::recycle(std::unique_ptr<NativeTask> task) {
   const auto lock = progress_->lock();
   std::erase(active_, task.get());
+  parts_.record.note_blocked(task->signature(), task->element_bytes(), task->blocked_ns);
   idle_tasks_.push_back(std::move(task));
 }
 
@@ -141,6 +142,7 @@ std::unique_ptr<PendingWork> NativeBackend::submit(const Request& request) {
   }
   std::uint64_t& counter = numbers_.next_for(request);
   if (failure_) throw make_error(signature, counter);
+  const std::uint64_t called_ns = trace::record_now_ns();
   const bool is_short = is_quick && std::max(request.input.size(), request.output.size()) <= short_bytes;
   auto task = take_task();
   task->begin(request, signature, offsets, counter++);
@@ -148,7 +150,7 @@ std::unique_ptr<PendingWork> NativeBackend::submit(const Request& request) {
   active_.push_back(task.get());
   advance();
   if (is_short) look_shortly_at(*task);
-  return pending(std::move(task));
+  return pending(std::move(task), called_ns);
 }
 
 // Where ranks share cores, the rank that is awaited may need the core on which this one would look.
@@ -171,15 +173,18 @@ std::unique_ptr<PendingWork> NativeBackend::finish_small(const Request& request)
   quick_.hand_over(request, *task);
   active_.push_back(task.get());
   advance();
-  return pending(std::move(task));
+  const std::uint64_t called_ns = task->begin_ns;
+  return pending(std::move(task), called_ns);
 }
 
 void NativeBackend::look_shortly_at(const NativeTask& task) {
   for (int look = 0; look < short_looks && !task.is_over();) look = advance() ? 0 : look + 1;
 }
 
-std::unique_ptr<PendingWork> NativeBackend::pending(std::unique_ptr<NativeTask> task) {
+std::unique_ptr<PendingWork> NativeBackend::pending(std::unique_ptr<NativeTask> task, std::uint64_t called_ns) {
+  task->blocked_ns = trace::record_now_ns() - called_ns;
   if (task->state == NativeTask::State::complete) {
+    parts_.record.note_blocked(task->signature(), task->element_bytes(), task->blocked_ns);
     idle_tasks_.push_back(std::move(task));
     return nullptr;
   }
@@ -239,7 +244,7 @@ void NativeBackend::finish(NativeTask& task) {
     if (parts_.arrivals) parts_.arrivals->complete_through(through);
   }
   const trace::CompletedCollective event = task.make_event();
-  parts_.record.note(event, task.plan.get());
+  parts_.record.note(event, task.plan.get(), CallRecord::sizes_of(task.signature(), task.element_bytes()), 0);
   trace::OpenCalls& open_calls = parts_.record.open_calls();
   if (event.failed != 0) {
     if (task.open_call == trace::OpenCalls::nowhere) task.open_call = open_calls.open(task.describe());

@@ -74,7 +74,8 @@ class NativeBackend final : public Backend,
   bool pass_small_message(const Request& request);
   std::unique_ptr<PendingWork> finish_small(const Request& request);
   void look_shortly_at(const NativeTask& task);
-  std::unique_ptr<PendingWork> pending(std::unique_ptr<NativeTask> task);
+  /// `called_ns`: when the program called.
+  std::unique_ptr<PendingWork> pending(std::unique_ptr<NativeTask> task, std::uint64_t called_ns);
   void finish(NativeTask& task);
   void notice_failure_elsewhere();
   void fail(FirstCause::Cause cause);

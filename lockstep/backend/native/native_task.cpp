@@ -21,6 +21,7 @@ void NativeTask::begin(const Request& request, const Signature& called, const Bu
   warned = false;
   is_awaited = false;
   told_to = -1;
+  blocked_ns = 0;
   open_call = trace::OpenCalls::nowhere;
   compared_ = false;
   if (is_message()) begin_message();

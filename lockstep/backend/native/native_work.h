@@ -45,7 +45,10 @@ class NativeWork final : public PendingWork {
 
  private:
   bool wait_until_over(std::chrono::nanoseconds at_most) {
-    return owner_->progress().wait([this] { return task_->is_over(); }, at_most);
+    const std::uint64_t begin_ns = trace::record_now_ns();
+    const bool is_over = owner_->progress().wait([this] { return task_->is_over(); }, at_most);
+    task_->blocked_ns += trace::record_now_ns() - begin_ns;
+    return is_over;
   }
 
   std::shared_ptr<TaskOwner> owner_;

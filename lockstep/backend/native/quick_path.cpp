@@ -27,10 +27,14 @@ QuickPath::Collective QuickPath::collective(const Request& request) {
   small_call_->finish();
   parts_.arrivals->complete_through(numbers_.complete(number));
   const std::uint64_t arrived_ns = small_call_->arrived_ns();
-  parts_.record.note(
-      parts_.record.event(request.signature, number, small_call_->begin_ns(), arrived_ns, arrived_ns),
-      small_call_->plan().get());
+  note(request, number, small_call_->begin_ns(), arrived_ns, small_call_->plan().get());
   return Collective::done;
+}
+
+void QuickPath::note(const Request& request, std::uint64_t number, std::uint64_t begin_ns, std::uint64_t end_ns,
+                     const Plan* plan) {
+  parts_.record.note(parts_.record.event(request.signature, number, begin_ns, end_ns, end_ns), plan,
+                     CallRecord::sizes_of(request.signature, request.element_bytes), end_ns - begin_ns);
 }
 
 void QuickPath::hand_over(const Request& request, NativeTask& task) const {
@@ -53,8 +57,7 @@ bool QuickPath::message(const Request& request) {
     if (!parts_.mailbox.receive_now(receive, short_looks, last_look_ns)) return false;
     if (request.received != nullptr) *request.received = receive.from;
   }
-  parts_.record.note(parts_.record.event(request.signature, number, begin_ns, last_look_ns, last_look_ns),
-                     nullptr);
+  note(request, number, begin_ns, last_look_ns, nullptr);
   ++number;
   return true;
 }

@@ -31,6 +31,10 @@ class QuickPath {
   bool message(const Request& request);
 
  private:
+  /// It is over, and its end was the arrival of the last one.
+  void note(const Request& request, std::uint64_t number, std::uint64_t begin_ns, std::uint64_t end_ns,
+            const Plan* plan);
+
   GroupParts& parts_;
   CallNumbers& numbers_;
   std::optional<SmallCall> small_call_;  // where ranks share memory

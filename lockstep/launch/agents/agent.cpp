@@ -25,6 +25,7 @@
 #include "lockstep/launch/agents/message_pipe.h"
 #include "lockstep/launch/agents/output_messages.h"
 #include "lockstep/launch/agents/rank_input.h"
+#include "lockstep/launch/agents/timeline_messages.h"
 #include "lockstep/launch/agents/wire.h"
 #include "lockstep/launch/descendants.h"
 #include "lockstep/launch/guard.h"
@@ -166,6 +167,10 @@ void Agent::take(const Message& message) {
     case Kind::reader_gone: return output_.note_gone(content_of<ReaderGone>(message));
     case Kind::input: return input_.add(content_of<Input>(message).bytes);
     case Kind::finish: return finish(content_of<Finish>(message));
+    case Kind::clock_asked: {
+      const auto asked = content_of<ClockAsked>(message);
+      return pipe_.send(ClockTold{.asked_ns = asked.asked_ns, .told_ns = trace::now_ns()});
+    }
     case Kind::conclusion: conclusion_ = content_of<Conclusion>(message); return;
     default: break;
   }
@@ -212,6 +217,7 @@ void Agent::plan(const Plan& told) {
   local_.program = program.path;
   local_.command = plan.command;
   local_.signal_mask = guard_.signal_mask;
+  local_.keeps_timeline = plan.keeps_timeline != 0;
   place_here(plan);
   Planned planned{.placement = local_.placement.line};
   if (plan.opens_door != 0) {
@@ -329,7 +335,10 @@ void Agent::report() {
                      .pid = ending.pid,
                      .wait_status = ending.wait_status,
                      .said_goodbye = ending.said_goodbye,
-                     .why_killed = ending.why_killed});
+                     .why_killed = ending.why_killed,
+                     .user_ns = ending.costs.user_ns,
+                     .system_ns = ending.costs.system_ns,
+                     .most_resident_bytes = ending.costs.most_resident_bytes});
     if (ending.failed()) failed_.push_back(ending.rank);
   }
   if (const auto cause = cause_told_ ? std::nullopt : ranks_->first_cause()) {
@@ -343,6 +352,7 @@ void Agent::report() {
   }
   if (ranks_->is_finished()) {
     send_record();
+    send_timeline(pipe_, ranks_->take_timeline());
     if (shown_) send_last_lines();
     pipe_.send(Finished{.left_behind = ranks_->left_behind()});
     is_done_ = true;

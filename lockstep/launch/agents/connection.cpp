@@ -146,7 +146,8 @@ std::string Connection::explain_end() {
   const std::string how = (is_here ? "its agent" : shell_.command.front()) + ending;
   const std::string last = last_line_of(all_words_);
   const std::string advice = advice_for(all_words_, host_, shell_.agent);
-  return (last.empty() ? how : last) + (advice.empty() ? "" : "; " + advice);
+  const std::string way = shell_.by_way_of.empty() ? "" : " (by way of " + shell_.by_way_of + ")";
+  return (last.empty() ? how : last) + way + (advice.empty() ? "" : "; " + advice);
 }
 
 }  // namespace lockstep::launch::agents

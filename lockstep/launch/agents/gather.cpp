@@ -21,6 +21,7 @@
 #include "lockstep/base/words.h"
 #include "lockstep/launch/agents/candidates.h"
 #include "lockstep/launch/agents/connection.h"
+#include "lockstep/launch/agents/host_tree.h"
 #include "lockstep/launch/agents/node_door.h"
 #include "lockstep/launch/agents/remote_ranks.h"
 #include "lockstep/launch/agents/wire.h"
@@ -52,6 +53,7 @@ class Gathering {
   using Answer = std::function<bool(const Candidate&)>;
 
   void connect();
+  void await_agents();
   void meet_nodes();
   void let_in(NodeDoor& door);
   /// Of agents on this machine: the same as ours.
@@ -82,12 +84,14 @@ class Gathering {
   StopOrders stop_;
   bool guard_gone_ = false;
   Candidates candidates_;
+  std::optional<SharedConnections> shared_;
   Start start_;
 };
 
 Job::Hosts Gathering::run() {
   connect();
-  await("started its agent", [](const Candidate& candidate) { return candidate.hello.has_value(); });
+  await_agents();
+  shared_.reset();
   merge_machines(candidates_);
   know_own_clock();
   send_plans();
@@ -104,7 +108,8 @@ Job::Hosts Gathering::run() {
     RemoteRanks::Parts parts{.connection = std::move(candidate.connection),
                              .pids = candidate.started->pids,
                              .clock_ahead_ns = candidate.clock_ahead_ns,
-                             .wants_record = !options_.record_dir.empty(),
+                             .wants_record = wants_record(options_),
+                             .keeps_timeline = !options_.timeline.empty(),
                              .early = std::move(candidate.after_start)};
     for (int i = 0; i < candidate.host.slots; ++i) parts.ranks.push_back(rank++);
     if (hosts.empty()) parts.input.emplace(STDIN_FILENO);
@@ -116,11 +121,20 @@ Job::Hosts Gathering::run() {
 
 void Gathering::connect() {
   if (options_.nodes) return meet_nodes();
-  for (const Host& host : options_.hosts) {
-    candidates_.push_back({.host = host});
+  const std::size_t direct = directly_reached(options_.hosts.size(), options_.remote.tree_width);
+  if (direct < options_.hosts.size()) shared_.emplace();
+  const auto shells =
+      shells_for(options_.remote, options_.hosts, shared_ ? shared_->folder() : std::filesystem::path());
+  for (std::size_t i = 0; i < shells.size(); ++i) {
+    if (i == direct) await_agents();
+    candidates_.push_back({.host = options_.hosts[i]});
     candidates_.back().connection =
-        std::make_unique<Connection>(host.name, shell_for(options_.remote, host.name), guard_.signal_mask);
+        std::make_unique<Connection>(options_.hosts[i].name, shells[i], guard_.signal_mask);
   }
+}
+
+void Gathering::await_agents() {
+  await("started its agent", [](const Candidate& candidate) { return candidate.hello.has_value(); });
 }
 
 void Gathering::meet_nodes() {
@@ -316,7 +330,8 @@ void Gathering::send_plans() {
                   .pin = static_cast<std::uint8_t>(options_.pin),
                   .role = options_.role,
                   .restarts = attempt_.restarts,
-                  .max_restarts = options_.max_restarts};
+                  .max_restarts = options_.max_restarts,
+                  .keeps_timeline = static_cast<std::uint8_t>(!options_.timeline.empty())};
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
     Candidate& candidate = candidates_[i];
     const std::string& machine = candidate.hello->machine;

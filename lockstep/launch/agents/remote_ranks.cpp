@@ -17,6 +17,10 @@ namespace {
 constexpr std::uint32_t worth_telling = std::uint32_t{1} << 16;  // of room for output
 // Longer than an agent takes to kill what its ranks have left behind, and to send what they did.
 constexpr std::chrono::seconds time_to_finish{15};
+// For what the other clock says.
+constexpr int quick_questions = 8;
+constexpr std::chrono::milliseconds between_quick_questions{5};
+constexpr std::chrono::milliseconds between_questions{1000};
 
 }  // namespace
 
@@ -37,12 +41,25 @@ void ForwardedInput::read_some(MessagePipe& pipe) {
 }
 
 RemoteRanks::RemoteRanks(Parts parts, RankOutput& output)
-    : parts_(std::move(parts)), output_(output), ended_(parts_.ranks.size()), running_(parts_.ranks.size()) {
+    : parts_(std::move(parts)), output_(output), ended_(parts_.ranks.size()), running_(parts_.ranks.size()), clock_(parts_.clock_ahead_ns),
+      ask_at_(parts_.keeps_timeline ? Deadline::after(std::chrono::nanoseconds(0)) : Deadline::never()) {
   for (const Message& message : std::exchange(parts_.early, {})) take(message);
+}
+
+// A few times quickly, and then every second.
+void RemoteRanks::ask_for_clock() {
+  if (!ask_at_.expired() || running_ == 0) return;
+  pipe().send(ClockAsked{.asked_ns = trace::now_ns()});
+  ask_at_ = Deadline::after(clocks_asked_++ < quick_questions ? between_quick_questions : between_questions);
+}
+
+std::vector<view::RankTimeline> RemoteRanks::take_timeline() {
+  return timeline_.in_our_time(clock_, parts_.connection->host());
 }
 
 void RemoteRanks::watch(PollSet& poll) {
   grant_room();
+  ask_for_clock();
   parts_.connection->watch(poll, [this](const Message& message) { take(message); });
   if (parts_.input && running_ > 0) parts_.input->watch(poll, pipe());
 }
@@ -76,6 +93,20 @@ void RemoteRanks::take(const Message& message) {
       auto last = content_of<LastLines>(message);
       (void)index_of(last.rank);
       return output_.note_last_lines(last.rank, std::move(last.lines));
+    }
+    case Kind::clock_told: {
+      const auto told = content_of<ClockTold>(message);
+      return clock_.add(told.asked_ns, told.told_ns, trace::now_ns());
+    }
+    case Kind::timeline_part: {
+      const auto part = content_of<TimelinePart>(message);
+      (void)index_of(part.rank);
+      return timeline_.take(part);
+    }
+    case Kind::timeline_names: {
+      const auto names = content_of<TimelineNames>(message);
+      (void)index_of(names.rank);
+      return timeline_.take(names);
     }
     case Kind::input_room:
       if (parts_.input) parts_.input->add_room(content_of<InputRoom>(message).bytes);
@@ -121,6 +152,8 @@ void RemoteRanks::take_ending(const Ended& ended) {
                       .pid = ended.pid,
                       .wait_status = ended.wait_status,
                       .said_goodbye = ended.said_goodbye != 0,
+                      .ended_at_ns = trace::now_ns(),
+                      .costs = {ended.user_ns, ended.system_ns, ended.most_resident_bytes},
                       .why_killed = ended.why_killed});
 }
 

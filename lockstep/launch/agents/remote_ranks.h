@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/launch/agents/clock_offset.h"
 #include "lockstep/launch/agents/connection.h"
+#include "lockstep/launch/agents/timeline_messages.h"
 #include "lockstep/launch/agents/wire.h"
 #include "lockstep/launch/host_ranks.h"
 #include "lockstep/launch/output/rank_output.h"
@@ -40,13 +42,14 @@ class RemoteRanks final : public HostRanks {
     std::vector<std::int32_t> pids = {};
     std::int64_t clock_ahead_ns = 0;
     bool wants_record = true;
+    bool keeps_timeline = false;
     std::vector<Message> early = {};  ///< what the agent has said since
     std::optional<ForwardedInput> input = {};
   };
   RemoteRanks(Parts parts, RankOutput& output);
 
   void watch(PollSet& poll) override;
-  Deadline wake_at() const override { return finished_by_; }
+  Deadline wake_at() const override { return running_ > 0 ? finished_by_.earlier_of(ask_at_) : finished_by_; }
   std::vector<Ending> take_endings() override;
   bool any_running() const override { return running_ > 0; }
   std::optional<FirstCause::Cause> first_cause() const override { return cause_; }
@@ -62,6 +65,8 @@ class RemoteRanks final : public HostRanks {
     return !parts_.connection->has_come() || parts_.connection->is_over();
   }
   std::optional<trace::FlightRecord> record() const override;
+  std::vector<view::RankTimeline> take_timeline() override;
+  std::uint64_t clock_error_ns() const override { return clock_.error_ns().value_or(0); }
 
  private:
   MessagePipe& pipe() { return parts_.connection->pipe(); }
@@ -69,6 +74,7 @@ class RemoteRanks final : public HostRanks {
   void take_output(const Output& output);
   void take_ending(const Ended& ended);
   void grant_room();
+  void ask_for_clock();
   void note_loss();
   std::size_t index_of(int rank) const;
 
@@ -85,6 +91,10 @@ class RemoteRanks final : public HostRanks {
   bool is_finishing_ = false;
   bool finished_ = false;
   Deadline finished_by_ = Deadline::never();
+  ClockOffset clock_;
+  Deadline ask_at_;  // the other clock
+  int clocks_asked_ = 0;
+  ReceivedTimeline timeline_;
   int left_behind_ = 0;
 };
 

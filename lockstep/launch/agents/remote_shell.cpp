@@ -21,6 +21,17 @@ std::vector<std::string> ssh_options(const RemoteOptions& remote) {
   return {"-T", "-x", "-oBatchMode=yes", fmt::format("-oConnectTimeout={}", seconds)};
 }
 
+bool is_ssh(const std::vector<std::string>& command) {
+  return !command.empty() && std::filesystem::path(command.front()).filename() == "ssh";
+}
+
+/// As a value of ssh's, which expands %.
+std::string control_path(const std::string& socket) {
+  std::string path = "-oControlPath=";
+  for (const char c : socket) path += c == '%' ? std::string("%%") : std::string(1, c);
+  return path;
+}
+
 }  // namespace
 
 std::string quoted_for_shell(const std::string& text) {
@@ -46,17 +57,34 @@ RemoteShell shell_for(const RemoteOptions& remote, const std::string& host) {
   }
   shell.kind = RemoteShell::Kind::ssh;
   shell.command = remote.shell.empty() ? std::vector<std::string>{"ssh"} : remote.shell;
-  if (std::filesystem::path(shell.command.front()).filename() == "ssh") {
+  if (is_ssh(shell.command)) {
     const auto options = ssh_options(remote);
     shell.command.insert(shell.command.end(), options.begin(), options.end());
   }
   return shell;
 }
 
+bool can_share(const RemoteShell& shell) {
+  return shell.kind == RemoteShell::Kind::ssh && is_ssh(shell.command);
+}
+
 std::vector<std::string> agent_command(const RemoteShell& shell, const std::string& host) {
   std::vector<std::string> command = shell.command;
+  if (!shell.shared.empty()) {
+    // In a process of its own, which goes when nobody has needed it for so many seconds: else the first command would seem to
+    // go on for as long as another shares its connection.
+    const std::vector<std::string> first = {"-oControlMaster=yes", "-oControlPersist=10"};
+    if (shell.by_way_of.empty()) command.insert(command.end(), first.begin(), first.end());
+    command.push_back(control_path(shell.shared));
+  }
   if (shell.kind == RemoteShell::Kind::ssh) {
-    command.insert(command.end(), {host, "exec " + quoted_for_shell(shell.agent) + " agent"});
+    std::string there = "exec " + quoted_for_shell(shell.agent) + " agent";
+    if (!shell.by_way_of.empty()) {
+      std::string next = "exec";
+      for (const std::string& word : shell.command) next += " " + quoted_for_shell(word);
+      there = next + " " + quoted_for_shell(host) + " " + quoted_for_shell(there);
+    }
+    command.insert(command.end(), {shell.by_way_of.empty() ? host : shell.by_way_of, there});
   } else if (shell.kind == RemoteShell::Kind::srun) {
     command.insert(command.end(), {"--nodelist=" + host, shell.agent, "agent"});
   } else {

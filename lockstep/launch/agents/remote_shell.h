@@ -12,7 +12,13 @@ struct RemoteShell {
   enum class Kind { none, ssh, srun } kind = Kind::none;  ///< none: the agent is started on this host
   std::vector<std::string> command = {};                  ///< "ssh", "-p", "2222"; the host follows
   std::string agent = {};                                 ///< path of `lockstep` there
+  /// ssh's: the socket of a connection that others share, to this host, or to the one by whose way it is reached.
+  std::string shared = {};
+  std::string by_way_of = {};  ///< the host that gets to it; empty: this one does
 };
+
+/// Whether hosts can be reached by way of others: ssh shares its connections.
+bool can_share(const RemoteShell& shell);
 
 /// How `host` is reached.
 RemoteShell shell_for(const RemoteOptions& remote, const std::string& host);

@@ -36,6 +36,9 @@ enum class Kind : std::uint8_t {
   finished,
   input_room,
   last_lines,
+  clock_told,
+  timeline_part,
+  timeline_names,
   // The launcher's
   plan = 64,
   probe,
@@ -50,6 +53,7 @@ enum class Kind : std::uint8_t {
   finish,
   input,
   conclusion,
+  clock_asked,
 };
 
 struct Message {
@@ -91,10 +95,12 @@ struct Plan {
   std::string role = {};
   std::int32_t restarts = 0;
   std::int32_t max_restarts = 0;
+  std::uint8_t keeps_timeline = 0;
   static auto fields(auto& m) {
     return std::tie(m.host, m.host_name, m.ranks_of_hosts, m.ranks_before_on_machine, m.ranks_on_machine,
                     m.run, m.job, m.previous_job, m.secret, m.command, m.variables, m.folder, m.pin,
-                    m.opens_door, m.is_one_of_several_here, m.role, m.restarts, m.max_restarts);
+                    m.opens_door, m.is_one_of_several_here, m.role, m.restarts, m.max_restarts,
+                    m.keeps_timeline);
   }
 };
 
@@ -208,7 +214,11 @@ struct Ended {
   std::int32_t wait_status = 0;
   std::uint8_t said_goodbye = 0;
   std::string why_killed = {};  ///< by SIGKILL, where the system tells
-  static auto fields(auto& m) { return std::tie(m.rank, m.pid, m.wait_status, m.said_goodbye, m.why_killed); }
+  std::uint64_t user_ns = 0, system_ns = 0, most_resident_bytes = 0;
+  static auto fields(auto& m) {
+    return std::tie(m.rank, m.pid, m.wait_status, m.said_goodbye, m.why_killed, m.user_ns, m.system_ns,
+                    m.most_resident_bytes);
+  }
 };
 
 /// A FirstCause::Cause.
@@ -277,6 +287,40 @@ struct RecordPart {
   static constexpr Kind kind = Kind::record_part;
   std::string text = {};
   static auto fields(auto& m) { return std::tie(m.text); }
+};
+
+/// What does your clock say?
+struct ClockAsked {
+  static constexpr Kind kind = Kind::clock_asked;
+  std::uint64_t asked_ns = 0;  ///< by the asker's
+  static auto fields(auto& m) { return std::tie(m.asked_ns); }
+};
+
+struct ClockTold {
+  static constexpr Kind kind = Kind::clock_told;
+  std::uint64_t asked_ns = 0;
+  std::uint64_t told_ns = 0;
+  static auto fields(auto& m) { return std::tie(m.asked_ns, m.told_ns); }
+};
+
+/// Some of a rank's events, as they stand in its rings: little-endian machines only.
+struct TimelinePart {
+  static constexpr Kind kind = Kind::timeline_part;
+  enum class Of : std::uint8_t { calls, steps, spans };
+  std::int32_t rank = 0;
+  Of of = Of::calls;
+  std::string bytes = {};
+  static auto fields(auto& m) { return std::tie(m.rank, m.of, m.bytes); }
+};
+
+/// The rest of a rank's part of the timeline.
+struct TimelineNames {
+  static constexpr Kind kind = Kind::timeline_names;
+  std::int32_t rank = 0;
+  std::int32_t pid = 0;
+  std::vector<std::string> names = {};
+  std::uint64_t left_out = 0;
+  static auto fields(auto& m) { return std::tie(m.rank, m.pid, m.names, m.left_out); }
 };
 
 /// The last one.

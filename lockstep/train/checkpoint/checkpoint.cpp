@@ -14,6 +14,7 @@
 #include "lockstep/base/file.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/group/outcome.h"
+#include "lockstep/trace/traced_range.h"
 #include "lockstep/train/checkpoint/checkpoint_file.h"
 #include "lockstep/train/checkpoint/checkpoint_save.h"
 #include "lockstep/train/checkpoint/checkpoint_shards.h"
@@ -166,6 +167,7 @@ CheckpointInfo unpack(const std::string& text, int rank) {
 void save_checkpoint(const std::filesystem::path& path, const Group& group, const torch::nn::Module& module,
                      const torch::optim::Optimizer* optimizer, const CheckpointInfo& info,
                      const CheckpointOptions& options) {
+  const TracedRange range("checkpoint");
   CheckpointSave save(path, group, {module, optimizer, info, options.sharded}, nullptr);
   save.write();
   save.finish();

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "lockstep/group/group.h"
+#include "lockstep/trace/traced_range.h"
 #include "lockstep/train/data_parallel/data_parallel_options.h"
 
 namespace lockstep {
@@ -30,6 +31,7 @@ class AveragedForward {
   void end();
 
  private:
+  TracedRange range_{"forward"};
   std::uint64_t begin_ns_;
   GradientHooks* hooks_;
   bool is_watched_ = false;

@@ -145,6 +145,7 @@ void Reducer::refuse_unforeseen(std::size_t parameter) const {
 }
 
 void Reducer::add(std::size_t parameter) try {
+  const trace::WithinStep step;
   const std::uint64_t begin = trace::now_ns();
   const torch::NoGradGuard no_grad;
   Arrival& arrival = arrivals_[parameter];
@@ -221,6 +222,7 @@ void Reducer::bring_to_an_end() {
 }
 
 void Reducer::finalize() {
+  const trace::WithinStep step;
   const std::uint64_t begin = trace::now_ns();
   const torch::NoGradGuard no_grad;
   const std::uint64_t waited_before = step_.exposed_wait_ns;

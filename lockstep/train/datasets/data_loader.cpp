@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/start_thread.h"
+#include "lockstep/trace/traced_range.h"
 
 namespace lockstep {
 namespace {
@@ -199,6 +200,7 @@ DataLoader::Iterator::~Iterator() = default;
 torch::data::Example<>& DataLoader::Iterator::operator*() const { return pass_->batch; }
 
 DataLoader::Iterator& DataLoader::Iterator::operator++() {
+  const TracedRange range("data");
   std::unique_ptr<Pass> pass = std::move(pass_);  // an error ends it
   if (pass->next()) pass_ = std::move(pass);
   return *this;

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/group/shared_memory.h"
+#include "lockstep/trace/traced_range.h"
 #include "lockstep/train/data_parallel/gradient_hooks.h"
 #include "lockstep/train/data_parallel/hooks/predivided_hook.h"
 #include "lockstep/train/horovod/adasum.h"
@@ -136,6 +137,7 @@ void DistributedOptimizer::synchronize() {
 }
 
 torch::Tensor DistributedOptimizer::step(const torch::optim::Optimizer::LossClosure& closure) {
+  const TracedRange range("optimizer");
   if (options_.op == GradientOp::adasum) return adasum_step(closure);
   if (!hooks_) return optimizer_.step(closure);
   torch::Tensor loss;

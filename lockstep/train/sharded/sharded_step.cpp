@@ -8,6 +8,7 @@
 #include "lockstep/group/collectives.h"
 #include "lockstep/kernel/reduce.h"
 #include "lockstep/trace/recorder.h"
+#include "lockstep/trace/traced_range.h"
 #include "lockstep/train/replicas/broadcast_tensors.h"
 #include "lockstep/train/replicas/exposed_time.h"
 #include "lockstep/train/replicas/finite_gradients.h"
@@ -110,6 +111,7 @@ void ShardedStep::find_options(const Groups& groups) {
 }
 
 void ShardedStep::take(Groups& groups, States& states) {
+  const TracedRange range("optimizer");
   const torch::NoGradGuard no_grad;
   const std::uint64_t begin = trace::now_ns();
   event_ = {.step = taken_ + skipped_,
@@ -174,6 +176,7 @@ void ShardedStep::reduce_and_update(Groups& groups, States& states) {
 }
 
 void ShardedStep::await(Work work) {
+  const trace::WithinStep step;
   const ExposedTime exposed(group_);
   work.wait();
   event_.exposed_wait_ns += exposed.waited_ns();

@@ -1,0 +1,91 @@
+#include "lockstep/launch/timeline_spool.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "lockstep/base/words.h"
+#include "lockstep/trace/recorder.h"
+
+namespace lockstep::launch {
+namespace {
+
+constexpr std::chrono::milliseconds between_looks{20};
+
+std::uint64_t overwritten(std::uint64_t from, std::uint64_t to, std::size_t read) {
+  const std::uint64_t passed = to > from ? to - from : 0;
+  return passed > read ? passed - read : 0;
+}
+
+}  // namespace
+
+TimelineSpool::TimelineSpool(const ControlPage& page, const std::vector<int>& ranks, std::size_t most)
+    : page_(page), most_of_rank_(std::max<std::size_t>(most / ranks.size(), 2)), next_(Deadline::after(between_looks)) {
+  for (const int rank : ranks) {
+    ranks_.emplace_back();
+    ranks_.back().timeline.rank = rank;
+    ranks_.back().timeline.host = base::host_name();
+  }
+}
+
+void TimelineSpool::look() {
+  if (!next_.expired()) return;
+  next_ = Deadline::after(between_looks);
+  for (int place = 0; place < static_cast<int>(ranks_.size()); ++place) read(place);
+}
+
+std::vector<view::RankTimeline> TimelineSpool::take() {
+  std::vector<view::RankTimeline> all;
+  for (int place = 0; place < static_cast<int>(ranks_.size()); ++place) {
+    read(place);
+    Rank& rank = ranks_[static_cast<std::size_t>(place)];
+    rank.timeline.pid = std::max(page_.status(place).pid.load(), 0);
+    rank.timeline.span_names = trace::read_span_names(page_.spans(place));
+    all.push_back(std::move(rank.timeline));
+  }
+  return all;
+}
+
+void TimelineSpool::read(int place) {
+  Rank& rank = ranks_[static_cast<std::size_t>(place)];
+  view::RankTimeline& timeline = rank.timeline;
+  const trace::Recorder recorder(&page_.record(place));
+  const std::uint64_t calls_end = recorder.collectives(), steps_end = recorder.steps();
+  const auto calls = recorder.collectives_since(rank.calls);
+  const auto steps = recorder.steps_since(rank.steps);
+  const auto spans = trace::read_spans(page_.spans(place), rank.spans, timeline.left_out);
+  timeline.left_out += overwritten(rank.calls, calls_end, calls.size()) + overwritten(rank.steps, steps_end, steps.size());
+  // What came while they were read was read as well.
+  rank.calls = std::max(calls_end, rank.calls + calls.size());
+  rank.steps = std::max(steps_end, rank.steps + steps.size());
+  keep(rank, timeline.calls, calls);
+  keep(rank, timeline.steps, steps);
+  keep(rank, timeline.spans, spans);
+}
+
+template <class Event>
+void TimelineSpool::keep(Rank& rank, std::vector<Event>& into, const std::vector<Event>& events) {
+  for (const Event& event : events) {
+    if (rank.seen++ % rank.kept_of != 0) {
+      ++rank.timeline.left_out;
+      continue;
+    }
+    into.push_back(event);
+    const view::RankTimeline& has = rank.timeline;
+    if (has.calls.size() + has.steps.size() + has.spans.size() >= most_of_rank_) thin_out(rank);
+  }
+}
+
+void TimelineSpool::thin_out(Rank& rank) const {
+  const auto every_second = [&](auto& events) {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < events.size(); i += 2) events[kept++] = events[i];
+    rank.timeline.left_out += events.size() - kept;
+    events.resize(kept);
+  };
+  every_second(rank.timeline.calls);
+  every_second(rank.timeline.steps);
+  every_second(rank.timeline.spans);
+  rank.kept_of *= 2;
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,48 @@
+// A rank's rings forget after some thousand events, a timeline wants all of them: while the job runs they are read again and
+// again, and kept here. What comes faster than that is lost and counted, and of more than there is room for every second one
+// goes, so that a run of any length is there from its beginning to its end.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/memory/control_page.h"
+#include "lockstep/view/timeline.h"
+
+namespace lockstep::launch {
+
+class TimelineSpool {
+ public:
+  static constexpr std::size_t most_events = std::size_t{1} << 20;  ///< of all ranks of a page together
+
+  /// Borrows the page. `ranks`: world ranks, by place in the page.
+  TimelineSpool(const ControlPage& page, const std::vector<int>& ranks, std::size_t most = most_events);
+
+  /// Reads what is new, if it is time to.
+  void look();
+  Deadline next_look() const { return next_; }
+  /// All that there is, with what is new.
+  std::vector<view::RankTimeline> take();
+
+ private:
+  struct Rank {
+    view::RankTimeline timeline = {};
+    std::uint64_t calls = 0, steps = 0, spans = 0;  // read so far
+    std::uint64_t kept_of = 1;                      // each so many-th event is kept
+    std::uint64_t seen = 0;
+  };
+
+  void read(int place);
+  template <class Event>
+  void keep(Rank& rank, std::vector<Event>& into, const std::vector<Event>& events);
+  void thin_out(Rank& rank) const;
+
+  const ControlPage& page_;
+  std::size_t most_of_rank_;
+  std::vector<Rank> ranks_;
+  Deadline next_;
+};
+
+}  // namespace lockstep::launch

@@ -1,0 +1,12 @@
+#include "lockstep/view/profile_options.h"
+
+#include "lockstep/base/env.h"
+
+namespace lockstep::view {
+
+ProfileOptions ProfileOptions::from_environment(const std::optional<std::string>& folder) {
+  return {.folder = folder.value_or(env::text("LOCKSTEP_PROFILE").value_or("")),
+          .all_ranks = env::flag("LOCKSTEP_PROFILE_ALL").value_or(env::text("TRACE_ALL_TASKS") == "yes")};
+}
+
+}  // namespace lockstep::view

@@ -1,0 +1,222 @@
+#include "lockstep/view/timeline.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
+
+#include "lockstep/base/file.h"
+#include "lockstep/base/words.h"
+
+namespace lockstep::view {
+namespace {
+
+using trace::CollectiveEvent;
+using trace::SpanEvent;
+using trace::TrainingStepEvent;
+
+constexpr std::size_t piece_bytes = std::size_t{1} << 16;
+// Rows of a rank, in their order: those of a kind begin here.
+constexpr int first_training_row = 1, first_call_row = 100, first_thread_row = 100000;
+
+/// In quotes. Names may be any bytes.
+std::string in_json(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::uint64_t bytes_of(const CollectiveEvent& call) { return call.elements * size_of(call.dtype); }
+
+/// Ranges of one row have to nest: one that would overlap another takes the next row that is free.
+class Rows {
+ public:
+  /// The row's index, and whether it is new.
+  std::pair<int, bool> take(std::uint64_t begin, std::uint64_t end) {
+    auto free = std::ranges::find_if(ends_, [&](std::uint64_t until) { return until <= begin; });
+    const bool is_new = free == ends_.end();
+    if (is_new) free = ends_.insert(free, 0);
+    *free = std::max(begin, end);
+    return {static_cast<int>(free - ends_.begin()), is_new};
+  }
+
+ private:
+  std::vector<std::uint64_t> ends_;
+};
+
+template <class Event>
+std::vector<const Event*> in_order(const std::vector<Event>& events) {
+  std::vector<const Event*> ordered;
+  for (const Event& event : events) ordered.push_back(&event);
+  std::ranges::stable_sort(ordered, {}, &Event::begin_ns);
+  return ordered;
+}
+
+class Writer {
+ public:
+  Writer(const Timeline& timeline, const std::function<void(std::string_view)>& write)
+      : timeline_(timeline), write_(write) {
+    for (const auto& [number, name] : timeline.groups) groups_[number] = in_json(name);
+    begin_ns_ = first_moment();
+  }
+
+  void run() {
+    text_ = fmt::format("{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"job\":{},\"clock_error_us\":{:.3f}}},\"traceEvents\":[",
+                        in_json(timeline_.job), static_cast<double>(timeline_.clock_error_ns) / 1e3);
+    for (const RankTimeline& rank : timeline_.ranks) {
+      name_rank(rank);
+      add_steps(rank);
+      add_calls(rank);
+      add_spans(rank);
+      if (rank.left_out > 0) say_left_out(rank);
+    }
+    text_ += "\n]}\n";
+    flush();
+  }
+
+ private:
+  std::uint64_t first_moment() const {
+    std::uint64_t first = std::numeric_limits<std::uint64_t>::max();
+    for (const RankTimeline& rank : timeline_.ranks) {
+      for (const auto& call : rank.calls) first = std::min(first, call.begin_ns);
+      for (const auto& step : rank.steps) first = std::min(first, step.begin_ns);
+      for (const auto& span : rank.spans) first = std::min(first, span.begin_ns);
+    }
+    return first;
+  }
+  double us(std::uint64_t ns) const { return static_cast<double>(ns - std::min(ns, begin_ns_)) / 1e3; }
+
+  void flush() {
+    write_(text_);
+    text_.clear();
+  }
+  void begin_event() {
+    if (text_.size() > piece_bytes) flush();
+    text_ += is_first_ ? "\n" : ",\n";
+    is_first_ = false;
+  }
+  /// `arguments`: "" or `"bytes":12,...`.
+  void range(int rank, int row, const std::string& name, const char* kind, std::uint64_t begin, std::uint64_t end,
+             const std::string& arguments = "") {
+    begin_event();
+    fmt::format_to(std::back_inserter(text_),
+                   R"({{"ph":"X","pid":{},"tid":{},"name":{},"cat":"{}","ts":{:.3f},"dur":{:.3f},"args":{{{}}}}})", rank,
+                   row, name, kind, us(begin), us(std::max(begin, end)) - us(begin), arguments);
+  }
+  void meta(int rank, int row, const char* what, const std::string& arguments) {
+    begin_event();
+    fmt::format_to(std::back_inserter(text_), R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{{}}}}})", rank, row,
+                   what, arguments);
+  }
+  void name_row(int rank, int row, const std::string& name) {
+    meta(rank, row, "thread_name", "\"name\":" + in_json(name));
+    meta(rank, row, "thread_sort_index", fmt::format("\"sort_index\":{}", row));
+  }
+  void name_rank(const RankTimeline& rank) {
+    meta(rank.rank, 0, "process_name",
+         "\"name\":" + in_json(fmt::format("rank {} ({}, pid {})", rank.rank, rank.host, rank.pid)));
+    meta(rank.rank, 0, "process_sort_index", fmt::format("\"sort_index\":{}", rank.rank));
+  }
+
+  void add_steps(const RankTimeline& rank) {
+    Rows rows;
+    for (const TrainingStepEvent* step : in_order(rank.steps)) {
+      const auto [index, is_new] = rows.take(step->begin_ns, step->end_ns);
+      const int row = first_training_row + index;
+      if (is_new) name_row(rank.rank, row, "training");
+      range(rank.rank, row, in_json(fmt::format("step {}", step->step)), "training", step->begin_ns, step->end_ns,
+            about(*step));
+      const std::uint64_t last = std::clamp(step->last_gradient_ns, step->begin_ns, std::max(step->begin_ns, step->end_ns));
+      range(rank.rank, row, "\"forward, backward\"", "training", step->begin_ns, last);
+      range(rank.rank, row, "\"after the last gradient\"", "training", last, step->end_ns);
+    }
+  }
+  static std::string about(const TrainingStepEvent& step) {
+    return fmt::format(
+        R"("exposed_work_us":{:.3f},"exposed_wait_us":{:.3f},"gradient_bytes":{},"buckets":{},"buckets_complete_at_last_gradient":{})",
+        static_cast<double>(step.exposed_work_ns) / 1e3, static_cast<double>(step.exposed_wait_ns) / 1e3,
+        step.gradient_bytes, step.buckets, step.buckets_complete_at_last_gradient);
+  }
+
+  void add_calls(const RankTimeline& rank) {
+    Rows rows;
+    for (const CollectiveEvent* call : in_order(rank.calls)) {
+      const auto [index, is_new] = rows.take(call->begin_ns, call->end_ns);
+      if (is_new)
+        name_row(rank.rank, first_call_row + index, index == 0 ? "calls" : fmt::format("calls under way at once, {}", index + 1));
+      add_call(rank.rank, first_call_row + index, *call);
+    }
+  }
+  void add_call(int rank, int row, const CollectiveEvent& call) {
+    const auto group = groups_.find(call.group);
+    const std::string algorithm(call.algorithm, ::strnlen(call.algorithm, sizeof(call.algorithm)));
+    range(rank, row, in_json(to_string(call.operation)), "call", call.begin_ns, call.end_ns,
+          fmt::format(R"("group":{},"number":{},"bytes":{},"dtype":"{}","algorithm":{},"failed":{})",
+                      group == groups_.end() ? "\"?\"" : group->second, call.sequence, bytes_of(call),
+                      to_string(call.dtype), in_json(algorithm), call.failed != 0));
+    const std::uint64_t arrived = std::clamp(call.arrived_ns, call.begin_ns, std::max(call.begin_ns, call.end_ns));
+    if (arrived > call.begin_ns) range(rank, row, "\"waiting for others\"", "call", call.begin_ns, arrived);
+    if (call.end_ns > arrived) range(rank, row, "\"transfer\"", "call", arrived, call.end_ns);
+  }
+
+  void add_spans(const RankTimeline& rank) {
+    std::map<std::uint32_t, bool> named;
+    for (const SpanEvent& span : rank.spans) {
+      const std::string name =
+          in_json(span.name < rank.span_names.size() ? std::string_view(rank.span_names[span.name]) : "?");
+      if (span.thread == trace::counter_thread) {
+        begin_event();
+        fmt::format_to(std::back_inserter(text_), R"({{"ph":"C","pid":{},"name":{},"ts":{:.3f},"args":{{"value":{}}}}})",
+                       rank.rank, name, us(span.begin_ns), nlohmann::json(span.value).dump());
+        continue;
+      }
+      const int row = first_thread_row + static_cast<int>(span.thread % 1000000);
+      if (!std::exchange(named[span.thread], true)) name_row(rank.rank, row, fmt::format("thread {}", span.thread));
+      range(rank.rank, row, name, "program", span.begin_ns, span.end_ns);
+    }
+  }
+
+  void say_left_out(const RankTimeline& rank) {
+    begin_event();
+    fmt::format_to(std::back_inserter(text_),
+                   R"({{"ph":"i","s":"p","pid":{},"tid":0,"ts":0,"name":{}}})", rank.rank,
+                   in_json(base::counted(static_cast<std::int64_t>(rank.left_out), "event") +
+                          " of this rank had no room and are not here"));
+  }
+
+  const Timeline& timeline_;
+  const std::function<void(std::string_view)>& write_;
+  std::map<std::uint32_t, std::string> groups_;  // names, in quotes
+  std::uint64_t begin_ns_ = 0;
+  std::string text_;
+  bool is_first_ = true;
+};
+
+}  // namespace
+
+void write_timeline(const Timeline& timeline, const std::function<void(std::string_view)>& write) {
+  Writer(timeline, write).run();
+}
+
+std::string leave_timeline(const std::string& path, const Timeline& timeline, const std::string& speaker) {
+  std::uint64_t left_out = 0;
+  for (const RankTimeline& rank : timeline.ranks) left_out += rank.left_out;
+  try {
+    FileReplacement file(path, "timeline");
+    write_timeline(timeline, [&](std::string_view text) { file.write(std::as_bytes(std::span(text))); });
+    static_cast<void>(file.commit());
+  } catch (const std::exception& error) {
+    return fmt::format("{}: the timeline could not be written: {}\n", speaker, error.what());
+  }
+  std::string line = fmt::format("{}: timeline of {} in {}; https://ui.perfetto.dev opens it", speaker,
+                                 base::counted(static_cast<std::int64_t>(timeline.ranks.size()), "rank"), path);
+  if (timeline.clock_error_ns > 0) line += fmt::format("; clocks of hosts agree within {}", base::duration(timeline.clock_error_ns));
+  if (left_out > 0) line += fmt::format("; {} had no room", base::counted(static_cast<std::int64_t>(left_out), "event"));
+  return line + "\n";
+}
+
+}  // namespace lockstep::view

@@ -1,0 +1,46 @@
+// A run as a picture over time: what each rank did when, in the JSON of trace viewers (chrome://tracing, Perfetto), one file
+// for all ranks.
+//
+//   rank 0   training     [ step 17            [forward, backward  ] [exposed] ]
+//            calls        [all_reduce [waiting][transfer]]
+//            thread 0     [ loss ]                                               the program's own ranges
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/trace/event.h"
+#include "lockstep/trace/spans.h"
+
+namespace lockstep::view {
+
+/// Of one rank, each list in any order. Times of all ranks are of one clock.
+struct RankTimeline {
+  int rank = 0;
+  int pid = 0;
+  std::string host = {};
+  std::vector<trace::CollectiveEvent> calls = {};
+  std::vector<trace::TrainingStepEvent> steps = {};
+  std::vector<trace::SpanEvent> spans = {};
+  std::vector<std::string> span_names = {};  ///< by SpanEvent::name
+  std::uint64_t left_out = 0;                ///< events that were overwritten before they were read, or for which there was no room
+};
+
+struct Timeline {
+  std::string job = {};
+  std::vector<RankTimeline> ranks = {};
+  std::vector<std::pair<std::uint32_t, std::string>> groups = {};  ///< names by the numbers in calls
+  std::uint64_t clock_error_ns = 0;                                ///< the most that clocks of hosts may be apart
+};
+
+/// Passes the text to `write` piece by piece. Times in it are microseconds from the first event on.
+void write_timeline(const Timeline& timeline, const std::function<void(std::string_view)>& write);
+
+/// The same into a file, whole or not at all. Returns a line for the user, as of `speaker`: where it is and what has to be known
+/// of it, or why it could not be written.
+std::string leave_timeline(const std::string& path, const Timeline& timeline, const std::string& speaker);
+
+}  // namespace lockstep::view

@@ -1,0 +1,152 @@
+// The timeline of a job: all ranks in one file that trace viewers can read, also where one is killed, and of several hosts.
+#include <csignal>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "tests/support/ssh_job_test.h"
+
+namespace lockstep::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+/// Of complete events of each row, whether they nest: what viewers need, and do not say where it is not so.
+::testing::AssertionResult nests(const json& events) {
+  std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> rows;
+  for (const json& event : events) {
+    if (event["ph"] == "X")
+      rows[{event["pid"], event["tid"]}].emplace_back(event["ts"].get<double>(),
+                                                      event["ts"].get<double>() + event["dur"].get<double>());
+  }
+  for (auto& [row, ranges] : rows) {
+    std::ranges::sort(ranges, [](const auto& a, const auto& b) {
+      return a.first != b.first ? a.first < b.first : a.second > b.second;
+    });
+    std::vector<double> open;
+    for (const auto& [begin, end] : ranges) {
+      while (!open.empty() && open.back() <= begin + 1e-4) open.pop_back();
+      if (!open.empty() && end > open.back() + 1e-3)
+        return ::testing::AssertionFailure() << "rank " << row.first << ", row " << row.second << ": a range that ends at "
+                                             << end << " is in one that ends at " << open.back();
+      open.push_back(end);
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+class TimelineOf : public SshJobTest {
+ protected:
+  std::string file() const { return (folder() / "timeline.json").string(); }
+  Ending launch(std::vector<std::string> options, std::vector<std::string> actions, const Variables& variables = {},
+                int network = -1) const {
+    std::vector<std::string> words = {program("lockstep"), "run"};
+    words.insert(words.end(), options.begin(), options.end());
+    words.insert(words.end(), {"--timeline", file(), program("probe_rank")});
+    words.insert(words.end(), actions.begin(), actions.end());
+    return start(words, variables, network).finish();
+  }
+  json read() const { return json::parse(text_in(file())); }
+  /// How often each rank has an event of this name.
+  static std::map<int, int> count(const json& timeline, const std::string& name) {
+    std::map<int, int> found;
+    for (const json& event : timeline["traceEvents"]) {
+      if (event["ph"] == "X" && event["name"] == name) ++found[event["pid"].get<int>()];
+    }
+    return found;
+  }
+};
+
+const std::map<int, int> three_each = {{0, 3}, {1, 3}};
+
+TEST_F(TimelineOf, AJobHasAllCallsOfAllRanksNested) {
+  const Ending ending = launch({"-np", "2"}, {"all_reduce,f32,100", "all_reduce,f32,100000", "all_reduce,f64,7",
+                                             "1:sleep,50", "barrier", "range,my range", "counter,my counter,2.5"});
+  ASSERT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.err, HasSubstr("lockstep run: timeline of 2 ranks in " + file()));
+  const json timeline = read();
+  EXPECT_TRUE(nests(timeline["traceEvents"]));
+  EXPECT_EQ(count(timeline, "all_reduce"), three_each);
+  EXPECT_EQ(count(timeline, "my range"), (std::map<int, int>{{0, 1}, {1, 1}}));
+  double waited = 0;
+  int counters = 0;
+  for (const json& event : timeline["traceEvents"]) {
+    if (event["pid"] == 0 && event["name"] == "waiting for others") waited = std::max(waited, event["dur"].get<double>());
+    if (event["ph"] == "C") {
+      ++counters;
+      EXPECT_EQ(event["name"], "my counter");
+      EXPECT_EQ(event["args"]["value"], 2.5);
+    }
+  }
+  EXPECT_GE(waited, 40e3);  // microseconds, for rank 1
+  EXPECT_EQ(counters, 2);
+}
+
+TEST_F(TimelineOf, AJobOfMoreCallsThanARingHoldsIsThereFromBeginningToEnd) {
+  std::vector<std::string> actions;
+  for (int i = 0; i < 3; ++i) actions.insert(actions.end(), {"many_barriers,3000", "sleep,100"});
+  ASSERT_EQ(launch({"-np", "2"}, actions).exit_code, 0);
+  EXPECT_EQ(count(read(), "barrier"), (std::map<int, int>{{0, 9000}, {1, 9000}}));
+}
+
+TEST_F(TimelineOf, AJobWhoseRankIsKilledIsWhole) {
+  const Ending ending = launch({"-np", "2", "--record-dir", "none"},
+                               {"all_reduce,f32,100", "all_reduce,f32,100", "all_reduce,f32,100", "1:raise,9", "barrier"});
+  EXPECT_EQ(ending.exit_code, 128 + SIGKILL);
+  const json timeline = read();
+  EXPECT_EQ(count(timeline, "all_reduce"), three_each);
+}
+
+TEST_F(TimelineOf, NamesHoldAnyBytes) {
+  ASSERT_EQ(launch({"-np", "2"}, {"range,a \"quoted\" <b>name</b> \\ \xff\x01"}).exit_code, 0);
+  EXPECT_EQ(count(read(), "a \"quoted\" <b>name</b> \\ \xef\xbf\xbd\x01"), (std::map<int, int>{{0, 1}, {1, 1}}));
+}
+
+TEST_F(TimelineOf, AJobThatCannotBeWrittenIsSaidOnceAndTheJobGoesOn) {
+  const std::string nowhere = (folder() / "none" / "timeline.json").string();
+  const Ending ending =
+      start({program("lockstep"), "run", "-np", "2", "--timeline", nowhere, program("probe_rank"), "barrier"}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(lines_with(ending.err, "the timeline could not be written: "), SizeIs(1)) << ending.err;
+}
+
+TEST_F(TimelineOf, HorovodsVariableDoesIt) {
+  const Ending ending = start({program("lockstep"), "run", "-np", "2", program("probe_rank"), "barrier"},
+                              {{"HOROVOD_TIMELINE", file()}})
+                            .finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_EQ(count(read(), "barrier"), (std::map<int, int>{{0, 1}, {1, 1}}));
+}
+
+TEST_F(TimelineOf, TwoHostsIsOneAndTheirClocksAreCompared) {
+  REQUIRE_SSH_HOSTS(2);
+  const Ending ending =
+      launch({"-H", list(2)}, {"barrier", "sleep,100", "all_reduce,f32,100", "barrier"}, {{"LOCKSTEP_SSH", servers().client()}},
+             hosts().network(0));
+  ASSERT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.err, ContainsRegex("timeline of 4 ranks in [^\n]*; clocks of hosts agree within [0-9.]+ [mu]s"));
+  const json timeline = read();
+  EXPECT_TRUE(nests(timeline["traceEvents"]));
+  EXPECT_EQ(count(timeline, "barrier"), (std::map<int, int>{{0, 2}, {1, 2}, {2, 2}, {3, 2}}));
+  // No rank is through with a barrier before the last one has come, as far as clocks are right.
+  std::map<int, std::map<int, std::pair<double, double>>> barriers;  // by number, by rank
+  for (const json& event : timeline["traceEvents"]) {
+    if (event["ph"] == "X" && event["name"] == "barrier") {
+      const double begin = event["ts"], end = begin + event["dur"].get<double>();
+      barriers[event["args"]["number"]][event["pid"]] = {begin, end};
+    }
+  }
+  const double error = timeline["otherData"]["clock_error_us"].get<double>() * 2 + 1;
+  for (const auto& [number, ranks] : barriers) {
+    for (const auto& [rank, one] : ranks) {
+      for (const auto& [other, another] : ranks) EXPECT_GE(one.second + error, another.first) << rank << " " << other;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::testing
