@@ -51,10 +51,10 @@ class Contest {
   double lockstep_ms() const {
     using lockstep::testing::program;
     const std::int64_t begin = now_ns();
-    const auto ending = run_well(
-        {.words = {program("lockstep"), "run", "--no-prefix", "-H", list_, program("start_step")},
-         .variables = {{"LOCKSTEP_SSH", client_}},
-         .network = network_});
+    const auto ending =
+        run_well({.words = {program("lockstep"), "run", "--no-prefix", "-H", list_, program("start_step")},
+                  .variables = {{"LOCKSTEP_SSH", client_}},
+                  .network = network_});
     const auto passed = nlohmann::json::parse(ending.out).at("passed_ns").get<std::int64_t>();
     return static_cast<double>(passed - begin) / 1e6;
   }
@@ -73,7 +73,8 @@ nlohmann::json measure(int hosts_wanted, int ranks, int rounds, const std::files
   if (!servers) return {{"why_not", why_not}};
   const Contest contest(*hosts, *servers, ranks);
   nlohmann::json made = {{"bare_ms", nlohmann::json::array()}, {"lockstep_ms", nlohmann::json::array()}};
-  for (int round = -1; round < rounds; ++round) {  // the first is not counted: keys are noted, files come from the disk
+  for (int round = -1; round < rounds;
+       ++round) {  // the first is not counted: keys are noted, files come from the disk
     const double bare = contest.bare_ms(), ours = contest.lockstep_ms();
     if (round < 0) continue;
     made["bare_ms"].push_back(bare);
@@ -93,7 +94,8 @@ int main(int argc, char** argv) {
   if (::mkdtemp(folder.data()) == nullptr) return 1;
   int exit_code = 0;
   try {
-    std::printf("%s\n", measure(std::atoi(argv[1]), std::atoi(argv[2]), std::atoi(argv[3]), folder).dump().c_str());
+    std::printf("%s\n",
+                measure(std::atoi(argv[1]), std::atoi(argv[2]), std::atoi(argv[3]), folder).dump().c_str());
   } catch (const std::exception& error) {
     (void)std::fprintf(stderr, "hosts_start: %s\n", error.what());
     exit_code = 1;

@@ -272,13 +272,15 @@ void Job::leave_records(const Verdict& verdict) {
   note_endings(record, endings_);
   if (explains) output_.say(leave_record(options_.record_dir, record));
   if (!options_.timeline.empty()) leave_timeline(record);
-  if (!options_.profile.folder.empty()) output_.say(view::leave_profile(options_.profile, record, "lockstep run"));
+  if (!options_.profile.folder.empty())
+    output_.say(view::leave_profile(options_.profile, record, "lockstep run"));
   write_remaining_output();
 }
 
 void Job::leave_timeline(const trace::FlightRecord& record) {
   view::Timeline timeline{.job = record.job};
-  for (const trace::FlightGroup& group : record.groups) timeline.groups.emplace_back(group.number, group.name);
+  for (const trace::FlightGroup& group : record.groups)
+    timeline.groups.emplace_back(group.number, group.name);
   for (const auto& host : hosts_) {
     std::ranges::move(host->take_timeline(), std::back_inserter(timeline.ranks));
     timeline.clock_error_ns = std::max(timeline.clock_error_ns, host->clock_error_ns());

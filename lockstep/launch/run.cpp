@@ -143,6 +143,10 @@ std::string record_dir(const std::optional<std::string>& wish) {
   return folder == "none" ? std::string() : folder;
 }
 
+std::string timeline_file() {
+  return env::text("LOCKSTEP_TIMELINE").value_or(env::text("HOROVOD_TIMELINE").value_or(""));
+}
+
 int run(const RunOptions& options) {
   const auto fail = [&](int exit_code, const std::string& why) {
     if (options.on_failure) {

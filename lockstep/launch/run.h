@@ -77,7 +77,7 @@ struct RunOptions {
   std::string record_dir = {};
   std::string timeline = {};          ///< file for what all ranks did when; nowhere if empty
   view::ProfileOptions profile = {};  ///< written at the end, however it comes; not where its folder is empty
-  int master_port = 0;  ///< for programs that read MASTER_PORT; 0: one that is free
+  int master_port = 0;                ///< for programs that read MASTER_PORT; 0: one that is free
   /// What survivors of a failure have to report it themselves before they get SIGTERM.
   std::chrono::milliseconds report_grace{1500};
   std::chrono::milliseconds terminate_grace{300};  ///< from that SIGTERM to SIGKILL
@@ -100,6 +100,9 @@ inline bool wants_record(const RunOptions& options) {
 /// The folder for RunOptions::record_dir: `wish`, LOCKSTEP_RECORD_DIR or lockstep-records; none of them for
 /// "none".
 std::string record_dir(const std::optional<std::string>& wish);
+
+/// LOCKSTEP_TIMELINE, or HOROVOD_TIMELINE; empty: neither is set.
+std::string timeline_file();
 
 /// Runs the job to its end; complaints and the summary of a failure go to stderr. Returns the exit code: 0;
 /// that of the rank that failed first (128 + signal where a signal killed it, 1 where it left early with 0, or

@@ -238,19 +238,20 @@ SpawnedRanks spawn(const SpawnOptions& options, const std::function<void(int ran
   require_possible(options.ranks);
   auto report = shared_report();
   const Dispositions dispositions;
-  const launch::RunOptions run_options{
-      .ranks = options.ranks,
-      .function =
-          [&](int rank) {
-            dispositions.restore();
-            return call(function, rank);
-          },
-      .inherited = open_descriptors(),
-      .on_failure = [&](const launch::Verdict& verdict) { report->tell(verdict); },
-      .pin = options.pin,
-      .output = {.prefix = options.prefix},
-      .record_dir = launch::record_dir(options.record_dir),
-      .stragglers = launch::StragglerLimits::from_environment()};
+  launch::RunOptions run_options;
+  run_options.ranks = options.ranks;
+  run_options.function = [&](int rank) {
+    dispositions.restore();
+    return call(function, rank);
+  };
+  run_options.inherited = open_descriptors();
+  run_options.on_failure = [&](const launch::Verdict& verdict) { report->tell(verdict); };
+  run_options.pin = options.pin;
+  run_options.output.prefix = options.prefix;
+  run_options.record_dir = launch::record_dir(options.record_dir);
+  run_options.timeline = launch::timeline_file();
+  run_options.profile = view::ProfileOptions::from_environment();
+  run_options.stragglers = launch::StragglerLimits::from_environment();
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) launch::throw_refused("spawn: making a pipe");
   UniqueFd end(ends[0]), held(ends[1]);

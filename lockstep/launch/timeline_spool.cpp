@@ -19,7 +19,9 @@ std::uint64_t overwritten(std::uint64_t from, std::uint64_t to, std::size_t read
 }  // namespace
 
 TimelineSpool::TimelineSpool(const ControlPage& page, const std::vector<int>& ranks, std::size_t most)
-    : page_(page), most_of_rank_(std::max<std::size_t>(most / ranks.size(), 2)), next_(Deadline::after(between_looks)) {
+    : page_(page),
+      most_of_rank_(std::max<std::size_t>(most / ranks.size(), 2)),
+      next_(Deadline::after(between_looks)) {
   for (const int rank : ranks) {
     ranks_.emplace_back();
     ranks_.back().timeline.rank = rank;
@@ -53,7 +55,8 @@ void TimelineSpool::read(int place) {
   const auto calls = recorder.collectives_since(rank.calls);
   const auto steps = recorder.steps_since(rank.steps);
   const auto spans = trace::read_spans(page_.spans(place), rank.spans, timeline.left_out);
-  timeline.left_out += overwritten(rank.calls, calls_end, calls.size()) + overwritten(rank.steps, steps_end, steps.size());
+  timeline.left_out +=
+      overwritten(rank.calls, calls_end, calls.size()) + overwritten(rank.steps, steps_end, steps.size());
   // What came while they were read was read as well.
   rank.calls = std::max(calls_end, rank.calls + calls.size());
   rank.steps = std::max(steps_end, rank.steps + steps.size());

@@ -22,14 +22,14 @@ inline constexpr int lost_status = 1 << 8;
 struct Ending {
   int rank = 0;
   pid_t pid = 0;
-  int wait_status = 0;          ///< as waitpid(2) gives it
-  bool said_goodbye = false;    ///< it had left the job in an orderly way
-  int moment = 0;               ///< the same for those that the launcher found ended at the same time
-  bool by_launcher = false;     ///< after the launcher had told it to
-  std::uint64_t ended_at_ns = 0;     ///< as the launcher has found, by trace::now_ns()
-  base::ProcessCosts costs = {};     ///< with those of its children that it has waited for
-  std::string why_killed = {};  ///< by SIGKILL, where the system tells
-  std::string lost = {};        ///< nobody knows how it ended, and this is why; wait_status is lost_status
+  int wait_status = 0;            ///< as waitpid(2) gives it
+  bool said_goodbye = false;      ///< it had left the job in an orderly way
+  int moment = 0;                 ///< the same for those that the launcher found ended at the same time
+  bool by_launcher = false;       ///< after the launcher had told it to
+  std::uint64_t ended_at_ns = 0;  ///< as the launcher has found, by trace::now_ns()
+  base::ProcessCosts costs = {};  ///< with those of its children that it has waited for
+  std::string why_killed = {};    ///< by SIGKILL, where the system tells
+  std::string lost = {};          ///< nobody knows how it ended, and this is why; wait_status is lost_status
   std::vector<std::string> last_lines = {};  ///< of its stderr
 
   bool failed() const { return wait_status != 0; }

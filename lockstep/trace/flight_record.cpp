@@ -62,8 +62,8 @@ void append_event(std::string& text, const CollectiveEvent& event) {
 void append_totals(std::string& text, const TotalsRow& row) {
   const CallTotals& sums = row.totals;
   fmt::format_to(std::back_inserter(text), R"([{},"{}",{},{},{},{},{},{},{}])", row.of.group,
-                 to_string(row.of.operation), row.of.has_counts, row.of.size_bin, sums.calls, sums.bytes, sums.ns,
-                 sums.waited_ns, sums.blocked_ns);
+                 to_string(row.of.operation), row.of.has_counts, row.of.size_bin, sums.calls, sums.bytes,
+                 sums.ns, sums.waited_ns, sums.blocked_ns);
 }
 
 ordered_json to_json(const FlightCosts& costs) {

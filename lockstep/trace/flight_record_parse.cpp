@@ -223,8 +223,8 @@ TotalsRow totals_of(const json& value) {
   row.of.operation = columns.one_of(all_operations);
   row.of.has_counts = columns.flag();
   row.of.size_bin = static_cast<int>(columns.number(base::size_bin_count - 1));
-  for (std::uint64_t* sum : {&row.totals.calls, &row.totals.bytes, &row.totals.ns, &row.totals.waited_ns,
-                             &row.totals.blocked_ns})
+  for (std::uint64_t* sum :
+       {&row.totals.calls, &row.totals.bytes, &row.totals.ns, &row.totals.waited_ns, &row.totals.blocked_ns})
     *sum = columns.number();
   return row;
 }

@@ -23,7 +23,8 @@ struct SpanEvent {
   std::uint64_t end_ns;    ///< of a counter: when it was set
   double value;            ///< of a counter
   std::uint32_t name;      ///< of SpanRings::names, from 1; 0: there was no room for it
-  std::uint32_t thread;    ///< of the process, from 0 in the order of their first ranges; of a counter: counter_thread
+  std::uint32_t
+      thread;  ///< of the process, from 0 in the order of their first ranges; of a counter: counter_thread
 };
 inline constexpr std::uint32_t counter_thread = ~std::uint32_t{0};
 
@@ -44,7 +45,8 @@ struct SpanRings {
 class SpanRecorder {
  public:
   /// `memory` keeps `rings` where they are.
-  SpanRecorder(SpanRings& rings, std::shared_ptr<const void> memory) : rings_(rings), memory_(std::move(memory)) {}
+  SpanRecorder(SpanRings& rings, std::shared_ptr<const void> memory)
+      : rings_(rings), memory_(std::move(memory)) {}
 
   /// The number that stands for it: the same each time. Cost: a lock and a look into a table.
   std::uint32_t number_of(std::string_view name);

@@ -35,7 +35,8 @@ TEST(Spans, ANameHasOneNumberAndIsCutWhereItIsTooLong) {
 TEST(Spans, MoreNamesThanThereIsRoomForAreZero) {
   const Rings made;
   SpanRecorder recorder(*made.rings, nullptr);
-  for (std::size_t i = 0; i < SpanRings::most_names; ++i) EXPECT_EQ(recorder.number_of(std::to_string(i)), i + 1);
+  for (std::size_t i = 0; i < SpanRings::most_names; ++i)
+    EXPECT_EQ(recorder.number_of(std::to_string(i)), i + 1);
   EXPECT_EQ(recorder.number_of("one more"), 0U);
 }
 

@@ -76,7 +76,8 @@ class Totals {
   explicit Totals(TotalsTable* table = nullptr) : table_(table) {}
 
   /// A call that is over, of `bytes`. `blocked_ns`: as far as it is known yet.
-  void add(const CallClass& of, const CompletedCollective& call, std::uint64_t bytes, std::uint64_t blocked_ns);
+  void add(const CallClass& of, const CompletedCollective& call, std::uint64_t bytes,
+           std::uint64_t blocked_ns);
   /// What a program waited for such a call, which was added or will be.
   void add_blocked(const CallClass& of, std::uint64_t ns);
 

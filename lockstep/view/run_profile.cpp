@@ -24,19 +24,19 @@ using trace::FlightRank;
 using trace::FlightRecord;
 
 /// What rows are told apart by.
-enum class Kind { program, training, named, control };
+enum class RowKind { program, training, named, control };
 
 struct RowKey {
-  Kind kind = Kind::program;
+  RowKind kind = RowKind::program;
   Operation operation = Operation::barrier;
   bool has_counts = false;
   auto operator<=>(const RowKey&) const = default;
 
   std::string name() const {
     const std::string operation_name = std::string(to_string(operation)) + (has_counts ? "_v" : "");
-    if (kind == Kind::program) return operation_name;
-    if (kind == Kind::training) return "training step";
-    return (kind == Kind::named ? "named " : "control ") + operation_name;
+    if (kind == RowKind::program) return operation_name;
+    if (kind == RowKind::training) return "training step";
+    return (kind == RowKind::named ? "named " : "control ") + operation_name;
   }
 };
 
@@ -45,7 +45,7 @@ struct Row {
   std::array<CallTotals, base::size_bin_count> by_size = {};
 };
 
-using Rows = std::map<RowKey, Row>;
+using OperationRows = std::map<RowKey, Row>;
 
 void add(CallTotals& sums, const CallTotals& more) {
   sums.calls += more.calls;
@@ -72,24 +72,27 @@ std::map<std::uint32_t, bool> groups_of_named_operations(const FlightRecord& rec
   return found;
 }
 
-void add_rows(Rows& rows, const std::map<std::uint32_t, bool>& named_groups, const FlightRank& rank) {
+void add_rows(OperationRows& rows, const std::map<std::uint32_t, bool>& named_groups,
+              const FlightRank& rank) {
   for (const trace::TotalsRow& row : rank.totals) {
     const auto group = named_groups.find(row.of.group);
     const bool is_named = group != named_groups.end() && group->second;
-    const Kind kind = !is_named ? Kind::program : is_message(row.of.operation) ? Kind::control : Kind::named;
+    const RowKind kind = !is_named                      ? RowKind::program
+                         : is_message(row.of.operation) ? RowKind::control
+                                                        : RowKind::named;
     Row& sums = rows[{kind, row.of.operation, row.of.has_counts}];
     add(sums.all, row.totals);
     add(sums.by_size[static_cast<std::size_t>(row.of.size_bin)], row.totals);
   }
   if (rank.steps.steps == 0) return;
   const CallTotals step = of_steps(rank.steps);
-  Row& sums = rows[{.kind = Kind::training}];
+  Row& sums = rows[{.kind = RowKind::training}];
   add(sums.all, step);
   add(sums.by_size[static_cast<std::size_t>(base::size_bin(step.bytes / step.calls))], step);
 }
 
-Rows rows_of(const FlightRecord& record, const FlightRank& rank) {
-  Rows rows;
+OperationRows rows_of(const FlightRecord& record, const FlightRank& rank) {
+  OperationRows rows;
   add_rows(rows, groups_of_named_operations(record), rank);
   return rows;
 }
@@ -128,9 +131,10 @@ RunExtremes extremes_of(const FlightRecord& record) {
   return view::extremes_of(all);
 }
 
-std::string waiting_and_transfer(const Rows& rows) {
-  std::string text = fmt::format("Waiting for others and transfer, while calls were under way:\n\n{:<28} {:>12}    {:>12} {:>12}\n",
-                                 "Operation", "#calls", "waiting(sec)", "transfer(sec)");
+std::string waiting_and_transfer(const OperationRows& rows) {
+  std::string text = fmt::format(
+      "Waiting for others and transfer, while calls were under way:\n\n{:<28} {:>12}    {:>12} {:>12}\n",
+      "Operation", "#calls", "waiting(sec)", "transfer(sec)");
   for (const auto& [key, row] : rows) {
     text += fmt::format("{:<28} {:>12}    {:>12.3f} {:>12.3f}\n", key.name(), row.all.calls,
                         seconds(row.all.waited_ns), seconds(transfer_ns(row.all)));
@@ -143,7 +147,8 @@ std::string training_steps(const trace::StepTotals& steps) {
   const std::uint64_t exposed = steps.exposed_work_ns + steps.exposed_wait_ns;
   return fmt::format(
       "\nTraining steps = {}, {:.3f} seconds, of which {:.3f} ({:.1f} %) exposed communication:\n"
-      "{:.3f} seconds of copying and reducing, {:.3f} of waiting for others; {:.1f} bytes of gradients a step.\n",
+      "{:.3f} seconds of copying and reducing, {:.3f} of waiting for others; {:.1f} bytes of gradients a "
+      "step.\n",
       steps.steps, seconds(steps.ns), seconds(exposed), percent(seconds(exposed), seconds(steps.ns)),
       seconds(steps.exposed_work_ns), seconds(steps.exposed_wait_ns),
       static_cast<double>(steps.gradient_bytes) / static_cast<double>(steps.steps));
@@ -175,9 +180,9 @@ std::string size_lines(const Row& row, double ranks) {
   return text;
 }
 
-std::string table(const Rows& rows, double ranks) {
-  std::string text = fmt::format("  {:<26} {:>12}    {:>11}   {:>12} {:>12} {:>12}\n", "mean of the ranks", "calls",
-                                 "avg. bytes", "time(sec)", "waiting", "transfer");
+std::string table(const OperationRows& rows, double ranks) {
+  std::string text = fmt::format("  {:<26} {:>12}    {:>11}   {:>12} {:>12} {:>12}\n", "mean of the ranks",
+                                 "calls", "avg. bytes", "time(sec)", "waiting", "transfer");
   for (const auto& [key, row] : rows) {
     const CallTotals& sums = row.all;
     text += fmt::format("  {:<26} {:>12.0f}    {:>11.1f}   {:>12.3f} {:>12.3f} {:>12.3f}\n", key.name(),
@@ -192,20 +197,20 @@ std::string table(const Rows& rows, double ranks) {
 }
 
 /// What ranks spent on agreeing about named operations, where there were any.
-std::string control_line(const Rows& rows, double ranks, double elapsed) {
+std::string control_line(const OperationRows& rows, double ranks, double elapsed) {
   CallTotals control;
   bool has_named = false;
   for (const auto& [key, row] : rows) {
-    if (key.kind == Kind::control) add(control, row.all);
-    has_named = has_named || key.kind != Kind::program;
+    if (key.kind == RowKind::control) add(control, row.all);
+    has_named = has_named || key.kind != RowKind::program;
   }
   if (!has_named) return "";
   const double time = seconds(control.blocked_ns) / ranks;
-  return fmt::format("  control messages: {:.0f} of {:.0f} bytes, {:.3f} s, {:.2f} % of the elapsed time\n",
-                     static_cast<double>(control.calls) / ranks,
-                     control.calls == 0 ? 0.0
-                                        : static_cast<double>(control.bytes) / static_cast<double>(control.calls),
-                     time, percent(time, elapsed));
+  return fmt::format(
+      "  control messages: {:.0f} of {:.0f} bytes, {:.3f} s, {:.2f} % of the elapsed time\n",
+      static_cast<double>(control.calls) / ranks,
+      control.calls == 0 ? 0.0 : static_cast<double>(control.bytes) / static_cast<double>(control.calls),
+      time, percent(time, elapsed));
 }
 
 std::string training_line(const std::vector<const FlightRank*>& ranks) {
@@ -217,12 +222,15 @@ std::string training_line(const std::vector<const FlightRank*>& ranks) {
     sums.exposed_wait_ns += rank->steps.exposed_wait_ns;
   }
   if (sums.steps == 0) return "";
-  const double whole = seconds(sums.ns), work = seconds(sums.exposed_work_ns), wait = seconds(sums.exposed_wait_ns);
+  const double whole = seconds(sums.ns), work = seconds(sums.exposed_work_ns),
+               wait = seconds(sums.exposed_wait_ns);
   return fmt::format(
-      "  training: {:.0f} steps of {}, {:.1f} % of it exposed communication: {:.1f} % copying and reducing, {:.1f} % "
+      "  training: {:.0f} steps of {}, {:.1f} % of it exposed communication: {:.1f} % copying and reducing, "
+      "{:.1f} % "
       "waiting for others\n",
-      static_cast<double>(sums.steps) / static_cast<double>(ranks.size()), base::duration(sums.ns / sums.steps),
-      percent(work + wait, whole), percent(work, whole), percent(wait, whole));
+      static_cast<double>(sums.steps) / static_cast<double>(ranks.size()),
+      base::duration(sums.ns / sums.steps), percent(work + wait, whole), percent(work, whole),
+      percent(wait, whole));
 }
 
 std::string begin_of_names(const std::string& folder, const FlightRecord& record) {
@@ -240,9 +248,12 @@ void write_text(const fs::path& path, const std::string& text) {
 }  // namespace
 
 RankSums sums_of(const FlightRecord& record, const FlightRank& rank) {
-  RankSums sums{.rank = rank.rank, .communication_ns = communication_ns(rank), .costs = process_costs_of(rank)};
+  RankSums sums{
+      .rank = rank.rank, .communication_ns = communication_ns(rank), .costs = process_costs_of(rank)};
   for (const auto& [key, row] : rows_of(record, rank)) {
-    RoutineSums routine{.name = key.name(), .has_sizes = !key.has_counts && (key.kind == Kind::training || key.operation != Operation::barrier)};
+    RoutineSums routine{.name = key.name(),
+                        .has_sizes = !key.has_counts &&
+                                     (key.kind == RowKind::training || key.operation != Operation::barrier)};
     for (std::size_t bin = 0; bin < routine.by_size.size(); ++bin) {
       const CallTotals& of_size = row.by_size[bin];
       routine.by_size[bin] = {.calls = of_size.calls, .bytes = of_size.bytes, .ns = of_size.blocked_ns};
@@ -272,7 +283,8 @@ RankCosts costs_of(const FlightRank& rank) {
 void write_profile_of(const std::string& folder, const FlightRecord& record, const FlightRank& rank,
                       const RunExtremes& run) {
   fs::create_directories(folder);
-  write_text(begin_of_names(folder, record) + "." + std::to_string(rank.rank), profile_text(record, rank, run));
+  write_text(begin_of_names(folder, record) + "." + std::to_string(rank.rank),
+             profile_text(record, rank, run));
 }
 
 std::string profile_summary(const FlightRecord& record) {
@@ -280,7 +292,7 @@ std::string profile_summary(const FlightRecord& record) {
   if (ranks.empty()) return "";
   const auto named_groups = groups_of_named_operations(record);
   const auto count = static_cast<double>(ranks.size());
-  Rows rows;
+  OperationRows rows;
   CallTotals all;
   double elapsed = 0, user = 0, system = 0;
   for (const FlightRank* rank : ranks) {
@@ -299,20 +311,24 @@ std::string profile_summary(const FlightRecord& record) {
   const double time = seconds(all.blocked_ns) / count;
   return table(rows, count) +
          fmt::format(
-             "  communication: {:.3f} s of {:.3f} s ({:.1f} %); under way {:.3f} s waiting for others, {:.3f} s transfer; "
+             "  communication: {:.3f} s of {:.3f} s ({:.1f} %); under way {:.3f} s waiting for others, "
+             "{:.3f} s transfer; "
              "least on rank {} ({:.3f} s), most on rank {} ({:.3f} s)\n",
-             time, elapsed, percent(time, elapsed), seconds(all.waited_ns) / count, seconds(transfer_ns(all)) / count,
-             run.least_communication, of_rank(run.least_communication), run.most_communication,
-             of_rank(run.most_communication)) +
+             time, elapsed, percent(time, elapsed), seconds(all.waited_ns) / count,
+             seconds(transfer_ns(all)) / count, run.least_communication, of_rank(run.least_communication),
+             run.most_communication, of_rank(run.most_communication)) +
          training_line(ranks) + control_line(rows, count, elapsed) +
-         fmt::format("  user {:.3f} s, system {:.3f} s; largest resident set {:.1f} MiB (rank {}), longest elapsed {:.3f} s (rank {})\n",
-                     user, system, static_cast<double>(run.largest_memory_bytes) / (1 << 20), run.largest_memory,
-                     seconds(run.longest_elapsed_ns), run.longest_elapsed);
+         fmt::format(
+             "  user {:.3f} s, system {:.3f} s; largest resident set {:.1f} MiB (rank {}), longest elapsed "
+             "{:.3f} s (rank {})\n",
+             user, system, static_cast<double>(run.largest_memory_bytes) / (1 << 20), run.largest_memory,
+             seconds(run.longest_elapsed_ns), run.longest_elapsed);
 }
 
 std::string leave_profile(const ProfileOptions& options, const FlightRecord& record,
                           const std::string& speaker) {
-  if (joined_ranks(record).empty()) return speaker + ": there is no profile: no rank has called lockstep::init()\n";
+  if (joined_ranks(record).empty())
+    return speaker + ": there is no profile: no rank has called lockstep::init()\n";
   const std::string begin = begin_of_names(options.folder, record);
   const std::string summary = profile_summary(record);
   try {
@@ -324,7 +340,8 @@ std::string leave_profile(const ProfileOptions& options, const FlightRecord& rec
         write_profile_of(options.folder, record, *rank, run);
     }
     write_text(begin + ".json", record.to_text());
-    return fmt::format("{}: profile of {}, in {}.*\n{}", speaker, base::counted(run.ranks, "rank"), begin, summary);
+    return fmt::format("{}: profile of {}, in {}.*\n{}", speaker, base::counted(run.ranks, "rank"), begin,
+                       summary);
   } catch (const std::exception& error) {
     return fmt::format("{}: the profile could not be written: {}\n{}", speaker, error.what(), summary);
   }

@@ -20,11 +20,12 @@ RankCosts costs_of(const trace::FlightRank& rank);
 
 /// The text of that rank's file: the flat profile, and after it what its layout has no place for, waiting and transfer apart,
 /// and steps of training.
-std::string profile_text(const trace::FlightRecord& record, const trace::FlightRank& rank, const RunExtremes& run);
+std::string profile_text(const trace::FlightRecord& record, const trace::FlightRank& rank,
+                         const RunExtremes& run);
 
 /// Writes it to `folder`/lockstep_profile.JOB.RANK. Throws Error{system}, std::filesystem::filesystem_error.
-void write_profile_of(const std::string& folder, const trace::FlightRecord& record, const trace::FlightRank& rank,
-                      const RunExtremes& run);
+void write_profile_of(const std::string& folder, const trace::FlightRecord& record,
+                      const trace::FlightRank& rank, const RunExtremes& run);
 
 /// Means over the ranks, in lines.
 std::string profile_summary(const trace::FlightRecord& record);

@@ -22,7 +22,7 @@ using trace::SpanEvent;
 using trace::TrainingStepEvent;
 
 constexpr std::size_t piece_bytes = std::size_t{1} << 16;
-// Rows of a rank, in their order: those of a kind begin here.
+// FreeRows of a rank, in their order: those of a kind begin here.
 constexpr int first_training_row = 1, first_call_row = 100, first_thread_row = 100000;
 
 /// In quotes. Names may be any bytes.
@@ -33,7 +33,7 @@ std::string in_json(std::string_view text) {
 std::uint64_t bytes_of(const CollectiveEvent& call) { return call.elements * size_of(call.dtype); }
 
 /// Ranges of one row have to nest: one that would overlap another takes the next row that is free.
-class Rows {
+class FreeRows {
  public:
   /// The row's index, and whether it is new.
   std::pair<int, bool> take(std::uint64_t begin, std::uint64_t end) {
@@ -65,8 +65,10 @@ class Writer {
   }
 
   void run() {
-    text_ = fmt::format("{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"job\":{},\"clock_error_us\":{:.3f}}},\"traceEvents\":[",
-                        in_json(timeline_.job), static_cast<double>(timeline_.clock_error_ns) / 1e3);
+    text_ = fmt::format(
+        "{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"job\":{},\"clock_error_us\":{:.3f}}},\"traceEvents\":"
+        "[",
+        in_json(timeline_.job), static_cast<double>(timeline_.clock_error_ns) / 1e3);
     for (const RankTimeline& rank : timeline_.ranks) {
       name_rank(rank);
       add_steps(rank);
@@ -100,17 +102,18 @@ class Writer {
     is_first_ = false;
   }
   /// `arguments`: "" or `"bytes":12,...`.
-  void range(int rank, int row, const std::string& name, const char* kind, std::uint64_t begin, std::uint64_t end,
-             const std::string& arguments = "") {
+  void range(int rank, int row, const std::string& name, const char* kind, std::uint64_t begin,
+             std::uint64_t end, const std::string& arguments = "") {
     begin_event();
-    fmt::format_to(std::back_inserter(text_),
-                   R"({{"ph":"X","pid":{},"tid":{},"name":{},"cat":"{}","ts":{:.3f},"dur":{:.3f},"args":{{{}}}}})", rank,
-                   row, name, kind, us(begin), us(std::max(begin, end)) - us(begin), arguments);
+    fmt::format_to(
+        std::back_inserter(text_),
+        R"({{"ph":"X","pid":{},"tid":{},"name":{},"cat":"{}","ts":{:.3f},"dur":{:.3f},"args":{{{}}}}})", rank,
+        row, name, kind, us(begin), us(std::max(begin, end)) - us(begin), arguments);
   }
   void meta(int rank, int row, const char* what, const std::string& arguments) {
     begin_event();
-    fmt::format_to(std::back_inserter(text_), R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{{}}}}})", rank, row,
-                   what, arguments);
+    fmt::format_to(std::back_inserter(text_), R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{{}}}}})",
+                   rank, row, what, arguments);
   }
   void name_row(int rank, int row, const std::string& name) {
     meta(rank, row, "thread_name", "\"name\":" + in_json(name));
@@ -123,14 +126,15 @@ class Writer {
   }
 
   void add_steps(const RankTimeline& rank) {
-    Rows rows;
+    FreeRows rows;
     for (const TrainingStepEvent* step : in_order(rank.steps)) {
       const auto [index, is_new] = rows.take(step->begin_ns, step->end_ns);
       const int row = first_training_row + index;
       if (is_new) name_row(rank.rank, row, "training");
-      range(rank.rank, row, in_json(fmt::format("step {}", step->step)), "training", step->begin_ns, step->end_ns,
-            about(*step));
-      const std::uint64_t last = std::clamp(step->last_gradient_ns, step->begin_ns, std::max(step->begin_ns, step->end_ns));
+      range(rank.rank, row, in_json(fmt::format("step {}", step->step)), "training", step->begin_ns,
+            step->end_ns, about(*step));
+      const std::uint64_t last =
+          std::clamp(step->last_gradient_ns, step->begin_ns, std::max(step->begin_ns, step->end_ns));
       range(rank.rank, row, "\"forward, backward\"", "training", step->begin_ns, last);
       range(rank.rank, row, "\"after the last gradient\"", "training", last, step->end_ns);
     }
@@ -143,11 +147,12 @@ class Writer {
   }
 
   void add_calls(const RankTimeline& rank) {
-    Rows rows;
+    FreeRows rows;
     for (const CollectiveEvent* call : in_order(rank.calls)) {
       const auto [index, is_new] = rows.take(call->begin_ns, call->end_ns);
       if (is_new)
-        name_row(rank.rank, first_call_row + index, index == 0 ? "calls" : fmt::format("calls under way at once, {}", index + 1));
+        name_row(rank.rank, first_call_row + index,
+                 index == 0 ? "calls" : fmt::format("calls under way at once, {}", index + 1));
       add_call(rank.rank, first_call_row + index, *call);
     }
   }
@@ -158,7 +163,8 @@ class Writer {
           fmt::format(R"("group":{},"number":{},"bytes":{},"dtype":"{}","algorithm":{},"failed":{})",
                       group == groups_.end() ? "\"?\"" : group->second, call.sequence, bytes_of(call),
                       to_string(call.dtype), in_json(algorithm), call.failed != 0));
-    const std::uint64_t arrived = std::clamp(call.arrived_ns, call.begin_ns, std::max(call.begin_ns, call.end_ns));
+    const std::uint64_t arrived =
+        std::clamp(call.arrived_ns, call.begin_ns, std::max(call.begin_ns, call.end_ns));
     if (arrived > call.begin_ns) range(rank, row, "\"waiting for others\"", "call", call.begin_ns, arrived);
     if (call.end_ns > arrived) range(rank, row, "\"transfer\"", "call", arrived, call.end_ns);
   }
@@ -170,22 +176,24 @@ class Writer {
           in_json(span.name < rank.span_names.size() ? std::string_view(rank.span_names[span.name]) : "?");
       if (span.thread == trace::counter_thread) {
         begin_event();
-        fmt::format_to(std::back_inserter(text_), R"({{"ph":"C","pid":{},"name":{},"ts":{:.3f},"args":{{"value":{}}}}})",
-                       rank.rank, name, us(span.begin_ns), nlohmann::json(span.value).dump());
+        fmt::format_to(std::back_inserter(text_),
+                       R"({{"ph":"C","pid":{},"name":{},"ts":{:.3f},"args":{{"value":{}}}}})", rank.rank,
+                       name, us(span.begin_ns), nlohmann::json(span.value).dump());
         continue;
       }
       const int row = first_thread_row + static_cast<int>(span.thread % 1000000);
-      if (!std::exchange(named[span.thread], true)) name_row(rank.rank, row, fmt::format("thread {}", span.thread));
+      if (!std::exchange(named[span.thread], true))
+        name_row(rank.rank, row, fmt::format("thread {}", span.thread));
       range(rank.rank, row, name, "program", span.begin_ns, span.end_ns);
     }
   }
 
   void say_left_out(const RankTimeline& rank) {
     begin_event();
-    fmt::format_to(std::back_inserter(text_),
-                   R"({{"ph":"i","s":"p","pid":{},"tid":0,"ts":0,"name":{}}})", rank.rank,
+    fmt::format_to(std::back_inserter(text_), R"({{"ph":"i","s":"p","pid":{},"tid":0,"ts":0,"name":{}}})",
+                   rank.rank,
                    in_json(base::counted(static_cast<std::int64_t>(rank.left_out), "event") +
-                          " of this rank had no room and are not here"));
+                           " of this rank had no room and are not here"));
   }
 
   const Timeline& timeline_;
@@ -212,10 +220,13 @@ std::string leave_timeline(const std::string& path, const Timeline& timeline, co
   } catch (const std::exception& error) {
     return fmt::format("{}: the timeline could not be written: {}\n", speaker, error.what());
   }
-  std::string line = fmt::format("{}: timeline of {} in {}; https://ui.perfetto.dev opens it", speaker,
-                                 base::counted(static_cast<std::int64_t>(timeline.ranks.size()), "rank"), path);
-  if (timeline.clock_error_ns > 0) line += fmt::format("; clocks of hosts agree within {}", base::duration(timeline.clock_error_ns));
-  if (left_out > 0) line += fmt::format("; {} had no room", base::counted(static_cast<std::int64_t>(left_out), "event"));
+  std::string line =
+      fmt::format("{}: timeline of {} in {}; https://ui.perfetto.dev opens it", speaker,
+                  base::counted(static_cast<std::int64_t>(timeline.ranks.size()), "rank"), path);
+  if (timeline.clock_error_ns > 0)
+    line += fmt::format("; clocks of hosts agree within {}", base::duration(timeline.clock_error_ns));
+  if (left_out > 0)
+    line += fmt::format("; {} had no room", base::counted(static_cast<std::int64_t>(left_out), "event"));
   return line + "\n";
 }
 

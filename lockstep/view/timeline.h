@@ -26,14 +26,15 @@ struct RankTimeline {
   std::vector<trace::TrainingStepEvent> steps = {};
   std::vector<trace::SpanEvent> spans = {};
   std::vector<std::string> span_names = {};  ///< by SpanEvent::name
-  std::uint64_t left_out = 0;                ///< events that were overwritten before they were read, or for which there was no room
+  std::uint64_t left_out =
+      0;  ///< events that were overwritten before they were read, or for which there was no room
 };
 
 struct Timeline {
   std::string job = {};
   std::vector<RankTimeline> ranks = {};
   std::vector<std::pair<std::uint32_t, std::string>> groups = {};  ///< names by the numbers in calls
-  std::uint64_t clock_error_ns = 0;                                ///< the most that clocks of hosts may be apart
+  std::uint64_t clock_error_ns = 0;  ///< the most that clocks of hosts may be apart
 };
 
 /// Passes the text to `write` piece by piece. Times in it are microseconds from the first event on.

@@ -63,8 +63,9 @@ class Profile : public SshJobTest {
 };
 
 const std::vector<std::string> some_calls = {
-    "barrier",    "barrier",    "all_reduce,f32,100", "all_reduce,f32,100", "all_reduce,f64,50000", "0:send,8,1",
-    "1:recv,8,0", "broadcast,3000,0", "all_to_all_v,4-4,4-4",   "0:send,100000,1",    "1:recv,100000,0",      "all_gather,70"};
+    "barrier",         "barrier",      "all_reduce,f32,100", "all_reduce,f32,100",   "all_reduce,f64,50000",
+    "0:send,8,1",      "1:recv,8,0",   "broadcast,3000,0",   "all_to_all_v,4-4,4-4", "0:send,100000,1",
+    "1:recv,100000,0", "all_gather,70"};
 
 TEST_F(Profile, HasEachCallOnceWithItsBytes) {
   const Ending ending = launch({"-np", "2"}, some_calls).finish();
@@ -87,18 +88,22 @@ TEST_F(Profile, HasEachCallOnceWithItsBytes) {
     expect("all_to_all_v", 1, 0);  // each rank passes something else
     expect("all_gather", 1, 70);
     EXPECT_THAT(rows, SizeIs(6)) << text;
-    EXPECT_THAT(text, ContainsRegex("\nall_reduce +#calls +avg. bytes +time\\(sec\\)\n +2 +400.0 +0.[0-9]{3}\n"
-                                    " +1 +400000.0 +0.[0-9]{3}\n\n"));
+    EXPECT_THAT(text,
+                ContainsRegex("\nall_reduce +#calls +avg. bytes +time\\(sec\\)\n +2 +400.0 +0.[0-9]{3}\n"
+                              " +1 +400000.0 +0.[0-9]{3}\n\n"));
   }
-  EXPECT_THAT(ending.err, AllOf(ContainsRegex("lockstep run: profile of 2 ranks, in [^\n]*lockstep_profile\\.[^\n]*\\.\\*\n"),
-                                ContainsRegex("\n  all_reduce +3 +133600.0 "),
-                                ContainsRegex("\n  communication: [0-9.]+ s of [0-9.]+ s \\([0-9.]+ %\\)"),
-                                ContainsRegex("largest resident set [0-9.]+ MiB \\(rank [01]\\)")));
+  EXPECT_THAT(
+      ending.err,
+      AllOf(ContainsRegex("lockstep run: profile of 2 ranks, in [^\n]*lockstep_profile\\.[^\n]*\\.\\*\n"),
+            ContainsRegex("\n  all_reduce +3 +133600.0 "),
+            ContainsRegex("\n  communication: [0-9.]+ s of [0-9.]+ s \\([0-9.]+ %\\)"),
+            ContainsRegex("largest resident set [0-9.]+ MiB \\(rank [01]\\)")));
 }
 
 TEST_F(Profile, TellsWaitingForOthersFromTransfer) {
   // Rank 1 comes 300 ms late.
-  const Ending ending = launch({"-np", "2", "--profile-all"}, {"barrier", "1:sleep,300", "all_reduce,f32,100"}).finish();
+  const Ending ending =
+      launch({"-np", "2", "--profile-all"}, {"barrier", "1:sleep,300", "all_reduce,f32,100"}).finish();
   ASSERT_EQ(ending.exit_code, 0) << ending.err;
   const auto waiting = [&](const std::string& text) {
     const std::string part = text.substr(text.find("waiting(sec)"));
@@ -122,7 +127,8 @@ TEST_F(Profile, OfNamedOperationsAndTheirControlMessagesHaveRowsOfTheirOwn) {
   EXPECT_EQ(rows["all_reduce"].calls, 1);
   EXPECT_GE(rows["named all_reduce"].calls, 1);
   EXPECT_GE(rows["control recv"].calls, 1);
-  EXPECT_THAT(ending.err, ContainsRegex("\n  control messages: [0-9]+ of [0-9]+ bytes, [0-9.]+ s, [0-9.]+ %"));
+  EXPECT_THAT(ending.err,
+              ContainsRegex("\n  control messages: [0-9]+ of [0-9]+ bytes, [0-9.]+ s, [0-9.]+ %"));
 }
 
 TEST_F(Profile, IsWholeWhereARankIsKilled) {
@@ -131,7 +137,8 @@ TEST_F(Profile, IsWholeWhereARankIsKilled) {
                             .finish();
   EXPECT_EQ(ending.exit_code, 128 + SIGKILL);
   const auto made = files();
-  for (const char* rank : {"0", "1"}) EXPECT_EQ(rows_of(made.at(rank))["all_reduce"].calls, 2) << made.at(rank);
+  for (const char* rank : {"0", "1"})
+    EXPECT_EQ(rows_of(made.at(rank))["all_reduce"].calls, 2) << made.at(rank);
 }
 
 TEST_F(Profile, OfManyRanksHasThoseThatStandOutUnlessAllAreWished) {
@@ -159,7 +166,8 @@ TEST_F(Profile, ThatCannotBeWrittenIsSaidOnceAndTheJobGoesOn) {
   std::ofstream(place()) << "a file";
   const Ending ending = launch({"-np", "2"}, {"barrier"}).finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
-  EXPECT_THAT(lines_with(ending.err, "the profile could not be written: "), SizeIs(1)) << ending.err;
+  EXPECT_THAT(lines_with(ending.err, "lockstep run: the profile could not be written: "), SizeIs(1))
+      << ending.err;
 }
 
 TEST_F(Profile, OfAProgramWithoutLockstepIsNone) {
@@ -172,14 +180,14 @@ TEST_F(Profile, OfAProgramWithoutLockstepIsNone) {
 
 TEST_F(Profile, OfTwoHostsIsOne) {
   REQUIRE_SSH_HOSTS(2);
-  const Ending ending =
-      launch({"-H", list(2), "--profile-all"}, {"barrier", "all_reduce,f32,100"}, {{"LOCKSTEP_SSH", servers().client()}},
-             hosts().network(0))
-          .finish();
+  const Ending ending = launch({"-H", list(2), "--profile-all"}, {"barrier", "all_reduce,f32,100"},
+                               {{"LOCKSTEP_SSH", servers().client()}}, hosts().network(0))
+                            .finish();
   ASSERT_EQ(ending.exit_code, 0) << ending.err;
   const auto made = files();
   EXPECT_THAT(made, SizeIs(5));
-  for (const char* rank : {"0", "3"}) EXPECT_EQ(rows_of(made.at(rank))["all_reduce"].calls, 1) << made.at(rank);
+  for (const char* rank : {"0", "3"})
+    EXPECT_EQ(rows_of(made.at(rank))["all_reduce"].calls, 1) << made.at(rank);
 }
 
 TEST_F(Profile, UnderNoLauncherOfOursIsLeftByTheLastRank) {

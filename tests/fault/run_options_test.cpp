@@ -66,8 +66,7 @@ TEST_F(RunOptions, AutoIsARankForEachCoreWhereThereIsNoGpu) {
 }
 
 TEST_F(RunOptions, TellRanksWhatTorchrunTells) {
-  const std::string say =
-      "echo $ROLE_NAME $ROLE_RANK/$ROLE_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE";
+  const std::string say = "echo $ROLE_NAME $ROLE_RANK/$ROLE_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE";
   const Ending ending = launch({"-np", "1", "--role", "trainer"}, {"/bin/sh", "-c", say});
   EXPECT_EQ(ending.out, "[0] trainer 0/1 0/1\n");
   EXPECT_EQ(launch({"-np", "1"}, {"/bin/sh", "-c", "echo $ROLE_NAME"}).out, "[0] default\n");
@@ -173,8 +172,8 @@ TEST_F(RunOptions, AFolderThatCannotBeWrittenIsOneWarningAndTrainingGoesOn) {
 
 TEST_F(RunOptions, AFileThatCannotGrowIsOneWarningAndNothingIsLost) {
   const fs::path out = folder() / "out";
-  const std::string command = "ulimit -f 700; exec " + program("lockstep") + " run -np 1 --output-filename " +
-                              out.string() + " seq 200000";
+  const std::string command = "ulimit -f 1000; exec " + program("lockstep") +
+                              " run -np 1 --output-filename " + out.string() + " seq 200000";
   const Ending ending = start({"/bin/bash", "-c", command}).finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_THAT(lines_with(ending.err, "lockstep run: cannot write to "), SizeIs(1)) << ending.err;

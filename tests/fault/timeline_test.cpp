@@ -31,8 +31,9 @@ using ::testing::SizeIs;
     for (const auto& [begin, end] : ranges) {
       while (!open.empty() && open.back() <= begin + 1e-4) open.pop_back();
       if (!open.empty() && end > open.back() + 1e-3)
-        return ::testing::AssertionFailure() << "rank " << row.first << ", row " << row.second << ": a range that ends at "
-                                             << end << " is in one that ends at " << open.back();
+        return ::testing::AssertionFailure()
+               << "rank " << row.first << ", row " << row.second << ": a range that ends at " << end
+               << " is in one that ends at " << open.back();
       open.push_back(end);
     }
   }
@@ -42,8 +43,8 @@ using ::testing::SizeIs;
 class TimelineOf : public SshJobTest {
  protected:
   std::string file() const { return (folder() / "timeline.json").string(); }
-  Ending launch(std::vector<std::string> options, std::vector<std::string> actions, const Variables& variables = {},
-                int network = -1) const {
+  Ending launch(std::vector<std::string> options, std::vector<std::string> actions,
+                const Variables& variables = {}, int network = -1) const {
     std::vector<std::string> words = {program("lockstep"), "run"};
     words.insert(words.end(), options.begin(), options.end());
     words.insert(words.end(), {"--timeline", file(), program("probe_rank")});
@@ -64,8 +65,9 @@ class TimelineOf : public SshJobTest {
 const std::map<int, int> three_each = {{0, 3}, {1, 3}};
 
 TEST_F(TimelineOf, AJobHasAllCallsOfAllRanksNested) {
-  const Ending ending = launch({"-np", "2"}, {"all_reduce,f32,100", "all_reduce,f32,100000", "all_reduce,f64,7",
-                                             "1:sleep,50", "barrier", "range,my range", "counter,my counter,2.5"});
+  const Ending ending =
+      launch({"-np", "2"}, {"all_reduce,f32,100", "all_reduce,f32,100000", "all_reduce,f64,7", "1:sleep,50",
+                            "barrier", "range,my range", "counter,my counter,2.5"});
   ASSERT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_THAT(ending.err, HasSubstr("lockstep run: timeline of 2 ranks in " + file()));
   const json timeline = read();
@@ -75,7 +77,8 @@ TEST_F(TimelineOf, AJobHasAllCallsOfAllRanksNested) {
   double waited = 0;
   int counters = 0;
   for (const json& event : timeline["traceEvents"]) {
-    if (event["pid"] == 0 && event["name"] == "waiting for others") waited = std::max(waited, event["dur"].get<double>());
+    if (event["pid"] == 0 && event["name"] == "waiting for others")
+      waited = std::max(waited, event["dur"].get<double>());
     if (event["ph"] == "C") {
       ++counters;
       EXPECT_EQ(event["name"], "my counter");
@@ -94,8 +97,9 @@ TEST_F(TimelineOf, AJobOfMoreCallsThanARingHoldsIsThereFromBeginningToEnd) {
 }
 
 TEST_F(TimelineOf, AJobWhoseRankIsKilledIsWhole) {
-  const Ending ending = launch({"-np", "2", "--record-dir", "none"},
-                               {"all_reduce,f32,100", "all_reduce,f32,100", "all_reduce,f32,100", "1:raise,9", "barrier"});
+  const Ending ending =
+      launch({"-np", "2", "--record-dir", "none"},
+             {"all_reduce,f32,100", "all_reduce,f32,100", "all_reduce,f32,100", "1:raise,9", "barrier"});
   EXPECT_EQ(ending.exit_code, 128 + SIGKILL);
   const json timeline = read();
   EXPECT_EQ(count(timeline, "all_reduce"), three_each);
@@ -103,15 +107,18 @@ TEST_F(TimelineOf, AJobWhoseRankIsKilledIsWhole) {
 
 TEST_F(TimelineOf, NamesHoldAnyBytes) {
   ASSERT_EQ(launch({"-np", "2"}, {"range,a \"quoted\" <b>name</b> \\ \xff\x01"}).exit_code, 0);
-  EXPECT_EQ(count(read(), "a \"quoted\" <b>name</b> \\ \xef\xbf\xbd\x01"), (std::map<int, int>{{0, 1}, {1, 1}}));
+  EXPECT_EQ(count(read(), "a \"quoted\" <b>name</b> \\ \xef\xbf\xbd\x01"),
+            (std::map<int, int>{{0, 1}, {1, 1}}));
 }
 
 TEST_F(TimelineOf, AJobThatCannotBeWrittenIsSaidOnceAndTheJobGoesOn) {
   const std::string nowhere = (folder() / "none" / "timeline.json").string();
   const Ending ending =
-      start({program("lockstep"), "run", "-np", "2", "--timeline", nowhere, program("probe_rank"), "barrier"}).finish();
+      start({program("lockstep"), "run", "-np", "2", "--timeline", nowhere, program("probe_rank"), "barrier"})
+          .finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
-  EXPECT_THAT(lines_with(ending.err, "the timeline could not be written: "), SizeIs(1)) << ending.err;
+  EXPECT_THAT(lines_with(ending.err, "lockstep run: the timeline could not be written: "), SizeIs(1))
+      << ending.err;
 }
 
 TEST_F(TimelineOf, HorovodsVariableDoesIt) {
@@ -124,11 +131,11 @@ TEST_F(TimelineOf, HorovodsVariableDoesIt) {
 
 TEST_F(TimelineOf, TwoHostsIsOneAndTheirClocksAreCompared) {
   REQUIRE_SSH_HOSTS(2);
-  const Ending ending =
-      launch({"-H", list(2)}, {"barrier", "sleep,100", "all_reduce,f32,100", "barrier"}, {{"LOCKSTEP_SSH", servers().client()}},
-             hosts().network(0));
+  const Ending ending = launch({"-H", list(2)}, {"barrier", "sleep,100", "all_reduce,f32,100", "barrier"},
+                               {{"LOCKSTEP_SSH", servers().client()}}, hosts().network(0));
   ASSERT_EQ(ending.exit_code, 0) << ending.err;
-  EXPECT_THAT(ending.err, ContainsRegex("timeline of 4 ranks in [^\n]*; clocks of hosts agree within [0-9.]+ [mu]s"));
+  EXPECT_THAT(ending.err,
+              ContainsRegex("timeline of 4 ranks in [^\n]*; clocks of hosts agree within [0-9.]+ [mu]s"));
   const json timeline = read();
   EXPECT_TRUE(nests(timeline["traceEvents"]));
   EXPECT_EQ(count(timeline, "barrier"), (std::map<int, int>{{0, 2}, {1, 2}, {2, 2}, {3, 2}}));
@@ -143,7 +150,8 @@ TEST_F(TimelineOf, TwoHostsIsOneAndTheirClocksAreCompared) {
   const double error = timeline["otherData"]["clock_error_us"].get<double>() * 2 + 1;
   for (const auto& [number, ranks] : barriers) {
     for (const auto& [rank, one] : ranks) {
-      for (const auto& [other, another] : ranks) EXPECT_GE(one.second + error, another.first) << rank << " " << other;
+      for (const auto& [other, another] : ranks)
+        EXPECT_GE(one.second + error, another.first) << rank << " " << other;
     }
   }
 }

@@ -80,8 +80,7 @@ OutputOptions choose_output(const RunFlags& flags) {
 std::string timeline_file(const RunFlags& flags) {
   if (!flags.timeline.empty()) return flags.timeline;
   if (!flags.timeline_filename.empty()) return flags.timeline_filename;
-  return lockstep::env::text("LOCKSTEP_TIMELINE")
-      .value_or(lockstep::env::text("HOROVOD_TIMELINE").value_or(""));
+  return lockstep::launch::timeline_file();
 }
 
 /// The command that a Python program needs.

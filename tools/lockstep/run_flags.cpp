@@ -106,14 +106,17 @@ void describe_own(CLI::App& app, RunFlags& flags) {
   app.add_option("--record-dir", flags.record_dir,
                  "Where a job that failed leaves what its ranks did last, for `lockstep explain`; none: "
                  "nowhere [LOCKSTEP_RECORD_DIR, or lockstep-records]");
-  app.add_option("--profile", flags.profile,
-                 "Folder for a profile of each rank's calls, in mpitrace's layout; its summary is shown at the end "
-                 "[LOCKSTEP_PROFILE, or none]");
-  app.add_option("--timeline", flags.timeline,
-                 "File for what all ranks did when, for trace viewers [LOCKSTEP_TIMELINE, HOROVOD_TIMELINE, or none]");
-  app.add_flag("--profile-all", flags.profile_all,
-               "A file of each rank, in place of those with the least, the median and the most communication, and "
-               "rank 0 [LOCKSTEP_PROFILE_ALL=1]");
+  app.add_option(
+      "--profile", flags.profile,
+      "Folder for a profile of each rank's calls, in mpitrace's layout; its summary is shown at the end "
+      "[LOCKSTEP_PROFILE, or none]");
+  app.add_option(
+      "--timeline", flags.timeline,
+      "File for what all ranks did when, for trace viewers [LOCKSTEP_TIMELINE, HOROVOD_TIMELINE, or none]");
+  app.add_flag(
+      "--profile-all", flags.profile_all,
+      "A file of each rank, in place of those with the least, the median and the most communication, and "
+      "rank 0 [LOCKSTEP_PROFILE_ALL=1]");
   app.add_option(
       "--master-port", flags.master_port,
       "MASTER_PORT for programs that read it [a free one]; with --master-addr where launchers meet [29500]");
@@ -169,8 +172,7 @@ void describe_horovodrun(CLI::App& app, RunFlags& flags) {
   app.add_option("--output-filename", flags.output_filename,
                  "What ranks print also goes to DIR/rank.N/stdout and stderr")
       ->group(group);
-  app.add_option("--timeline-filename", flags.timeline_filename, "The same as --timeline")
-      ->group(group);
+  app.add_option("--timeline-filename", flags.timeline_filename, "The same as --timeline")->group(group);
   app.add_flag("--check-build", flags.check_build, "Say what this build can do")->group(group);
 }
 

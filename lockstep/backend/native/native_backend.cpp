@@ -181,7 +181,8 @@ void NativeBackend::look_shortly_at(const NativeTask& task) {
   for (int look = 0; look < short_looks && !task.is_over();) look = advance() ? 0 : look + 1;
 }
 
-std::unique_ptr<PendingWork> NativeBackend::pending(std::unique_ptr<NativeTask> task, std::uint64_t called_ns) {
+std::unique_ptr<PendingWork> NativeBackend::pending(std::unique_ptr<NativeTask> task,
+                                                    std::uint64_t called_ns) {
   task->blocked_ns = trace::record_now_ns() - called_ns;
   if (task->state == NativeTask::State::complete) {
     parts_.record.note_blocked(task->signature(), task->element_bytes(), task->blocked_ns);

@@ -31,8 +31,8 @@ QuickPath::Collective QuickPath::collective(const Request& request) {
   return Collective::done;
 }
 
-void QuickPath::note(const Request& request, std::uint64_t number, std::uint64_t begin_ns, std::uint64_t end_ns,
-                     const Plan* plan) {
+void QuickPath::note(const Request& request, std::uint64_t number, std::uint64_t begin_ns,
+                     std::uint64_t end_ns, const Plan* plan) {
   parts_.record.note(parts_.record.event(request.signature, number, begin_ns, end_ns, end_ns), plan,
                      CallRecord::sizes_of(request.signature, request.element_bytes), end_ns - begin_ns);
 }

@@ -42,7 +42,8 @@ TEST(ClockOffset, IsWithinItsErrorUnderOffsetAndDrift) {
     ASSERT_TRUE(offset.error_ns());
     EXPECT_LE(*offset.error_ns(), 500'000U);
     for (const std::uint64_t at : {1000U, 1010U, 1030U, 1059U})
-      EXPECT_LE(error_at(offset, host, at * second), static_cast<double>(*offset.error_ns())) << drift << " at " << at;
+      EXPECT_LE(error_at(offset, host, at * second), static_cast<double>(*offset.error_ns()))
+          << drift << " at " << at;
   }
 }
 

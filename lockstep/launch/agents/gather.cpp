@@ -109,7 +109,6 @@ Job::Hosts Gathering::run() {
                              .pids = candidate.started->pids,
                              .clock_ahead_ns = candidate.clock_ahead_ns,
                              .wants_record = wants_record(options_),
-                             .keeps_timeline = !options_.timeline.empty(),
                              .early = std::move(candidate.after_start)};
     for (int i = 0; i < candidate.host.slots; ++i) parts.ranks.push_back(rank++);
     if (hosts.empty()) parts.input.emplace(STDIN_FILENO);

@@ -41,8 +41,12 @@ void ForwardedInput::read_some(MessagePipe& pipe) {
 }
 
 RemoteRanks::RemoteRanks(Parts parts, RankOutput& output)
-    : parts_(std::move(parts)), output_(output), ended_(parts_.ranks.size()), running_(parts_.ranks.size()), clock_(parts_.clock_ahead_ns),
-      ask_at_(parts_.keeps_timeline ? Deadline::after(std::chrono::nanoseconds(0)) : Deadline::never()) {
+    : parts_(std::move(parts)),
+      output_(output),
+      ended_(parts_.ranks.size()),
+      running_(parts_.ranks.size()),
+      clock_(parts_.clock_ahead_ns),
+      ask_at_(Deadline::after(std::chrono::nanoseconds(0))) {
   for (const Message& message : std::exchange(parts_.early, {})) take(message);
 }
 
@@ -231,7 +235,7 @@ std::optional<trace::FlightRecord> RemoteRanks::record() const {
   try {
     trace::FlightRecord record =
         trace::FlightRecord::parse(record_, "the record of " + parts_.connection->host());
-    trace::shift_times(record, -parts_.clock_ahead_ns);
+    trace::shift_times(record, static_cast<std::int64_t>(clock_.to_ours(record.at_ns) - record.at_ns));
     record.host = parts_.connection->host();
     return record;
   } catch (const Error&) {

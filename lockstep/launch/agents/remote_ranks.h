@@ -42,7 +42,6 @@ class RemoteRanks final : public HostRanks {
     std::vector<std::int32_t> pids = {};
     std::int64_t clock_ahead_ns = 0;
     bool wants_record = true;
-    bool keeps_timeline = false;
     std::vector<Message> early = {};  ///< what the agent has said since
     std::optional<ForwardedInput> input = {};
   };

@@ -25,7 +25,8 @@ void send_events(MessagePipe& pipe, int rank, TimelinePart::Of of, const std::ve
 
 template <class Event>
 void append_events(std::vector<Event>& events, const std::string& bytes) {
-  if (bytes.size() % sizeof(Event) != 0) throw Error(ErrorCode::corrupt_data, "a part of the timeline that ends within an event");
+  if (bytes.size() % sizeof(Event) != 0)
+    throw Error(ErrorCode::corrupt_data, "a part of the timeline that ends within an event");
   const std::size_t before = events.size();
   events.resize(before + bytes.size() / sizeof(Event));
   if (!bytes.empty()) std::memcpy(events.data() + before, bytes.data(), bytes.size());
@@ -42,13 +43,15 @@ void send_timeline(MessagePipe& pipe, const std::vector<view::RankTimeline>& ran
     send_events(pipe, rank.rank, TimelinePart::Of::calls, rank.calls);
     send_events(pipe, rank.rank, TimelinePart::Of::steps, rank.steps);
     send_events(pipe, rank.rank, TimelinePart::Of::spans, rank.spans);
-    pipe.send(TimelineNames{.rank = rank.rank, .pid = rank.pid, .names = rank.span_names, .left_out = rank.left_out});
+    pipe.send(TimelineNames{
+        .rank = rank.rank, .pid = rank.pid, .names = rank.span_names, .left_out = rank.left_out});
   }
 }
 
 void ReceivedTimeline::take(const TimelinePart& part) {
   bytes_ += part.bytes.size();
-  if (bytes_ > most_bytes) throw Error(ErrorCode::corrupt_data, "a timeline of more events than a host keeps");
+  if (bytes_ > most_bytes)
+    throw Error(ErrorCode::corrupt_data, "a timeline of more events than a host keeps");
   view::RankTimeline& rank = ranks_[part.rank];
   switch (part.of) {
     case TimelinePart::Of::calls: return append_events(rank.calls, part.bytes);
@@ -65,7 +68,8 @@ void ReceivedTimeline::take(const TimelineNames& names) {
   rank.left_out = names.left_out;
 }
 
-std::vector<view::RankTimeline> ReceivedTimeline::in_our_time(const ClockOffset& clock, const std::string& host) {
+std::vector<view::RankTimeline> ReceivedTimeline::in_our_time(const ClockOffset& clock,
+                                                              const std::string& host) {
   const auto shift = [&](std::uint64_t& time) {
     if (time != 0) time = clock.to_ours(time);
   };
