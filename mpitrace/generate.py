@@ -20,7 +20,7 @@ for word, name in HANDLES.items():
     C_TYPES[word + "*"] = name + "*"
     C_TYPES[word + "s"] = f"const {name}*"
 TEXTS = {"str", "char*", "argv", "argvs"}  # whose length Fortran passes behind all arguments
-PROPERTIES = {"first", "second", "gather", "scatter", "one", "waits", "frees", "begins", "ends", "variadic", "no_fortran"}
+PROPERTIES = {"first", "second", "gather", "scatter", "one", "waits", "frees", "begins", "ends", "variadic", "no_fortran", "removed"}
 SIZE_BINS = 64  # lockstep/base/size_bin.h; asserted in routines.h
 LINE = re.compile(r"(\w+)(?: -> (\w+))?:([^;]*)(?:;(.*))?$")
 
@@ -171,8 +171,8 @@ def agreement(routines):
     lines = []
     for routine in routines:
         kinds = [C_TYPES[routine.result], *routine.types(lambda name: f"MPI_{name}*")]
-        if "variadic" not in routine.properties:
-            lines.append(f"AGREES({routine.name}, {', '.join(kinds)})\n")
+        if not routine.properties & {"variadic", "removed"}:  # some are macros
+            lines.append(f"#ifndef {routine.name}\nAGREES({routine.name}, {', '.join(kinds)})\n#endif\n")
     return "".join(lines)
 
 

@@ -1,52 +1,22 @@
 #include "mpi_family.h"
 
 #include <elf.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <spawn.h>
-#include <sys/wait.h>
+#include <limits.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "mpitrace/output_of.h"
+
 namespace {
 
 namespace fs = std::filesystem;
 using lockstep::mpitrace::Family;
-
-/// What a program says on stdout; "" if it cannot be started.
-std::string output_of(std::vector<std::string> words) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return "";
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  pid_t pid = -1;
-  const int failed = ::posix_spawnp(&pid, arguments[0], &actions, nullptr, arguments.data(), environ);
-  ::posix_spawn_file_actions_destroy(&actions);
-  ::close(ends[1]);
-  std::string text;
-  std::array<char, 4096> part{};
-  for (ssize_t bytes = 1; failed == 0 && bytes > 0;) {
-    bytes = ::read(ends[0], part.data(), part.size());
-    if (bytes > 0) text.append(part.data(), static_cast<std::size_t>(bytes));
-    if (bytes < 0 && errno == EINTR) bytes = 1;
-  }
-  ::close(ends[0]);
-  while (failed == 0 && ::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
-  }
-  return text;
-}
+using lockstep::mpitrace::output_of;
 
 /// As a shell finds it; "" where there is none.
 fs::path program_named(const std::string& word) {
