@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <filesystem>
@@ -26,6 +27,7 @@ namespace {
 
 Settings settings;
 int our_rank = 0, rank_count = 1;
+std::atomic<bool> has_begun = false;
 std::string job;
 
 /// What rank 0 says for all: ranks of different opinion would wait for one another in vain.
@@ -141,9 +143,10 @@ struct Leaver {
 }  // namespace
 
 void begin_period() noexcept {
-  static std::atomic<bool> has_begun = false;
-  if (has_begun.exchange(true)) return;
   try {
+    int is_initialized = 0;
+    pmpi<int(int*)>("PMPI_Initialized")(&is_initialized);
+    if (is_initialized == 0 || has_begun.exchange(true)) return;
     pmpi<int(MPI_Comm, int*)>("PMPI_Comm_rank")(comm_world(), &our_rank);
     pmpi<int(MPI_Comm, int*)>("PMPI_Comm_size")(comm_world(), &rank_count);
     settings = read_settings();
@@ -199,9 +202,8 @@ void pmpi_barrier(MPI_Comm comm) {
 }
 
 void end_period() noexcept {
-  if (!period.is_on.exchange(false)) {
-    if (rank_count > 1) say("rank " + std::to_string(our_rank) + " has no profile");
-  }
+  if (!has_begun.exchange(false)) return;  // nor twice
+  period.is_on = false;
   try {
     if (period.table != nullptr) note_costs(trace::now_ns());
     const RunReport report{.rank = our_rank, .ranks = rank_count, .all = settings.all, .job = job, .folder = settings.folder};

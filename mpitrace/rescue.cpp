@@ -30,7 +30,7 @@ struct Found {
 using Jobs = std::map<std::pair<std::string, std::string>, std::vector<Found>>;
 
 void look_at(const std::string& path, const std::string& run, Jobs& jobs) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!fd || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return;
   const Mapping table = Mapping::of_file(fd.get(), page_bytes, Mapping::Access::read, path);
   RankProfile profile = read_profile(table.bytes(), path);

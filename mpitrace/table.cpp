@@ -56,6 +56,7 @@ Table* Table::create(const std::string& wanted, bool has_sites, std::string& pro
   if (!is_there) {  // a full disk: a page that cannot be there would end the program
     problem = path + ": " + std::strerror(errno);
     table->remove_file();
+    table->forget();
     delete table;
     return create("", has_sites, problem);
   }

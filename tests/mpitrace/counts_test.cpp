@@ -14,7 +14,7 @@ class MpitraceCounts : public Mpitrace {
     for (int rank = 0; rank < ranks; ++rank) {
       const std::string text = profile_of(rank);
       const Rows rows = rows_of(text);
-      EXPECT_EQ(told_by(rows), truths_of(ending.out, rank)) << text << ending.err;
+      EXPECT_EQ(told_by(rows), truths(ending, rank)) << text << ending.err;
       for (const auto& [routine, row] : rows) {
         if (row.calls_by_size == 0) EXPECT_EQ(row.average_bytes, 0) << routine;
         if (row.calls_by_size != 0) EXPECT_EQ(row.calls_by_size, row.calls) << routine;
@@ -42,7 +42,7 @@ TEST_P(MpitraceCounts, AreTheSameWithSitesAndBarriers) {
   for (int rank = 0; rank < 2; ++rank) {
     const std::string text = profile_of(rank);
     const std::string table = text.substr(0, text.find("Barriers before collectives"));
-    EXPECT_EQ(told_by(rows_of(table)), truths_of(ending.out, rank)) << text;
+    EXPECT_EQ(told_by(rows_of(table)), truths(ending, rank)) << text;
   }
 }
 
@@ -114,7 +114,7 @@ TEST_P(MpitraceStandardAbi, CountsAreThoseOfTheProgram) {
   const Ending ending = run_profiled(standard, 2, {compile(standard, "calls.c"), folder() / "data"});
   ASSERT_EQ(ending.exit_code, 0) << ending.err;
   for (int rank = 0; rank < 2; ++rank)
-    EXPECT_EQ(told_by(rows_of(profile_of(rank))), truths_of(ending.out, rank)) << ending.err;
+    EXPECT_EQ(told_by(rows_of(profile_of(rank))), truths(ending, rank)) << ending.err;
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, MpitraceStandardAbi, ::testing::ValuesIn(all_mpis().begin() + 1, all_mpis().begin() + 3),

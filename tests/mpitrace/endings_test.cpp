@@ -61,7 +61,7 @@ TEST_P(MpitraceEnding, OfAForkedChildChangesNothing) {
     const Ending ending = run_profiled(mpi(), 2, {compile(mpi(), "ends.c"), what});
     ASSERT_EQ(ending.exit_code, 0) << ending.err;
     for (int rank = 0; rank < 2; ++rank)
-      EXPECT_EQ(told_by(rows_of(profile_of(rank))), truths_of(ending.out, rank)) << what;
+      EXPECT_EQ(told_by(rows_of(profile_of(rank))), truths(ending, rank)) << what;
     EXPECT_THAT(files(), SizeIs(2)) << what;
   }
 }
@@ -85,7 +85,7 @@ TEST_P(MpitraceEnding, UnderTheLibraryOfAnotherFamilyIsUnprofiledAndSaidOnce) {
   const std::string other = mpi().family == "openmpi" ? "mpich" : "openmpi";
   const Ending ending = run_profiled(mpi(), 2, {compile(mpi(), "ends.c")}, {{"LD_PRELOAD", library(other)}});
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
-  EXPECT_EQ(truths_of(ending.out, 1)["MPI_Allreduce"].calls, 10);
+  EXPECT_EQ(truths(ending, 1)["MPI_Allreduce"].calls, 10);
   const auto lines = lines_with(ending.err, "lockstep mpitrace: ");
   ASSERT_THAT(lines, SizeIs(1)) << ending.err;
   EXPECT_THAT(lines.front(), HasSubstr("preload " + library(mpi().family) + " instead"));

@@ -26,6 +26,8 @@ class MpitraceJob : public JobTest {
   Ending run_by_tool(const MpiPeer& mpi, int ranks, std::vector<std::string> options,
                      std::vector<std::string> words) const;
 
+  /// What the program has counted: C programs leave it in the folder, Fortran's print it.
+  Truths truths(const Ending& ending, int rank) const;
   /// Of the only job in profiles(); "" where there is none.
   std::string profile_of(int rank) const;
   /// Names of files there, tables too.

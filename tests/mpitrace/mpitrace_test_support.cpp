@@ -55,7 +55,8 @@ Ending MpitraceJob::run_profiled(const MpiPeer& mpi, int ranks, std::vector<std:
   Variables variables = mpi.variables();
   for (const auto& variable : Variables{{"LD_PRELOAD", library(mpi.family)},
                                         {"LOCKSTEP_PROFILE", profiles()},
-                                        {"LOCKSTEP_PROFILE_ALL", "1"}})
+                                        {"LOCKSTEP_PROFILE_ALL", "1"},
+                                        {"LOCKSTEP_TEST_TRUTHS", folder()}})
     variables.push_back(variable);
   variables.insert(variables.end(), more.begin(), more.end());
   return start(launch_words(mpi, ranks, words), variables).finish();
@@ -67,7 +68,13 @@ Ending MpitraceJob::run_by_tool(const MpiPeer& mpi, int ranks, std::vector<std::
   append(all, options);
   all.emplace_back("--");
   append(all, launch_words(mpi, ranks, words));
-  return start(all, mpi.variables()).finish();
+  Variables variables = mpi.variables();
+  variables.emplace_back("LOCKSTEP_TEST_TRUTHS", folder());
+  return start(all, variables).finish();
+}
+
+Truths MpitraceJob::truths(const Ending& ending, int rank) const {
+  return truths_of(ending.out + text_in(folder() / ("truth." + std::to_string(rank))), rank);
 }
 
 std::vector<std::string> MpitraceJob::files() const {
