@@ -13,7 +13,7 @@
 namespace lockstep::mpitrace {
 
 using MPI_Fint = int;
-struct MPI_Status;             // only passed on
+struct MPI_Status;               // only passed on
 using AnyFunction = void (*)();  // that a program hands to MPI
 
 }  // namespace lockstep::mpitrace

@@ -23,7 +23,8 @@ std::string without_us(std::string_view list) {
   while (!list.empty()) {
     const std::size_t end = std::min(list.find_first_of(" :"), list.size());
     const std::string_view one = list.substr(0, end);
-    if (!one.empty() && one.substr(one.rfind('/') + 1) != own) left += (left.empty() ? "" : ":") + std::string(one);
+    if (!one.empty() && one.substr(one.rfind('/') + 1) != own)
+      left += (left.empty() ? "" : ":") + std::string(one);
     list.remove_prefix(std::min(end + 1, list.size()));
   }
   return left;
@@ -49,7 +50,8 @@ void start_again_without_us(char** words, char** environment) {
 [[gnu::constructor]] void look_at_the_program(int, char** words, char** environment) noexcept {
   try {
     const std::vector<LoadedMpi> mpis = loaded_mpis();
-    if (mpis.empty() || std::ranges::any_of(mpis, [](const LoadedMpi& mpi) { return mpi.family == our_family; }))
+    if (mpis.empty() ||
+        std::ranges::any_of(mpis, [](const LoadedMpi& mpi) { return mpi.family == our_family; }))
       return;
     const Family family = mpis.front().family;
     const std::string what = "this program is for " + std::string(title_of(family)) + ", " +

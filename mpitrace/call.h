@@ -50,15 +50,10 @@ void note_costs(std::uint64_t now) noexcept;
 std::uint64_t look_up_size(MPI_Datatype type, KnownType& known);
 void pmpi_barrier(MPI_Comm comm);
 
-inline void add(Sums& sums, std::uint64_t bytes, std::uint64_t ns) {
-  store(sums.calls, load(sums.calls) + 1);
-  store(sums.bytes, load(sums.bytes) + bytes);
-  store(sums.ns, load(sums.ns) + ns);
-}
-
 class Call {
  public:
-  Call(int slot, void* site) : slot_(slot), base_slot_(slot), site_(site), is_outermost_(thread.depth++ == 0) {
+  Call(int slot, void* site)
+      : slot_(slot), base_slot_(slot), site_(site), is_outermost_(thread.depth++ == 0) {
     if (is_outermost_ && period.is_on.load(std::memory_order_acquire))
       slots_ = thread.slots != nullptr ? thread.slots : join();
   }

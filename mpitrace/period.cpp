@@ -61,7 +61,7 @@ void agree() {
   common.all = settings.all;
   common.sites = settings.sites;
   pmpi<int(void*, int, MPI_Datatype, int, MPI_Comm)>("PMPI_Bcast")(&common, sizeof(common), byte_type(), 0,
-                                                                     comm_world());
+                                                                   comm_world());
   job = common.job;
   settings.barriers = common.barriers;
   settings.all = common.all;
@@ -82,7 +82,8 @@ struct Costs {
 };
 Costs costs_now() {
   const auto ns = [](const timeval& time) {
-    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(time.tv_usec) * 1000;
+    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
+           static_cast<std::uint64_t>(time.tv_usec) * 1000;
   };
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
@@ -206,7 +207,8 @@ void end_period() noexcept {
   period.is_on = false;
   try {
     if (period.table != nullptr) note_costs(trace::now_ns());
-    const RunReport report{.rank = our_rank, .ranks = rank_count, .all = settings.all, .job = job, .folder = settings.folder};
+    const RunReport report{
+        .rank = our_rank, .ranks = rank_count, .all = settings.all, .job = job, .folder = settings.folder};
     write_profiles(report, period.table);
   } catch (const std::exception& error) {
     say("rank " + std::to_string(our_rank) + ": " + error.what());

@@ -28,7 +28,8 @@ const Header& check(std::span<const std::byte> table, const std::string& what) {
                         header.version == table_version && header.slots == slot_count &&
                         header.threads <= most_threads && header.modules <= module_count &&
                         (header.threads == 0 || table.size() >= threads_at + header.threads * thread_bytes);
-  if (!is_whole) throw Error(ErrorCode::corrupt_data, what + " is no table of this version's mpitrace libraries");
+  if (!is_whole)
+    throw Error(ErrorCode::corrupt_data, what + " is no table of this version's mpitrace libraries");
   return header;
 }
 
@@ -108,13 +109,15 @@ void add_sites_text(std::string& text, const RankProfile& rank) {
   const auto lines = source_lines(order);
   text += rule + "\nCommunication by call site, the longest first:\n\n";
   for (const Place& place : order) {
-    text += fmt::format("communication time = {:.3f} sec, call site address = {:#x} in {}\n    {}\n", seconds(time[place]),
-                        place.second, place.first, lines.at(place));
-    text += fmt::format("    {:<28} {:>12}    {:>11}   {:>12}\n", "MPI Routine", "#calls", "avg. bytes", "time(sec)");
+    text += fmt::format("communication time = {:.3f} sec, call site address = {:#x} in {}\n    {}\n",
+                        seconds(time[place]), place.second, place.first, lines.at(place));
+    text += fmt::format("    {:<28} {:>12}    {:>11}   {:>12}\n", "MPI Routine", "#calls", "avg. bytes",
+                        "time(sec)");
     for (const SiteSums& site : places[place]) {
-      const double average = static_cast<double>(site.sums.bytes) / static_cast<double>(std::max<std::uint64_t>(1, site.sums.calls));
-      text += fmt::format("    {:<28} {:>12}    {:>11.1f}   {:>12.3f}\n", site.routine, site.sums.calls, average,
-                          seconds(site.sums.ns));
+      const double average = static_cast<double>(site.sums.bytes) /
+                             static_cast<double>(std::max<std::uint64_t>(1, site.sums.calls));
+      text += fmt::format("    {:<28} {:>12}    {:>11.1f}   {:>12.3f}\n", site.routine, site.sums.calls,
+                          average, seconds(site.sums.ns));
     }
     text += "\n";
   }
@@ -145,14 +148,17 @@ RankProfile read_profile(std::span<const std::byte> table, const std::string& wh
 std::string profile_text(const RankProfile& rank, const view::RunExtremes& run, RankEnd end) {
   view::ProfileWords words;
   if (end == RankEnd::early)
-    words.period = "Times and statistics from MPI_Init() to the last call: the rank ended before MPI_Finalize().";
+    words.period =
+        "Times and statistics from MPI_Init() to the last call: the rank ended before MPI_Finalize().";
   std::string text = view::flat_profile(rank.sums, run, words);
   add_waits(text, rank);
   add_sites_text(text, rank);
   return text;
 }
 
-std::string profile_name(const std::string& job, int rank) { return "mpi_profile." + job + "." + std::to_string(rank); }
+std::string profile_name(const std::string& job, int rank) {
+  return "mpi_profile." + job + "." + std::to_string(rank);
+}
 
 void write_profile(const std::string& path, const std::string& text) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);

@@ -34,9 +34,9 @@ void require_our_family() {
   const bool has_ours =
       std::ranges::any_of(mpis, [](const LoadedMpi& mpi) { return mpi.family == our_family; });
   if (has_ours || mpis.empty()) return;
-  say_once_per_job("this program uses " + std::string(title_of(mpis.front().family)) + " (" + mpis.front().path +
-                   "), this library is for " + std::string(title_of(our_family)) + "; preload " +
-                   path_of_library(mpis.front().family) + " instead. The program ends here");
+  say_once_per_job("this program uses " + std::string(title_of(mpis.front().family)) + " (" +
+                   mpis.front().path + "), this library is for " + std::string(title_of(our_family)) +
+                   "; preload " + path_of_library(mpis.front().family) + " instead. The program ends here");
   ::_exit(1);
 }
 

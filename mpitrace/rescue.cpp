@@ -72,10 +72,11 @@ void write_job(const std::string& folder, const std::string& job, const std::vec
     }
   }
   for (const Found& found : tables) ::unlink(found.path.c_str());
-  rescued.lines.push_back(fmt::format("{} of {} ended before MPI_Finalize; profiles of {} up to their last calls in {}/{}*",
-                                      base::counted(static_cast<std::int64_t>(tables.size()), "rank"), run.ranks,
-                                      base::name_rank_ranges(written), folder,
-                                      profile_name(job, 0).substr(0, profile_name(job, 0).size() - 1)));
+  rescued.lines.push_back(
+      fmt::format("{} of {} ended before MPI_Finalize; profiles of {} up to their last calls in {}/{}*",
+                  base::counted(static_cast<std::int64_t>(tables.size()), "rank"), run.ranks,
+                  base::name_rank_ranges(written), folder,
+                  profile_name(job, 0).substr(0, profile_name(job, 0).size() - 1)));
 }
 
 }  // namespace

@@ -32,7 +32,9 @@ Settings read_settings() {
       settings.problems += std::string(settings.problems.empty() ? "" : "; ") + error.what();
     }
   };
-  const auto set = [&](bool& setting, std::optional<bool> value) { setting = setting || value.value_or(false); };
+  const auto set = [&](bool& setting, std::optional<bool> value) {
+    setting = setting || value.value_or(false);
+  };
   take([&] { set(settings.all, env::flag("LOCKSTEP_PROFILE_ALL")); });
   take([&] { set(settings.all, env::flag("SAVE_ALL_TASKS")); });
   take([&] { set(settings.all, env::flag("TRACE_ALL_TASKS")); });
@@ -50,7 +52,8 @@ Settings read_settings() {
 std::string job_of_batch_system() {
   for (const char* name : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "COBALT_JOBID"}) {
     const char* const job = std::getenv(name);
-    if (job != nullptr && *job != '\0' && std::string_view(job).find('/') == std::string_view::npos) return job;
+    if (job != nullptr && *job != '\0' && std::string_view(job).find('/') == std::string_view::npos)
+      return job;
   }
   return "";
 }

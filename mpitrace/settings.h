@@ -7,7 +7,7 @@ namespace lockstep::mpitrace {
 
 struct Settings {
   std::string folder = ".";
-  bool all = false;      ///< a file for each rank
+  bool all = false;  ///< a file for each rank
   bool sites = false;
   std::string barriers;  ///< "": none, "yes": before each blocking collective, else names with commas between
   std::string run;       ///< of `lockstep profile`

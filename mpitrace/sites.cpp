@@ -26,7 +26,8 @@ int look_into(dl_phdr_info* object, std::size_t, void* asked) {
     if (*name != '\0') {
       std::strncpy(place.path.data(), name, place.path.size() - 1);
     } else {  // the program itself
-      [[maybe_unused]] const auto length = ::readlink("/proc/self/exe", place.path.data(), place.path.size() - 1);
+      [[maybe_unused]] const auto length =
+          ::readlink("/proc/self/exe", place.path.data(), place.path.size() - 1);
     }
     return 1;
   }

@@ -41,7 +41,8 @@ std::string symbol(const std::string& file, std::uint64_t offset) {
                         ::dladdr(reinterpret_cast<void*>(search.base + offset), &info) != 0 &&
                         info.dli_sname != nullptr;
   if (!is_known) return "?";
-  return fmt::format("{}+{:#x}", info.dli_sname, search.base + offset - reinterpret_cast<std::uint64_t>(info.dli_saddr));
+  return fmt::format("{}+{:#x}", info.dli_sname,
+                     search.base + offset - reinterpret_cast<std::uint64_t>(info.dli_saddr));
 }
 
 }  // namespace

@@ -46,8 +46,8 @@ Told told_of(const RankProfile& profile) {
     const std::uint64_t ns = routine.all().ns;
     if (ns < told.longest_ns) continue;
     told.longest_ns = ns;
-    told.longest = static_cast<std::int32_t>(
-        std::ranges::find(routines, routine.name, &Routine::name) - std::begin(routines));
+    told.longest = static_cast<std::int32_t>(std::ranges::find(routines, routine.name, &Routine::name) -
+                                             std::begin(routines));
   }
   return told;
 }
@@ -67,7 +67,8 @@ double seconds(std::uint64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
 std::string share(const Told& told) {
   const double elapsed = std::max(seconds(told.elapsed_ns), 1e-9);
-  return fmt::format("{:.3f} s ({:.0f} %)", seconds(told.communication_ns), 100 * seconds(told.communication_ns) / elapsed);
+  return fmt::format("{:.3f} s ({:.0f} %)", seconds(told.communication_ns),
+                     100 * seconds(told.communication_ns) / elapsed);
 }
 
 void say_summary(const RunReport& report, const view::RunExtremes& run, const std::vector<Told>& all,
@@ -79,12 +80,13 @@ void say_summary(const RunReport& report, const view::RunExtremes& run, const st
     in = fmt::format(", {:.3f} s of it in {}", seconds(most.longest_ns), routines[most.longest].name);
   say(fmt::format("{}, {:.3f} s from MPI_Init to MPI_Finalize", base::counted(report.ranks, "rank"),
                   seconds(run.longest_elapsed_ns)));
-  say(fmt::format("most communication: rank {}, {}{}; least: rank {}, {}", run.most_communication, share(most), in,
-                  run.least_communication, share(of_rank(run.least_communication))));
+  say(fmt::format("most communication: rank {}, {}{}; least: rank {}, {}", run.most_communication,
+                  share(most), in, run.least_communication, share(of_rank(run.least_communication))));
   if (!written.empty())
-    say(fmt::format("profiles of {} in {}/{}", base::name_rank_ranges(written), report.folder,
-                    profile_name(report.job, written.front()).substr(0, profile_name(report.job, 0).size() - 1) +
-                        (written.size() == 1 ? std::to_string(written.front()) : "*")));
+    say(fmt::format(
+        "profiles of {} in {}/{}", base::name_rank_ranges(written), report.folder,
+        profile_name(report.job, written.front()).substr(0, profile_name(report.job, 0).size() - 1) +
+            (written.size() == 1 ? std::to_string(written.front()) : "*")));
 }
 
 bool write(const RunReport& report, const RankProfile& profile, const view::RunExtremes& run) {

@@ -62,7 +62,9 @@ inline constexpr std::uint32_t module_count = 64;
 inline constexpr std::uint32_t site_count = 4096;
 inline constexpr std::uint32_t most_threads = 1024;
 inline constexpr std::size_t page_bytes = 4096;
-constexpr std::size_t in_pages(std::size_t bytes) { return (bytes + page_bytes - 1) / page_bytes * page_bytes; }
+constexpr std::size_t in_pages(std::size_t bytes) {
+  return (bytes + page_bytes - 1) / page_bytes * page_bytes;
+}
 inline constexpr std::size_t modules_at = page_bytes;
 inline constexpr std::size_t sites_at = modules_at + in_pages(module_count * sizeof(Module));
 inline constexpr std::size_t threads_at = sites_at + in_pages(site_count * sizeof(Site));
@@ -75,6 +77,13 @@ inline std::uint64_t load(const std::uint64_t& word) {
 }
 inline void store(std::uint64_t& word, std::uint64_t value) {
   std::atomic_ref(word).store(value, std::memory_order_relaxed);
+}
+
+/// A call more. Only one thread adds to the same sums.
+inline void add(Sums& sums, std::uint64_t bytes, std::uint64_t ns) {
+  store(sums.calls, load(sums.calls) + 1);
+  store(sums.bytes, load(sums.bytes) + bytes);
+  store(sums.ns, load(sums.ns) + ns);
 }
 
 /// The writer's side. Never freed: a thread may be in a call.
