@@ -59,6 +59,11 @@ void* require(const char* name) {
   std::abort();
 }
 
+void* require_variable(const char* name) {
+  if (void* found = ::dlsym(RTLD_DEFAULT, name)) return found;
+  return require(name);
+}
+
 void* look_up(Form form, int routine) {
   static const bool once = (require_our_family(), true);
   (void)once;

@@ -17,6 +17,10 @@ inline constexpr int form_count = 4;
 /// Null: the process has none. Also looks in an MPI that was loaded for one plug-in alone (as mpi4py's is).
 void* find(const char* name);
 
+/// A variable of MPI's, which may lie in the program: where that names one, the linker puts a copy there that the library
+/// then uses, too.
+void* require_variable(const char* name);
+
 /// Without one it says so and ends the process: there is nothing that could be called instead.
 void* require(const char* name);
 

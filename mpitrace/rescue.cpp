@@ -6,10 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <map>
+#include <thread>
 #include <utility>
 
+#include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/mapping.h"
 #include "lockstep/base/unique_fd.h"
@@ -29,9 +33,21 @@ struct Found {
 /// Of one job and one start of it.
 using Jobs = std::map<std::pair<std::string, std::string>, std::vector<Found>>;
 
-void look_at(const std::string& path, const std::string& run, Jobs& jobs) {
+/// False while its rank lives, for which it waits if that is of `run`.
+bool lock(int fd, const std::string& run, Deadline deadline) {
+  while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    Header header = {};
+    const bool is_ours = !run.empty() && ::pread(fd, &header, sizeof(header), 0) == sizeof(header) &&
+                         run == std::string(header.run, ::strnlen(header.run, sizeof(header.run)));
+    if (!is_ours || deadline.passed()) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return true;
+}
+
+void look_at(const std::string& path, const std::string& run, Deadline deadline, Jobs& jobs) {
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (!fd || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return;
+  if (!fd || !lock(fd.get(), run, deadline)) return;
   const Mapping table = Mapping::of_file(fd.get(), page_bytes, Mapping::Access::read, path);
   RankProfile profile = read_profile(table.bytes(), path);
   if (!run.empty() && profile.run != run) return;
@@ -39,6 +55,8 @@ void look_at(const std::string& path, const std::string& run, Jobs& jobs) {
 }
 
 Jobs find_tables(const std::string& folder, const std::string& run, Rescued& rescued) {
+  constexpr auto patience = std::chrono::seconds(5);
+  const Deadline deadline = Deadline::after(patience);
   Jobs jobs;
   std::error_code error;
   std::filesystem::directory_iterator files(folder, error);
@@ -46,7 +64,7 @@ Jobs find_tables(const std::string& folder, const std::string& run, Rescued& res
   for (const auto& entry : files) {
     if (!entry.path().filename().string().starts_with(beginning)) continue;
     try {
-      look_at(entry.path(), run, jobs);
+      look_at(entry.path(), run, deadline, jobs);
     } catch (const std::exception& problem) {
       rescued.lines.push_back(std::string(problem.what()) + "; it stays");
       rescued.has_failed = true;

@@ -12,7 +12,8 @@ struct Rescued {
   bool has_failed = false;
 };
 /// Looks through `folder` for tables of the run `run` ("": of any), writes profiles as MPI_Finalize would have, and removes
-/// the tables; `all`: a profile for each rank. Throws Error{system} for a folder that cannot be read.
+/// the tables; `all`: a profile for each rank. For ranks of a named run that are still coming to their end it waits, some
+/// seconds at most. Throws Error{system} for a folder that cannot be read.
 Rescued rescue(const std::string& folder, const std::string& run, bool all);
 
 }  // namespace lockstep::mpitrace

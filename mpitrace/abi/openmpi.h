@@ -27,11 +27,11 @@ inline constexpr int mpi_proc_null = -2;
 inline constexpr int mpi_root = -4;
 inline constexpr std::size_t mpi_in_place = 1;  // as an address
 
-inline MPI_Comm comm_world() { return static_cast<MPI_Comm>(require("ompi_mpi_comm_world")); }
-inline MPI_Comm comm_null() { return static_cast<MPI_Comm>(require("ompi_mpi_comm_null")); }
-inline MPI_Datatype byte_type() { return static_cast<MPI_Datatype>(require("ompi_mpi_byte")); }
+inline MPI_Comm comm_world() { return static_cast<MPI_Comm>(require_variable("ompi_mpi_comm_world")); }
+inline MPI_Comm comm_null() { return static_cast<MPI_Comm>(require_variable("ompi_mpi_comm_null")); }
+inline MPI_Datatype byte_type() { return static_cast<MPI_Datatype>(require_variable("ompi_mpi_byte")); }
 inline MPI_Datatype datatype_null() {
-  static const auto null = static_cast<MPI_Datatype>(require("ompi_mpi_datatype_null"));
+  static const auto null = static_cast<MPI_Datatype>(require_variable("ompi_mpi_datatype_null"));
   return null;
 }
 

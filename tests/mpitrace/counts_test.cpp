@@ -48,14 +48,16 @@ TEST_P(MpitraceCounts, AreTheSameWithSitesAndBarriers) {
 
 TEST_P(MpitraceCounts, OfSeveralThreadsAddUp) {
   const Ending ending = run_profiled(mpi(), 2, {compile(mpi(), "threads.c")});
-  if (ending.out.find("no threads") != std::string::npos) GTEST_SKIP() << "this MPI has no MPI_THREAD_MULTIPLE";
+  if (ending.out.find("no threads") != std::string::npos)
+    GTEST_SKIP() << "this MPI has no MPI_THREAD_MULTIPLE";
   expect_truth(ending, 2);
 }
 
 TEST_P(MpitraceCounts, AreThereForAnMpiThatAPluginBrings) {
   const std::string plugin = compile(mpi(), "plugin.c", {"-shared", "-fPIC"});
   const std::string loads = folder() / "loads";
-  const std::string source = std::string(std::getenv("LOCKSTEP_SOURCE_DIR")) + "/tests/mpitrace/programs/loads.c";
+  const std::string source =
+      std::string(std::getenv("LOCKSTEP_SOURCE_DIR")) + "/tests/mpitrace/programs/loads.c";
   ASSERT_EQ(start({"gcc", "-o", loads, source, "-ldl"}).finish().exit_code, 0);
   const Ending ending = run_profiled(mpi(), 2, {loads, plugin});
   ASSERT_EQ(ending.exit_code, 0) << ending.err << ending.out;
@@ -80,7 +82,8 @@ TEST_P(MpitraceDeclarations, AreThoseOfItsHeader) {
   const std::string family = mpi().family == "openmpi" ? "OPENMPI" : "MPICH";
   const std::string source = std::getenv("LOCKSTEP_SOURCE_DIR");
   const std::string program =
-      compile(mpi(), "agreement.cpp", {"-std=c++20", "-I" + source, "-I" LOCKSTEP_GENERATED, "-DLOCKSTEP_MPITRACE_" + family});
+      compile(mpi(), "agreement.cpp",
+              {"-std=c++20", "-I" + source, "-I" LOCKSTEP_GENERATED, "-DLOCKSTEP_MPITRACE_" + family});
   EXPECT_EQ(start({program}, mpi().variables()).finish().exit_code, 0);
 }
 
@@ -93,12 +96,14 @@ TEST_P(MpitraceDeclarations, OfTheStandardAbiAreThoseOfItsHeader) {
   standard.include = folder() / "abi";
   standard.link_words = {"-lmpi_abi"};
   const std::string program =
-      compile(standard, "agreement.cpp", {"-std=c++20", "-I" + source, "-I" LOCKSTEP_GENERATED, "-DLOCKSTEP_MPITRACE_ABI"});
+      compile(standard, "agreement.cpp",
+              {"-std=c++20", "-I" + source, "-I" LOCKSTEP_GENERATED, "-DLOCKSTEP_MPITRACE_ABI"});
   EXPECT_EQ(start({program}, mpi().variables()).finish().exit_code, 0);
 }
 
 // MPI 4's declarations are in these alone.
-INSTANTIATE_TEST_SUITE_P(Of, MpitraceDeclarations, ::testing::ValuesIn(all_mpis().begin(), all_mpis().begin() + 3),
+INSTANTIATE_TEST_SUITE_P(Of, MpitraceDeclarations,
+                         ::testing::ValuesIn(all_mpis().begin(), all_mpis().begin() + 3),
                          [](const auto& info) { return name_of(info.param); });
 
 class MpitraceStandardAbi : public MpitraceDeclarations {};
@@ -117,7 +122,8 @@ TEST_P(MpitraceStandardAbi, CountsAreThoseOfTheProgram) {
     EXPECT_EQ(told_by(rows_of(profile_of(rank))), truths(ending, rank)) << ending.err;
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, MpitraceStandardAbi, ::testing::ValuesIn(all_mpis().begin() + 1, all_mpis().begin() + 3),
+INSTANTIATE_TEST_SUITE_P(Of, MpitraceStandardAbi,
+                         ::testing::ValuesIn(all_mpis().begin() + 1, all_mpis().begin() + 3),
                          [](const auto& info) { return name_of(info.param); });
 
 class MpitraceBenchmark : public MpitraceJob {};
@@ -126,8 +132,9 @@ TEST_F(MpitraceBenchmark, OfIntelRunsUnderIt) {
   const MpiPeer& impi = all_mpis()[2];
   const auto benchmark = peer_program("impi", "IMB-MPI1");
   if (!benchmark) GTEST_SKIP() << "impi is not installed: script/bootstrap --peers impi";
-  const Ending ending = run_profiled(
-      impi, 2, {*benchmark, "-iter", "50", "-iter_policy", "off", "-msglog", "3:10", "Allreduce", "PingPong", "Bcast"});
+  const Ending ending = run_profiled(impi, 2,
+                                     {*benchmark, "-iter", "50", "-iter_policy", "off", "-msglog", "3:10",
+                                      "Allreduce", "PingPong", "Bcast"});
   ASSERT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_THAT(ending.out, HasSubstr("Benchmarking Allreduce"));
   const Rows rows = rows_of(profile_of(0));

@@ -1,5 +1,5 @@
 // How a profiled program may end, and what is then there.
-#include <signal.h>
+#include <fstream>
 
 #include "mpitrace_test.h"
 
@@ -74,7 +74,10 @@ TEST_P(MpitraceEnding, TheToolHasTheCommandsExitCode) {
 
 TEST_P(MpitraceEnding, TheToolFindsTheFamilyOfAScriptByItsLauncher) {
   const std::string program = compile(mpi(), "ends.c");
-  const Ending ending = run_by_tool(mpi(), 2, {}, {"/bin/sh", "-c", program});
+  const auto script = folder() / "script";
+  std::ofstream(script) << "#!/bin/sh\nexec " << program << "\n";
+  std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+  const Ending ending = run_by_tool(mpi(), 2, {}, {script});
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_EQ(rows_of(profile_of(0))["MPI_Allreduce"].calls, 10) << ending.err;
   EXPECT_THAT(lines_with(ending.err, "lockstep mpitrace: "), SizeIs(3)) << ending.err;
@@ -96,7 +99,8 @@ TEST_P(MpitraceEnding, AnMpiOfAnotherFamilyThatComesLateEndsTheProgramWithALine)
   const std::string other = mpi().family == "openmpi" ? "mpich" : "openmpi";
   const std::string plugin = compile(mpi(), "plugin.c", {"-shared", "-fPIC"});
   const std::string loads = folder() / "loads";
-  const std::string source = std::string(std::getenv("LOCKSTEP_SOURCE_DIR")) + "/tests/mpitrace/programs/loads.c";
+  const std::string source =
+      std::string(std::getenv("LOCKSTEP_SOURCE_DIR")) + "/tests/mpitrace/programs/loads.c";
   ASSERT_EQ(start({"gcc", "-o", loads, source, "-ldl"}).finish().exit_code, 0);
   const Ending ending = run_profiled(mpi(), 1, {loads, plugin}, {{"LD_PRELOAD", library(other)}});
   EXPECT_NE(ending.exit_code, 0);
@@ -111,7 +115,8 @@ class MpitraceWithoutMpi : public MpitraceJob {};
 TEST_F(MpitraceWithoutMpi, AProgramRunsUntouched) {
   for (const char* family : {"openmpi", "mpich", "abi"}) {
     const Ending ending =
-        start({"/bin/echo", "hello"}, {{"LD_PRELOAD", library(family)}, {"LOCKSTEP_PROFILE", profiles()}}).finish();
+        start({"/bin/echo", "hello"}, {{"LD_PRELOAD", library(family)}, {"LOCKSTEP_PROFILE", profiles()}})
+            .finish();
     EXPECT_EQ(ending.exit_code, 0);
     EXPECT_EQ(ending.out, "hello\n");
     EXPECT_EQ(ending.err, "");
@@ -120,7 +125,8 @@ TEST_F(MpitraceWithoutMpi, AProgramRunsUntouched) {
 }
 
 TEST_F(MpitraceWithoutMpi, TheToolSaysWhatItDoesNotFind) {
-  const Ending ending = start({program("lockstep"), "profile", "--dir", profiles(), "--", "/bin/echo", "hello"}).finish();
+  const Ending ending =
+      start({program("lockstep"), "profile", "--dir", profiles(), "--", "/bin/echo", "hello"}).finish();
   EXPECT_EQ(ending.exit_code, 2);
   EXPECT_THAT(ending.err, HasSubstr("--family openmpi, mpich or abi"));
   EXPECT_EQ(start({program("lockstep"), "profile", "--family", "lam", "--", "true"}).finish().exit_code, 2);

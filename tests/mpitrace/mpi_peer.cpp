@@ -36,7 +36,12 @@ void PrintTo(const MpiPeer& mpi, std::ostream* out) { *out << mpi.peer; }
 const std::vector<MpiPeer>& all_mpis() {
   static const std::string debian = "{}/usr/lib/x86_64-linux-gnu";
   static const std::vector<MpiPeer> all = {
-      {"openmpi", "openmpi", "bin/mpirun", {"--allow-run-as-root", "--oversubscribe"}, "{}/include", "{}/lib"},
+      {"openmpi",
+       "openmpi",
+       "bin/mpirun",
+       {"--allow-run-as-root", "--oversubscribe"},
+       "{}/include",
+       "{}/lib"},
       {"mpich", "mpich", "bin/mpiexec", {}, "{}/include", "{}/lib"},
       {"impi",
        "mpich",

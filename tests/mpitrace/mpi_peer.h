@@ -15,8 +15,8 @@ struct MpiPeer {
   std::string family;  ///< as our library's name has it
   std::string launcher;
   std::vector<std::string> launcher_words = {};
-  std::string include, libraries;                ///< folders
-  std::vector<std::string> fortran_words = {};   ///< of gfortran beside; empty: it has no Fortran
+  std::string include, libraries;               ///< folders
+  std::vector<std::string> fortran_words = {};  ///< of gfortran beside; empty: it has no Fortran
   std::vector<std::string> link_words = {"-lmpi"};
 
   std::filesystem::path home() const;

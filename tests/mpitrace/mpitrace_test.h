@@ -14,14 +14,16 @@ namespace lockstep::testing {
 class MpitraceJob : public JobTest {
  protected:
   /// Of the folder tests/mpitrace/programs, into the test's folder. `words` are more of the compiler's.
-  std::string compile(const MpiPeer& mpi, const std::string& source, std::vector<std::string> words = {}) const;
+  std::string compile(const MpiPeer& mpi, const std::string& source,
+                      std::vector<std::string> words = {}) const;
   std::string compile_fortran(const MpiPeer& mpi, const std::string& source) const;
 
   std::string library(const std::string& family) const;
   std::filesystem::path profiles() const { return folder() / "profiles"; }
 
   /// Under LD_PRELOAD, a profile for each rank in profiles().
-  Ending run_profiled(const MpiPeer& mpi, int ranks, std::vector<std::string> words, const Variables& more = {}) const;
+  Ending run_profiled(const MpiPeer& mpi, int ranks, std::vector<std::string> words,
+                      const Variables& more = {}) const;
   /// Under `lockstep profile --dir profiles() OPTIONS --`.
   Ending run_by_tool(const MpiPeer& mpi, int ranks, std::vector<std::string> options,
                      std::vector<std::string> words) const;

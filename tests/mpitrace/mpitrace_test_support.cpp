@@ -14,7 +14,8 @@ void append(std::vector<std::string>& words, const std::vector<std::string>& mor
   words.insert(words.end(), more.begin(), more.end());
 }
 
-std::vector<std::string> launch_words(const MpiPeer& mpi, int ranks, const std::vector<std::string>& program) {
+std::vector<std::string> launch_words(const MpiPeer& mpi, int ranks,
+                                      const std::vector<std::string>& program) {
   std::vector<std::string> words = {mpi.home() / mpi.launcher};
   append(words, mpi.launcher_words);
   append(words, {"-n", std::to_string(ranks)});
@@ -24,12 +25,20 @@ std::vector<std::string> launch_words(const MpiPeer& mpi, int ranks, const std::
 
 }  // namespace
 
-std::string MpitraceJob::compile(const MpiPeer& mpi, const std::string& source, std::vector<std::string> words) const {
+std::string MpitraceJob::compile(const MpiPeer& mpi, const std::string& source,
+                                 std::vector<std::string> words) const {
   const std::string target = folder() / fs::path(source).stem();
-  std::vector<std::string> all = {source.ends_with(".cpp") ? "g++" : "gcc", "-g", "-O1", "-pthread",
-                                  "-I" + mpi.in_home(mpi.include), programs() / source, "-o", target};
+  std::vector<std::string> all = {source.ends_with(".cpp") ? "g++" : "gcc",
+                                  "-g",
+                                  "-O1",
+                                  "-pthread",
+                                  "-I" + mpi.in_home(mpi.include),
+                                  programs() / source,
+                                  "-o",
+                                  target};
   append(all, words);
-  append(all, {"-L" + mpi.in_home(mpi.libraries), "-Wl,-rpath," + mpi.in_home(mpi.libraries), "-Wl,--allow-shlib-undefined"});
+  append(all, {"-L" + mpi.in_home(mpi.libraries), "-Wl,-rpath," + mpi.in_home(mpi.libraries),
+               "-Wl,--allow-shlib-undefined"});
   append(all, mpi.link_words);
   const Ending ending = start(all).finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
@@ -38,8 +47,16 @@ std::string MpitraceJob::compile(const MpiPeer& mpi, const std::string& source, 
 
 std::string MpitraceJob::compile_fortran(const MpiPeer& mpi, const std::string& source) const {
   const std::string target = folder() / fs::path(source).stem();
-  std::vector<std::string> all = {"gfortran", "-g", "-fallow-argument-mismatch", "-I" + mpi.in_home(mpi.include), programs() / source, "-o", target,
-                                  "-L" + mpi.in_home(mpi.libraries), "-Wl,-rpath," + mpi.in_home(mpi.libraries), "-Wl,--allow-shlib-undefined"};
+  std::vector<std::string> all = {"gfortran",
+                                  "-g",
+                                  "-fallow-argument-mismatch",
+                                  "-I" + mpi.in_home(mpi.include),
+                                  programs() / source,
+                                  "-o",
+                                  target,
+                                  "-L" + mpi.in_home(mpi.libraries),
+                                  "-Wl,-rpath," + mpi.in_home(mpi.libraries),
+                                  "-Wl,--allow-shlib-undefined"};
   for (const std::string& word : mpi.fortran_words) all.push_back(mpi.in_home(word));
   append(all, mpi.link_words);
   const Ending ending = start(all).finish();
@@ -51,7 +68,8 @@ std::string MpitraceJob::library(const std::string& family) const {
   return fs::path(std::getenv("LOCKSTEP_BINARY_DIR")) / "lib" / ("liblockstep_mpitrace_" + family + ".so");
 }
 
-Ending MpitraceJob::run_profiled(const MpiPeer& mpi, int ranks, std::vector<std::string> words, const Variables& more) const {
+Ending MpitraceJob::run_profiled(const MpiPeer& mpi, int ranks, std::vector<std::string> words,
+                                 const Variables& more) const {
   Variables variables = mpi.variables();
   for (const auto& variable : Variables{{"LD_PRELOAD", library(mpi.family)},
                                         {"LOCKSTEP_PROFILE", profiles()},
@@ -87,7 +105,8 @@ std::vector<std::string> MpitraceJob::files() const {
 
 std::string MpitraceJob::profile_of(int rank) const {
   for (const std::string& name : files()) {
-    if (name.starts_with("mpi_profile.") && name.ends_with("." + std::to_string(rank))) return text_in(profiles() / name);
+    if (name.starts_with("mpi_profile.") && name.ends_with("." + std::to_string(rank)))
+      return text_in(profiles() / name);
   }
   return "";
 }

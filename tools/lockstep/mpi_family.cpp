@@ -87,7 +87,8 @@ std::optional<Family> family_of_command(const std::vector<std::string>& command)
   for (const std::string& word : command) {
     if (const auto family = family_of_program(word)) return family;
   }
-  return !command.empty() && is_launcher(command.front()) ? family_of_launcher(command.front()) : std::nullopt;
+  return !command.empty() && is_launcher(command.front()) ? family_of_launcher(command.front())
+                                                          : std::nullopt;
 }
 
 bool is_open_mpi_launcher(const std::string& launcher) {

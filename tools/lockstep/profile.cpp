@@ -34,13 +34,15 @@ struct ProfileFlags {
 
 void describe(CLI::App& app, ProfileFlags& flags) {
   app.add_option("--dir", flags.folder, "Where the profiles go [.]")->type_name("DIR");
-  app.add_option("--family", flags.family, "Of the program's MPI: openmpi, mpich (also Intel MPI) or abi [found out]");
+  app.add_option("--family", flags.family,
+                 "Of the program's MPI: openmpi, mpich (also Intel MPI) or abi [found out]");
   app.add_flag("--all", flags.all, "A profile for each rank, not for four of them alone");
   app.add_flag("--sites", flags.sites, "Also sums for each place in the program that calls MPI");
   app.add_flag("--barrier", flags.barrier, "A timed barrier before each blocking collective");
   app.footer(
       "lockstep profile [OPTIONS] -- mpirun -np 4 ./app    runs it, and writes mpi_profile.JOB.RANK\n"
-      "lockstep profile [--dir DIR] [--all]                writes the profiles of ranks that were killed before");
+      "lockstep profile [--dir DIR] [--all]                writes the profiles of ranks that were killed "
+      "before");
 }
 
 void say(const std::string& text) { (void)std::fprintf(stderr, "lockstep profile: %s\n", text.c_str()); }
@@ -60,13 +62,15 @@ fs::path library_for(Family family) {
 Family family_for(const ProfileFlags& flags) {
   if (!flags.family.empty()) {
     const auto family = lockstep::mpitrace::family_named(flags.family);
-    if (!family) lockstep::throw_invalid_argument("--family " + flags.family + " is none of openmpi, mpich, abi");
+    if (!family)
+      lockstep::throw_invalid_argument("--family " + flags.family + " is none of openmpi, mpich, abi");
     return *family;
   }
   const auto family = family_of_command(flags.command);
   if (!family)
-    lockstep::throw_invalid_argument("no word of the command is a program that is linked with an MPI, nor a launcher "
-                                     "of one: say which it is with --family openmpi, mpich or abi");
+    lockstep::throw_invalid_argument(
+        "no word of the command is a program that is linked with an MPI, nor a launcher "
+        "of one: say which it is with --family openmpi, mpich or abi");
   return *family;
 }
 
@@ -77,10 +81,10 @@ std::string random_name() {
 
 Variables variables_for(const ProfileFlags& flags, const fs::path& library, const std::string& run) {
   const char* const others = std::getenv("LD_PRELOAD");
-  const std::string preload = library.string() + (others == nullptr || *others == '\0' ? "" : ":" + std::string(others));
-  Variables variables = {{"LD_PRELOAD", preload},
-                         {"LOCKSTEP_PROFILE", flags.folder},
-                         {"LOCKSTEP_PROFILE_RUN", run}};
+  const std::string preload =
+      library.string() + (others == nullptr || *others == '\0' ? "" : ":" + std::string(others));
+  Variables variables = {
+      {"LD_PRELOAD", preload}, {"LOCKSTEP_PROFILE", flags.folder}, {"LOCKSTEP_PROFILE_RUN", run}};
   if (flags.all) variables.emplace_back("LOCKSTEP_PROFILE_ALL", "1");
   if (flags.sites) variables.emplace_back("LOCKSTEP_PROFILE_SITES", "1");
   if (flags.barrier) variables.emplace_back("LOCKSTEP_PROFILE_BARRIER", "1");
@@ -158,7 +162,8 @@ int profile_command(const std::vector<std::string>& arguments) {
     const auto end = std::find(arguments.begin(), arguments.end(), "--");
     std::vector<std::string> own(arguments.begin(), end);
     if (end != arguments.end()) flags.command.assign(end + 1, arguments.end());
-    if (end != arguments.end() && flags.command.empty()) lockstep::throw_invalid_argument("there is no command behind --");
+    if (end != arguments.end() && flags.command.empty())
+      lockstep::throw_invalid_argument("there is no command behind --");
     std::reverse(own.begin(), own.end());  // as CLI11 wants it
     app.parse(own);
     return profile(std::move(flags));
