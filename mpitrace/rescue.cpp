@@ -39,7 +39,7 @@ bool lock(int fd, const std::string& run, Deadline deadline) {
     Header header = {};
     const bool is_ours = !run.empty() && ::pread(fd, &header, sizeof(header), 0) == sizeof(header) &&
                          run == std::string(header.run, ::strnlen(header.run, sizeof(header.run)));
-    if (!is_ours || deadline.passed()) return false;
+    if (!is_ours || deadline.expired()) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   return true;
