@@ -16,8 +16,8 @@ class MpitraceCounts : public Mpitrace {
       const Rows rows = rows_of(text);
       EXPECT_EQ(told_by(rows), truths(ending, rank)) << text << ending.err;
       for (const auto& [routine, row] : rows) {
-        if (row.calls_by_size == 0) EXPECT_EQ(row.average_bytes, 0) << routine;
-        if (row.calls_by_size != 0) EXPECT_EQ(row.calls_by_size, row.calls) << routine;
+        EXPECT_EQ(row.calls_by_size, row.calls_by_size == 0 ? 0 : row.calls) << routine;
+        EXPECT_TRUE(row.calls_by_size != 0 || row.average_bytes == 0) << routine;
       }
     }
     EXPECT_EQ(files().size(), static_cast<std::size_t>(ranks)) << "tables are left behind";

@@ -22,12 +22,15 @@ Variables MpiPeer::variables() const {
   Variables all = {{"PATH", programs + ":" + (path == nullptr ? "" : path)}};
   if (peer == "impi") all.insert(all.end(), {{"I_MPI_ROOT", home()}, {"I_MPI_FABRICS", "shm"}});
   if (peer == "impi" || peer.starts_with("debian"))
-    all.emplace_back("LD_LIBRARY_PATH", in_home(libraries) + ":" + in_home("{}/usr/lib/x86_64-linux-gnu"));
+    all.emplace_back("LD_LIBRARY_PATH",
+                     in_home(libraries + ":{}/usr/lib/x86_64-linux-gnu:{}/lib/x86_64-linux-gnu"));
   if (peer == "debian-openmpi")
-    all.insert(all.end(), {{"OPAL_PREFIX", in_home("{}/usr/lib/x86_64-linux-gnu/openmpi")},
-                           {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
-                           {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
-                           {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}});
+    all.insert(all.end(), {{"OPAL_PREFIX", home() / "usr"},
+                           {"PMIX_INSTALL_PREFIX", in_home("{}/usr/lib/x86_64-linux-gnu/pmix2")},
+                           // Its plug-ins for networks need more of the distribution.
+                           {"OMPI_MCA_mca_base_component_show_load_errors", "0"},
+                           {"OMPI_MCA_pml", "ob1"},
+                           {"OMPI_MCA_btl", "self,vader"}});
   return all;
 }
 
@@ -53,7 +56,7 @@ const std::vector<MpiPeer>& all_mpis() {
       {"debian-openmpi",
        "openmpi",
        "usr/bin/mpirun.openmpi",
-       {},
+       {"--allow-run-as-root", "--oversubscribe"},
        debian + "/openmpi/include",
        debian + "/openmpi/lib",
        {"-I" + debian + "/openmpi/lib", "-I" + debian + "/fortran/gfortran-mod-15/openmpi", "-lmpi_usempif08",

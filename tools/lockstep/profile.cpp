@@ -47,7 +47,7 @@ void describe(CLI::App& app, ProfileFlags& flags) {
 
 void say(const std::string& text) { (void)std::fprintf(stderr, "lockstep profile: %s\n", text.c_str()); }
 
-fs::path library_for(Family family) {
+fs::path find_library(Family family) {
   std::error_code error;
   const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
   const std::string name = lockstep::mpitrace::library_for(family);
@@ -144,7 +144,7 @@ int profile(ProfileFlags flags) {
   fs::create_directories(flags.folder);
   flags.folder = fs::canonical(flags.folder);
   if (flags.command.empty()) return write_what_is_left(flags, "") ? 0 : 1;
-  const fs::path library = library_for(family_for(flags));
+  const fs::path library = find_library(family_for(flags));
   const std::string run = random_name();
   const Variables variables = variables_for(flags, library, run);
   const int exit_code = run_to_its_end(words_with(flags.command, variables), variables);
