@@ -12,7 +12,6 @@
 
 namespace lockstep::mpitrace {
 
-using MPI_Fint = int;
 struct MPI_Status;               // only passed on
 using AnyFunction = void (*)();  // that a program hands to MPI
 

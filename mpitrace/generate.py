@@ -11,10 +11,11 @@ import sys
 # What a word of routines.txt is in C. A function that the program hands to MPI is passed on unseen.
 HANDLES = {"type": "MPI_Datatype", "comm": "MPI_Comm", "group": "MPI_Group", "op": "MPI_Op", "win": "MPI_Win",
            "file": "MPI_File", "info": "MPI_Info", "request": "MPI_Request", "errhandler": "MPI_Errhandler",
-           "message": "MPI_Message", "aint": "MPI_Aint", "offset": "MPI_Offset", "count": "MPI_Count", "fint": "MPI_Fint"}
+           "message": "MPI_Message", "aint": "MPI_Aint", "offset": "MPI_Offset", "count": "MPI_Count"}
 C_TYPES = {"in": "const void*", "out": "void*", "int": "int", "root": "int", "int*": "int*", "ints": "const int*",
            "str": "const char*", "char*": "char*", "argv": "char**", "argvs": "char***", "ranges": "int (*)[3]",
-           "status": "const MPI_Status*", "status*": "MPI_Status*", "double": "double", "fints": "const MPI_Fint*"}
+           "status": "const MPI_Status*", "status*": "MPI_Status*", "double": "double", "fint": "int",
+           "fint*": "int*", "fints": "const int*"}
 for word, name in HANDLES.items():
     C_TYPES[word] = name
     C_TYPES[word + "*"] = name + "*"
@@ -172,7 +173,8 @@ def agreement(routines):
     for routine in routines:
         kinds = [C_TYPES[routine.result], *routine.types(lambda name: f"MPI_{name}*")]
         if not routine.properties & {"variadic", "removed"}:  # some are macros
-            lines.append(f"#ifndef {routine.name}\nAGREES({routine.name}, {', '.join(kinds)})\n#endif\n")
+            conversion = " && !defined(LOCKSTEP_MPITRACE_ABI)" if "no_fortran" in routine.properties else ""
+            lines.append(f"#if !defined({routine.name}){conversion}\nAGREES({routine.name}, {', '.join(kinds)})\n#endif\n")
     return "".join(lines)
 
 

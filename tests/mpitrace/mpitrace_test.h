@@ -40,6 +40,7 @@ class MpitraceJob : public JobTest {
 class Mpitrace : public MpitraceJob, public ::testing::WithParamInterface<MpiPeer> {
  protected:
   void SetUp() override;
+  void TearDown() override;
   const MpiPeer& mpi() const { return GetParam(); }
 };
 

@@ -35,7 +35,10 @@ int main(int count, char** words) {
   if (strcmp(what, "exec") == 0) program_starts_another();
   tell_truths(rank);
   if (strcmp(what, "exit") == 0) _exit(0);
-  if (strcmp(what, "abort") == 0 && rank == 1) MPI_Abort(MPI_COMM_WORLD, 7);
+  if (strcmp(what, "abort") == 0 && rank == 1) {
+    MPI_Abort(MPI_COMM_WORLD, 7);
+    for (;;) pause(); /* MPICH 5 comes back, and is killed some time later */
+  }
   if (strcmp(what, "kill") == 0 && rank == 1) kill(getpid(), SIGKILL);
   if (strcmp(what, "kill") == 0 || strcmp(what, "abort") == 0) MPI_Barrier(MPI_COMM_WORLD);
   return MPI_Finalize();

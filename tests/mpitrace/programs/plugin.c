@@ -1,5 +1,6 @@
 /* Loaded by loads.c, as Python loads an extension: MPI comes into the process for it alone. */
 #include <mpi.h>
+#include <stddef.h>
 
 int run(void) {
   int rank;
