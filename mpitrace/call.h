@@ -50,9 +50,10 @@ void note_costs(std::uint64_t now) noexcept;
 std::uint64_t look_up_size(MPI_Datatype type, KnownType& known);
 void pmpi_barrier(MPI_Comm comm);
 
+// In line everywhere: most routines of MPI take less time than a few calls.
 class Call {
  public:
-  Call(int slot, void* site)
+  [[gnu::always_inline]] Call(int slot, void* site)
       : slot_(slot), base_slot_(slot), site_(site), is_outermost_(thread.depth++ == 0) {
     if (is_outermost_ && period.is_on.load(std::memory_order_acquire))
       slots_ = thread.slots != nullptr ? thread.slots : join();
@@ -60,7 +61,7 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
   // Also where the program's error handler throws through MPI.
-  ~Call() {
+  [[gnu::always_inline]] ~Call() {
     if (begin_ != 0) count();
     --thread.depth;
   }
@@ -85,7 +86,7 @@ class Call {
   }
 
  private:
-  void count() {
+  [[gnu::always_inline]] void count() {
     constexpr std::uint64_t between_looks_ns = 1'000'000'000;
     const std::uint64_t now = trace::now_ns();
     add(slots_[slot_], bytes_, now - begin_);
@@ -105,7 +106,7 @@ class Call {
 };
 
 /// count x the size of the type, in C's terms.
-inline std::uint64_t bytes_of(int count, MPI_Datatype type) {
+[[gnu::always_inline]] inline std::uint64_t bytes_of(int count, MPI_Datatype type) {
   if (count <= 0) return 0;  // then the type need not be one
   const std::uint64_t mixed = std::hash<MPI_Datatype>()(type) * 0x9e37'79b9'7f4a'7c15;
   KnownType& known = thread.types[mixed >> 61U];
