@@ -7,7 +7,7 @@ import sys
 
 repository = pathlib.Path(sys.argv[1])
 read = set()
-for folder in ("lockstep", "tools"):
+for folder in ("lockstep", "mpitrace", "tools"):
     for source in (repository / folder).rglob("*.cpp"):
         if not source.name.endswith("_test.cpp"):
             read |= set(re.findall(r'env::\w+\("(LOCKSTEP_\w+)"', source.read_text()))

@@ -12,6 +12,7 @@
 #include "doctor/doctor.h"
 #include "explain.h"
 #include "fetch.h"
+#include "profile.h"
 #include "run.h"
 
 namespace {
@@ -31,6 +32,7 @@ const std::vector<Subcommand>& subcommands() {
        bench_command},
       {"fetch", "bring a public data set (MNIST, Fashion-MNIST, CIFAR-10) into a folder", fetch_command},
       {"agent", "", agent_command},  // started by run
+      {"profile", "run an MPI program, and say which calls of MPI took how long", profile_command},
       {"explain", "say which rank of a failed or hanging job is where, and why", explain_command},
   };
   return all;

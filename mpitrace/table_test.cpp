@@ -1,0 +1,130 @@
+#include "mpitrace/table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "mpitrace/profile.h"
+#include "mpitrace/rescue.h"
+
+namespace lockstep::mpitrace {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class Tables : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "lockstep-tables-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  Table* make(int rank, const std::string& run = "") const {
+    std::string problem;
+    Table* const table = Table::create(path(rank), false, problem);
+    EXPECT_EQ(problem, "");
+    Header& header = table->header();
+    header.version = table_version;
+    header.slots = slot_count;
+    header.rank = rank;
+    header.ranks = 2;
+    std::copy(run.begin(), run.end(), header.run);
+    header.job[0] = 'j';
+    header.magic = table_magic;
+    return table;
+  }
+  std::string path(int rank) const { return folder_ / (".lockstep_mpitrace.j." + std::to_string(rank)); }
+  const fs::path& folder() const { return folder_; }
+
+ private:
+  fs::path folder_;
+};
+
+std::uint64_t calls_in(const Table& table) {
+  std::uint64_t calls = 0;
+  const RankProfile profile = read_profile({table.data(), table.size()}, "the table");
+  for (const view::RoutineSums& routine : profile.sums.routines) calls += routine.all().calls;
+  return calls;
+}
+
+TEST_F(Tables, AddUpWhatThreadsCounted) {
+  Table* const table = make(0);
+  Sums* const one = table->join();
+  Sums* const other = table->join();
+  ASSERT_NE(one, other);
+  add(one[0], 8, 100);
+  add(other[0], 8, 100);
+  table->leave(one);
+  EXPECT_EQ(table->join(), one) << "what a thread left goes on with the next";
+  add(one[0], 8, 100);
+  EXPECT_EQ(calls_in(*table), 3U);
+  table->remove_file();
+  EXPECT_TRUE(fs::is_empty(folder()));
+  EXPECT_EQ(calls_in(*table), 3U) << "the numbers stay";
+}
+
+TEST_F(Tables, OfALivingProcessStayAndAnotherHasANameOfItsOwn) {
+  Table* const first = make(0);
+  Table* const second = make(0);
+  EXPECT_NE(first->path(), second->path());
+  EXPECT_THAT(rescue(folder(), "", true).lines, IsEmpty());
+  first->remove_file();
+  second->remove_file();
+}
+
+TEST_F(Tables, WithoutAFolderAreInMemoryAlone) {
+  std::string problem;
+  Table* const table = Table::create(folder() / "missing" / "table", false, problem);
+  ASSERT_NE(table, nullptr);
+  EXPECT_THAT(problem, HasSubstr("No such file or directory"));
+  EXPECT_EQ(table->path(), "");
+  add(table->join()[0], 0, 1);
+}
+
+TEST_F(Tables, OfThoseThatAreGoneBecomeProfiles) {
+  for (const int rank : {0, 1}) {
+    Table* const table = make(rank, "run1");
+    add(table->join()[0], 8, 100);
+    table->forget();
+  }
+  EXPECT_THAT(rescue(folder(), "run2", true).lines, IsEmpty()) << "of another run";
+  const Rescued rescued = rescue(folder(), "run1", true);
+  ASSERT_THAT(rescued.lines, SizeIs(1));
+  EXPECT_THAT(rescued.lines.front(), HasSubstr("2 ranks of 2 ended before MPI_Finalize"));
+  EXPECT_FALSE(fs::exists(path(0)));
+  std::ifstream file(folder() / "mpi_profile.j.1");
+  std::string line;
+  std::getline(file, line);
+  EXPECT_EQ(line, "Data for MPI rank 1 of 2:");
+  std::getline(file, line);
+  EXPECT_THAT(line, HasSubstr("the rank ended before MPI_Finalize()."));
+}
+
+TEST_F(Tables, ThatAreDamagedAreNamedAndStay) {
+  make(0)->forget();
+  std::fstream(path(0), std::ios::in | std::ios::out) << "no table";
+  std::ofstream(path(1)) << "short";
+  const Rescued rescued = rescue(folder(), "", true);
+  EXPECT_TRUE(rescued.has_failed);
+  EXPECT_THAT(rescued.lines, SizeIs(2));
+  EXPECT_TRUE(fs::exists(path(0)) && fs::exists(path(1)));
+}
+
+TEST_F(Tables, WithMoreThreadsThanTheFileHasAreRefused) {
+  Table* const table = make(0);
+  table->header().threads = 900;
+  table->forget();
+  EXPECT_TRUE(rescue(folder(), "", true).has_failed);
+}
+
+}  // namespace
+}  // namespace lockstep::mpitrace

@@ -1,0 +1,176 @@
+#include "profile.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <random>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "mpi_family.h"
+#include "mpitrace/rescue.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using lockstep::mpitrace::Family;
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+struct ProfileFlags {
+  std::string folder = ".";
+  std::string family;
+  bool all = false, sites = false, barrier = false;
+  std::vector<std::string> command;
+};
+
+void describe(CLI::App& app, ProfileFlags& flags) {
+  app.add_option("--dir", flags.folder, "Where the profiles go [.]")->type_name("DIR");
+  app.add_option("--family", flags.family,
+                 "Of the program's MPI: openmpi, mpich (also Intel MPI) or abi [found out]");
+  app.add_flag("--all", flags.all, "A profile for each rank, not for four of them alone");
+  app.add_flag("--sites", flags.sites, "Also sums for each place in the program that calls MPI");
+  app.add_flag("--barrier", flags.barrier, "A timed barrier before each blocking collective");
+  app.footer(
+      "lockstep profile [OPTIONS] -- mpirun -np 4 ./app    runs it, and writes mpi_profile.JOB.RANK\n"
+      "lockstep profile [--dir DIR] [--all]                writes the profiles of ranks that were killed "
+      "before");
+}
+
+void say(const std::string& text) { (void)std::fprintf(stderr, "lockstep profile: %s\n", text.c_str()); }
+
+fs::path find_library(Family family) {
+  std::error_code error;
+  const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
+  const std::string name = lockstep::mpitrace::library_for(family);
+  for (const char* folder : {LOCKSTEP_LIBRARIES, "../lib"}) {
+    const fs::path file = (here / folder / name).lexically_normal();
+    if (fs::exists(file, error)) return file;
+  }
+  lockstep::throw_invalid_argument(name + " is not in " + (here / "../lib").lexically_normal().string() +
+                                   ": it was not built or not installed");
+}
+
+Family family_for(const ProfileFlags& flags) {
+  if (!flags.family.empty()) {
+    const auto family = lockstep::mpitrace::family_named(flags.family);
+    if (!family)
+      lockstep::throw_invalid_argument("--family " + flags.family + " is none of openmpi, mpich, abi");
+    return *family;
+  }
+  const auto family = family_of_command(flags.command);
+  if (!family)
+    lockstep::throw_invalid_argument(
+        "no word of the command is a program that is linked with an MPI, nor a launcher "
+        "of one: say which it is with --family openmpi, mpich or abi");
+  return *family;
+}
+
+std::string random_name() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+Variables variables_for(const ProfileFlags& flags, const fs::path& library, const std::string& run) {
+  const char* const others = std::getenv("LD_PRELOAD");
+  const std::string preload =
+      library.string() + (others == nullptr || *others == '\0' ? "" : ":" + std::string(others));
+  Variables variables = {
+      {"LD_PRELOAD", preload}, {"LOCKSTEP_PROFILE", flags.folder}, {"LOCKSTEP_PROFILE_RUN", run}};
+  if (flags.all) variables.emplace_back("LOCKSTEP_PROFILE_ALL", "1");
+  if (flags.sites) variables.emplace_back("LOCKSTEP_PROFILE_SITES", "1");
+  if (flags.barrier) variables.emplace_back("LOCKSTEP_PROFILE_BARRIER", "1");
+  return variables;
+}
+
+/// Open MPI's mpirun passes to other hosts only what -x names; other launchers pass everything.
+std::vector<std::string> words_with(const std::vector<std::string>& command, const Variables& variables) {
+  std::vector<std::string> words = {command.front()};
+  if (is_open_mpi_launcher(command.front())) {
+    for (const auto& [name, value] : variables) words.insert(words.end(), {"-x", name});
+  }
+  words.insert(words.end(), command.begin() + 1, command.end());
+  return words;
+}
+
+volatile sig_atomic_t child = 0;
+void pass_on(int signal) {
+  if (child > 0) ::kill(static_cast<pid_t>(child), signal);
+}
+
+/// Its exit code; 128 + signal where one ended it, as shells have it.
+int run_to_its_end(std::vector<std::string> words, const Variables& variables) {
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const pid_t pid = ::fork();
+  if (pid < 0) lockstep::throw_system("fork");
+  if (pid == 0) {
+    for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
+    ::execvp(arguments[0], arguments.data());
+    ::dprintf(STDERR_FILENO, "lockstep profile: %s: %s\n", arguments[0], std::strerror(errno));
+    ::_exit(127);
+  }
+  child = pid;
+  // The terminal's signals reach the command by themselves; what it leaves is to be written after them.
+  ::signal(SIGINT, SIG_IGN);
+  ::signal(SIGQUIT, SIG_IGN);
+  ::signal(SIGTERM, pass_on);
+  ::signal(SIGHUP, pass_on);
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  child = 0;
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/// False if something could not be written.
+bool write_what_is_left(const ProfileFlags& flags, const std::string& run) {
+  const auto rescued = lockstep::mpitrace::rescue(flags.folder, run, flags.all);
+  for (const std::string& line : rescued.lines) say(line);
+  if (rescued.lines.empty() && run.empty()) say("no rank has left anything in " + flags.folder);
+  return !rescued.has_failed;
+}
+
+int profile(ProfileFlags flags) {
+  fs::create_directories(flags.folder);
+  flags.folder = fs::canonical(flags.folder);
+  if (flags.command.empty()) return write_what_is_left(flags, "") ? 0 : 1;
+  const fs::path library = find_library(family_for(flags));
+  const std::string run = random_name();
+  const Variables variables = variables_for(flags, library, run);
+  const int exit_code = run_to_its_end(words_with(flags.command, variables), variables);
+  const bool is_written = write_what_is_left(flags, run);
+  return exit_code == 0 && !is_written ? 1 : exit_code;
+}
+
+}  // namespace
+
+int profile_command(const std::vector<std::string>& arguments) {
+  ProfileFlags flags;
+  CLI::App app("Profiles an MPI program: which routines it calls, how often, how long, with which sizes.");
+  describe(app, flags);
+  try {
+    const auto end = std::find(arguments.begin(), arguments.end(), "--");
+    std::vector<std::string> own(arguments.begin(), end);
+    if (end != arguments.end()) flags.command.assign(end + 1, arguments.end());
+    if (end != arguments.end() && flags.command.empty())
+      lockstep::throw_invalid_argument("there is no command behind --");
+    std::reverse(own.begin(), own.end());  // as CLI11 wants it
+    app.parse(own);
+    return profile(std::move(flags));
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
+  } catch (const std::exception& error) {
+    say(std::string(error.what()) + "\nSee `lockstep profile --help`.");
+    return 2;
+  }
+}
