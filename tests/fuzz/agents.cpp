@@ -1,6 +1,10 @@
 // What launcher and agents say to each other over the pipes of a remote shell.
+#include <nlohmann/json.hpp>
+#include <string>
+
 #include "lockstep/base/error.h"
 #include "lockstep/launch/agents/message_pipe.h"
+#include "lockstep/launch/agents/timeline_messages.h"
 #include "lockstep/launch/agents/wire.h"
 #include "tests/fuzz/script.h"
 
@@ -21,10 +25,25 @@ void read_any_of(const Message& message) {
   (read<T>(message), ...);
 }
 
-void take(const Message& message) try {
+void take_timeline(const Message& message, ReceivedTimeline& timeline) {
+  if (message.kind == Kind::timeline_part) timeline.take(content_of<TimelinePart>(message));
+  if (message.kind == Kind::timeline_names) timeline.take(content_of<TimelineNames>(message));
+}
+
+void show(ReceivedTimeline& received) {
+  view::Timeline timeline;
+  timeline.ranks = received.in_our_time(ClockOffset(5), "far");
+  std::string text;
+  view::write_timeline(timeline, [&](std::string_view piece) { text += piece; });
+  require(nlohmann::json::accept(text), "whatever the events hold, the timeline is JSON");
+}
+
+void take(const Message& message, ReceivedTimeline& timeline) try {
+  take_timeline(message, timeline);
   read_any_of<Hello, Planned, Probed, Serving, Started, Refused, Output, OutputEnd, Ended, Cause, Stragglers,
               RecordPart, Finished, InputRoom, Plan, Probe, Serve, Start, Room, ReaderGone, Signal, Tell,
-              NoteFailure, Look, Finish, launch::agents::Input>(message);
+              NoteFailure, Look, Finish, launch::agents::Input, LastLines, Conclusion, ClockAsked, ClockTold, TimelinePart,
+              TimelineNames>(message);
 } catch (const Error& error) {
   require(error.code() == ErrorCode::corrupt_data, "a message that is none is corrupt data");
 }
@@ -34,6 +53,7 @@ void take(const Message& message) try {
 int run_one(Input input) {
   Script script(input);
   MessageParser parser;
+  ReceivedTimeline timeline;
   std::size_t taken = 0, given = 0;
   try {
     while (!script.is_over()) {
@@ -41,10 +61,11 @@ int run_one(Input input) {
       given += piece.size();
       parser.add(piece, [&](const Message& message) {
         taken += sizeof(std::uint32_t) + sizeof(Kind) + message.body.size();
-        take(message);
+        take(message, timeline);
       });
     }
     require(taken <= given, "no byte is taken twice");
+    show(timeline);
     require(parser.is_between_messages() == (taken == given), "no byte is lost");
   } catch (const Error& error) {
     require(error.code() == ErrorCode::corrupt_data, "bytes that are no message are corrupt data");

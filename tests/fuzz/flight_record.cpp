@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/view/explain.h"
+#include "lockstep/view/run_profile.h"
 #include "tests/fuzz/script.h"
 
 namespace lockstep::fuzz::flight_record {
@@ -18,6 +19,16 @@ void check_explanation(const trace::FlightRecord& record) {
   require(std::ranges::none_of(text, is_control), "and does nothing to a terminal");
 }
 
+void check_profile(const trace::FlightRecord& record) {
+  const auto is_control = [](char c) { return c != '\n' && static_cast<unsigned char>(c) < ' '; };
+  const std::string summary = view::profile_summary(record);
+  require(std::ranges::none_of(summary, is_control), "a profile does nothing to a terminal");
+  for (const trace::FlightRank& rank : record.ranks) {
+    const std::string text = view::profile_text(record, rank, view::extremes_of({view::costs_of(rank)}));
+    require(text.starts_with("Data for rank ") && text.back() == '\n', "a rank's profile has lines");
+  }
+}
+
 }  // namespace
 
 int run_one(Input input) {
@@ -27,6 +38,7 @@ int run_one(Input input) {
     require(trace::FlightRecord::parse(text, "text").to_text() == text,
             "a record that is written and read again is the same");
     check_explanation(record);
+    check_profile(record);
   } catch (const Error& error) {
     const std::string what = error.what();
     require(error.code() == ErrorCode::corrupt_data, "a wrong record is corrupt data");

@@ -389,6 +389,27 @@ TEST_F(Examples, DigitsLeavesItsCurveBesideThoseOfOtherRuns) {
   EXPECT_THAT(ending.err, HasSubstr("2.history"));
 }
 
+// 40 images, 8 a rank and step.
+TEST_F(Examples, AProfileOfDigitsHasEachOfItsStepsWithAllGradients) {
+  write_digits(folder(), 10);
+  for (const auto& [ranks, steps] : std::vector<std::pair<int, int>>{{2, 6}, {4, 4}}) {
+    const auto place = folder() / std::to_string(ranks), timeline = folder() / "timeline.json";
+    const Ending ending = start({program("lockstep"), "run", "-np", std::to_string(ranks), "--profile", place, "--timeline",
+                                 timeline, program("digits"), "--data", folder(), "--epochs", "2", "--batch_size", "8"})
+                              .finish();
+    ASSERT_EQ(ending.exit_code, 0) << ending.err;
+    // 71,754 parameters, and gaps between them.
+    EXPECT_THAT(ending.err, ContainsRegex("\n  training step +" + std::to_string(steps) + " +2870[0-9][0-9]\\.0 "));
+    EXPECT_THAT(ending.err, ContainsRegex("\n  training: " + std::to_string(steps) + " steps of "));
+    std::ifstream file(timeline);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    int passes = 0;
+    for (std::size_t at = 0; (at = text.find("\"forward, backward\"", at)) != std::string::npos; ++at) ++passes;
+    EXPECT_EQ(passes, ranks * steps);
+    EXPECT_THAT(text, HasSubstr("\"name\":\"forward\""));
+  }
+}
+
 TEST_F(Examples, LabelsThatAreNoClassAreNamedWithTheirPlace) {
   write_digits(folder(), 11);
   const Ending ending = launch({program("trainer"), "--data", folder()}).finish();
