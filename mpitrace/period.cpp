@@ -49,7 +49,7 @@ bool is_spawned() {
 
 std::string job_name() {
   const std::string batch = job_of_batch_system();
-  const std::string pid = std::to_string(::getpid());
+  std::string pid = std::to_string(::getpid());
   if (batch.empty()) return pid;
   return is_spawned() ? batch + "-" + pid : batch;  // a world of its own in the same job
 }

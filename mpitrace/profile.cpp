@@ -49,8 +49,8 @@ std::vector<view::CallSums> sum_threads(std::span<const std::byte> table, std::u
 void add_routines(RankProfile& profile, const std::vector<view::CallSums>& slots) {
   for (const Routine& routine : routines) {
     view::RoutineSums sums{.name = routine.name, .has_sizes = routine.has_sizes};
-    for (int i = 0; i < slots_of(routine); ++i)
-      sums.by_size[static_cast<std::size_t>(i)] = slots[static_cast<std::size_t>(routine.slot + i)];
+    const auto first = slots.begin() + routine.slot;
+    std::copy(first, first + slots_of(routine), sums.by_size.begin());
     const view::CallSums all = sums.all();
     profile.sums.communication_ns += all.ns;
     if (all.calls != 0) profile.sums.routines.push_back(std::move(sums));

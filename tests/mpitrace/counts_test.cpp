@@ -67,7 +67,14 @@ TEST_P(MpitraceCounts, AreThereForAnMpiThatAPluginBrings) {
 INSTANTIATE_TEST_SUITE_P(Of, MpitraceCounts, ::testing::ValuesIn(all_mpis()),
                          [](const auto& info) { return name_of(info.param); });
 
-class MpitraceFortran : public MpitraceCounts {};
+class MpitraceFortran : public MpitraceCounts {
+ protected:
+  void SetUp() override {
+    MpitraceCounts::SetUp();
+    if (!IsSkipped() && std::system("gfortran --version >/dev/null 2>&1") != 0)
+      GTEST_SKIP() << "gfortran is not installed";
+  }
+};
 
 TEST_P(MpitraceFortran, CountsAreThoseOfTheProgram) {
   for (const char* source : {"fortran_mpif.F90", "fortran_mpi.F90"}) {
@@ -80,7 +87,7 @@ TEST_P(MpitraceFortran, CountsAreThoseOfTheProgram) {
 INSTANTIATE_TEST_SUITE_P(Of, MpitraceFortran, ::testing::ValuesIn(all_mpis().begin() + 2, all_mpis().end()),
                          [](const auto& info) { return name_of(info.param); });
 
-class MpitraceFortran2008 : public MpitraceCounts {};
+class MpitraceFortran2008 : public MpitraceFortran {};
 
 TEST_P(MpitraceFortran2008, CountsAreThoseOfTheProgram) {
   expect_truth(run_profiled(mpi(), 2, {compile_fortran(mpi(), "fortran_f08.F90")}), 2);

@@ -52,7 +52,7 @@ fs::path find_library(Family family) {
   const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
   const std::string name = lockstep::mpitrace::library_for(family);
   for (const char* folder : {LOCKSTEP_LIBRARIES, "../lib"}) {
-    const fs::path file = (here / folder / name).lexically_normal();
+    fs::path file = (here / folder / name).lexically_normal();
     if (fs::exists(file, error)) return file;
   }
   lockstep::throw_invalid_argument(name + " is not in " + (here / "../lib").lexically_normal().string() +
