@@ -165,6 +165,10 @@ Sums* join() noexcept {
   try {
     static thread_local Leaver leaver;
     leaver.sums = period.table->join();
+    static std::atomic<bool> is_said = false;
+    if (leaver.sums == nullptr && !is_said.exchange(true))
+      say("rank " + std::to_string(our_rank) +
+          ": no room for the counters of one more thread, which is not counted");
     return thread.slots = leaver.sums;
   } catch (...) {
     return nullptr;

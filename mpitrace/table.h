@@ -117,6 +117,7 @@ class Table {
   std::string path_;
   std::mutex mutex_;
   std::vector<Sums*> free_;
+  bool is_full_ = false;
 };
 
 }  // namespace lockstep::mpitrace

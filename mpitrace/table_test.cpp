@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <fstream>
@@ -88,6 +89,20 @@ TEST_F(Tables, WithoutAFolderAreInMemoryAlone) {
   EXPECT_THAT(problem, HasSubstr("No such file or directory"));
   EXPECT_EQ(table->path(), "");
   add(table->join()[0], 0, 1);
+}
+
+TEST_F(Tables, WithoutRoomOnTheDiskAreInMemoryAlone) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{.rlim_cur = page_bytes, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  std::string problem;
+  Table* const table = Table::create(path(0), false, problem);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_THAT(problem, HasSubstr("File too large"));
+  EXPECT_EQ(table->path(), "");
+  EXPECT_TRUE(fs::is_empty(folder()));
+  EXPECT_NE(table->join(), nullptr);
 }
 
 TEST_F(Tables, OfThoseThatAreGoneBecomeProfiles) {
