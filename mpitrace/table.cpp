@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace lockstep::mpitrace {
 namespace {
@@ -103,8 +104,8 @@ void Table::remove_file() {
 }
 
 void Table::forget() {
-  ::munmap(data_, most_bytes);
-  if (fd_ >= 0) ::close(fd_);
+  if (data_ != nullptr) ::munmap(std::exchange(data_, nullptr), most_bytes);
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
 
 }  // namespace lockstep::mpitrace
