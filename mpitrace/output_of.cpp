@@ -44,7 +44,7 @@ std::string output_of(std::vector<std::string> words) {
       ::posix_spawnp(&pid, arguments[0], &actions, nullptr, arguments.data(), environment.data());
   ::posix_spawn_file_actions_destroy(&actions);
   ::close(ends[1]);
-  const std::string text = failed != 0 ? "" : read_all(ends[0]);
+  std::string text = failed != 0 ? "" : read_all(ends[0]);
   ::close(ends[0]);
   if (failed == 0) {
     while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {

@@ -49,7 +49,7 @@ bool is_spawned() {
 
 std::string job_name() {
   const std::string batch = job_of_batch_system();
-  const std::string pid = std::to_string(::getpid());
+  std::string pid = std::to_string(::getpid());
   if (batch.empty()) return pid;
   return is_spawned() ? batch + "-" + pid : batch;  // a world of its own in the same job
 }
@@ -165,6 +165,10 @@ Sums* join() noexcept {
   try {
     static thread_local Leaver leaver;
     leaver.sums = period.table->join();
+    static std::atomic<bool> is_said = false;
+    if (leaver.sums == nullptr && !is_said.exchange(true))
+      say("rank " + std::to_string(our_rank) +
+          ": no room for the counters of one more thread, which is not counted");
     return thread.slots = leaver.sums;
   } catch (...) {
     return nullptr;

@@ -9,6 +9,8 @@
 #include <map>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/unique_fd.h"
+#include "lockstep/base/write.h"
 #include "mpitrace/source_lines.h"
 
 namespace lockstep::mpitrace {
@@ -49,8 +51,8 @@ std::vector<view::CallSums> sum_threads(std::span<const std::byte> table, std::u
 void add_routines(RankProfile& profile, const std::vector<view::CallSums>& slots) {
   for (const Routine& routine : routines) {
     view::RoutineSums sums{.name = routine.name, .has_sizes = routine.has_sizes};
-    for (int i = 0; i < slots_of(routine); ++i)
-      sums.by_size[static_cast<std::size_t>(i)] = slots[static_cast<std::size_t>(routine.slot + i)];
+    const auto first = slots.begin() + routine.slot;
+    std::copy(first, first + slots_of(routine), sums.by_size.begin());
     const view::CallSums all = sums.all();
     profile.sums.communication_ns += all.ns;
     if (all.calls != 0) profile.sums.routines.push_back(std::move(sums));
@@ -161,20 +163,11 @@ std::string profile_name(const std::string& job, int rank) {
 }
 
 void write_profile(const std::string& path, const std::string& text) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) throw_system(path);
-  std::string_view left = text;
-  while (!left.empty()) {
-    const auto written = ::write(fd, left.data(), left.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) {
-      const int error = errno;
-      ::close(fd);
-      throw_system(path, error);
-    }
-    left.remove_prefix(static_cast<std::size_t>(written));
-  }
-  if (::close(fd) != 0) throw_system(path);
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!fd) throw_system(path);
+  if (const int error = write_all(fd.get(), std::as_bytes(std::span(text))); error != 0)
+    throw_system(path, error);
+  if (::close(fd.release()) != 0) throw_system(path);
 }
 
 }  // namespace lockstep::mpitrace

@@ -51,7 +51,8 @@ void look_at(const std::string& path, const std::string& run, Deadline deadline,
   const Mapping table = Mapping::of_file(fd.get(), page_bytes, Mapping::Access::read, path);
   RankProfile profile = read_profile(table.bytes(), path);
   if (!run.empty() && profile.run != run) return;
-  jobs[{profile.job, profile.run}].push_back({path, std::move(fd), std::move(profile)});
+  std::vector<Found>& job = jobs[{profile.job, profile.run}];
+  job.push_back({path, std::move(fd), std::move(profile)});
 }
 
 Jobs find_tables(const std::string& folder, const std::string& run, Rescued& rescued) {

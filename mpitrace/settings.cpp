@@ -11,7 +11,7 @@ namespace {
 
 /// "" for no, else the text: a yes or a list.
 std::string yes_or_names(const char* name) {
-  const std::string text = env::text(name).value_or("");
+  std::string text = env::text(name).value_or("");
   for (const std::string_view yes : {"1", "yes", "true", "on"}) {
     if (text == yes) return "yes";
   }

@@ -8,6 +8,6 @@
 namespace lockstep::mpitrace {
 
 /// Any thread may. The first call from a place also writes down in which file of the process that is.
-void count_at_site(Table& table, void* address, int slot, std::uint64_t bytes, std::uint64_t ns) noexcept;
+void count_at_site(Table& table, void* from, int slot, std::uint64_t bytes, std::uint64_t ns) noexcept;
 
 }  // namespace lockstep::mpitrace

@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace lockstep::mpitrace {
 namespace {
@@ -51,8 +53,8 @@ Table* Table::create(const std::string& wanted, bool has_sites, std::string& pro
     return nullptr;
   }
   auto* const table = new Table(data, fd, fd < 0 ? "" : path);
-  const bool is_there =
-      table->reserve(0, page_bytes) && (!has_sites || table->reserve(modules_at, threads_at - modules_at));
+  const bool is_there = table->reserve(0, page_bytes) && table->reserve(threads_at, thread_bytes) &&
+                        (!has_sites || table->reserve(modules_at, threads_at - modules_at));
   if (!is_there) {  // a full disk: a page that cannot be there would end the program
     problem = path + ": " + std::strerror(errno);
     table->remove_file();
@@ -65,6 +67,11 @@ Table* Table::create(const std::string& wanted, bool has_sites, std::string& pro
 
 bool Table::reserve(std::size_t offset, std::size_t bytes) const {
   if (fd_ < 0) return true;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && offset + bytes > limit.rlim_cur) {
+    errno = EFBIG;  // the system's answer would be a SIGXFSZ
+    return false;
+  }
   const int failed = ::posix_fallocate(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes));
   errno = failed;
   return failed == 0;
@@ -78,7 +85,8 @@ Sums* Table::join() {
     return sums;
   }
   const std::size_t at = size();
-  if (header().threads == most_threads || !reserve(at, thread_bytes)) return nullptr;
+  is_full_ = is_full_ || header().threads == most_threads || !reserve(at, thread_bytes);
+  if (is_full_) return nullptr;
   ++header().threads;
   return reinterpret_cast<Sums*>(data_ + at);
 }
@@ -96,8 +104,8 @@ void Table::remove_file() {
 }
 
 void Table::forget() {
-  ::munmap(data_, most_bytes);
-  if (fd_ >= 0) ::close(fd_);
+  if (data_ != nullptr) ::munmap(std::exchange(data_, nullptr), most_bytes);
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
 
 }  // namespace lockstep::mpitrace

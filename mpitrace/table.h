@@ -89,8 +89,8 @@ inline void add(Sums& sums, std::uint64_t bytes, std::uint64_t ns) {
 /// The writer's side. Never freed: a thread may be in a call.
 class Table {
  public:
-  /// `path` "" or a file that cannot be made: memory alone, and `problem` says why.
-  static Table* create(const std::string& path, bool has_sites, std::string& problem);
+  /// `wanted` "" or a file that cannot be made: memory alone, and `problem` says why.
+  static Table* create(const std::string& wanted, bool has_sites, std::string& problem);
 
   Header& header() const { return *reinterpret_cast<Header*>(data_); }
   Module* modules() const { return reinterpret_cast<Module*>(data_ + modules_at); }
@@ -117,6 +117,7 @@ class Table {
   std::string path_;
   std::mutex mutex_;
   std::vector<Sums*> free_;
+  bool is_full_ = false;
 };
 
 }  // namespace lockstep::mpitrace

@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <fstream>
-#include <memory>
+#include <string>
+#include <vector>
 
 #include "mpitrace/profile.h"
 #include "mpitrace/rescue.h"
@@ -26,11 +28,24 @@ class Tables : public ::testing::Test {
     ASSERT_NE(::mkdtemp(name.data()), nullptr);
     folder_ = name;
   }
-  void TearDown() override { fs::remove_all(folder_); }
+  void TearDown() override {
+    for (Table* table : tables_) {
+      table->forget();
+      delete table;
+    }
+    fs::remove_all(folder_);
+  }
 
-  Table* make(int rank, const std::string& run = "") const {
+  /// Goes with the test.
+  Table* create(const std::string& path, std::string& problem) {
+    Table* const table = Table::create(path, false, problem);
+    if (table != nullptr) tables_.push_back(table);
+    return table;
+  }
+
+  Table* make(int rank, const std::string& run = "") {
     std::string problem;
-    Table* const table = Table::create(path(rank), false, problem);
+    Table* const table = create(path(rank), problem);
     EXPECT_EQ(problem, "");
     Header& header = table->header();
     header.version = table_version;
@@ -47,6 +62,7 @@ class Tables : public ::testing::Test {
 
  private:
   fs::path folder_;
+  std::vector<Table*> tables_;
 };
 
 std::uint64_t calls_in(const Table& table) {
@@ -83,11 +99,25 @@ TEST_F(Tables, OfALivingProcessStayAndAnotherHasANameOfItsOwn) {
 
 TEST_F(Tables, WithoutAFolderAreInMemoryAlone) {
   std::string problem;
-  Table* const table = Table::create(folder() / "missing" / "table", false, problem);
+  Table* const table = create(folder() / "missing" / "table", problem);
   ASSERT_NE(table, nullptr);
   EXPECT_THAT(problem, HasSubstr("No such file or directory"));
   EXPECT_EQ(table->path(), "");
   add(table->join()[0], 0, 1);
+}
+
+TEST_F(Tables, WithoutRoomOnTheDiskAreInMemoryAlone) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{.rlim_cur = page_bytes, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  std::string problem;
+  Table* const table = create(path(0), problem);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_THAT(problem, HasSubstr("File too large"));
+  EXPECT_EQ(table->path(), "");
+  EXPECT_TRUE(fs::is_empty(folder()));
+  EXPECT_NE(table->join(), nullptr);
 }
 
 TEST_F(Tables, OfThoseThatAreGoneBecomeProfiles) {

@@ -75,10 +75,11 @@ TEST_P(MpitraceEnding, TheToolHasTheCommandsExitCode) {
 TEST_P(MpitraceEnding, TheToolFindsTheFamilyOfAScriptByItsLauncher) {
   const std::string program = compile(mpi(), "ends.c");
   const auto script = folder() / "script";
-  std::ofstream(script) << "#!/bin/sh\nexec " << program << "\n";
+  std::ofstream(script) << "#!/bin/sh\necho for Python: $MPI4PY_MPIABI\nexec " << program << "\n";
   std::filesystem::permissions(script, std::filesystem::perms::owner_all);
   const Ending ending = run_by_tool(mpi(), 2, {}, {script});
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out, HasSubstr("for Python: " + mpi().family));
   EXPECT_EQ(rows_of(profile_of(0))["MPI_Allreduce"].calls, 10) << ending.err;
   EXPECT_THAT(lines_with(ending.err, "lockstep mpitrace: "), SizeIs(3)) << ending.err;
   EXPECT_THAT(ending.err, HasSubstr("lockstep mpitrace: most communication: rank "));

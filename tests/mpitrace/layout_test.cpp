@@ -6,6 +6,7 @@ namespace {
 
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::Not;
 using ::testing::SizeIs;
 
@@ -50,8 +51,7 @@ TEST_P(MpitraceLayout, IsMpitraces) {
   const std::vector<std::string> lines = lines_of(profile_of(1));
   ASSERT_THAT(lines, SizeIs(expected.size())) << profile_of(1);
   for (std::size_t i = 0; i < lines.size(); ++i)
-    EXPECT_TRUE(std::regex_match(lines[i], std::regex(expected[i])))
-        << lines[i] << "\nis not " << expected[i];
+    EXPECT_THAT(lines[i], MatchesRegex(expected[i]));
 }
 
 TEST_P(MpitraceLayout, HasFourFilesAtMostUnlessAllAreAskedFor) {

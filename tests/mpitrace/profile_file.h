@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cmath>
-#include <filesystem>
+#include <iterator>
 #include <map>
-#include <regex>
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace lockstep::testing {
 
@@ -20,22 +20,20 @@ using Rows = std::map<std::string, RoutineRow>;
 
 /// The rows of the table and of the blocks of sizes.
 inline Rows rows_of(const std::string& text) {
-  static const std::regex row(R"((MPI_\w+) +(\d+) +([0-9.]+) +([0-9.]+))");
-  static const std::regex block(R"((MPI_\w+) +#calls +avg\. bytes +time\(sec\))");
-  static const std::regex size_row(R"( +(\d+) +([0-9.]+) +([0-9.]+))");
   Rows rows;
   std::istringstream lines(text);
   std::string current;
-  std::smatch match;
   for (std::string line; std::getline(lines, line);) {
-    if (std::regex_match(line, match, row)) {
-      rows[match[1]].calls = std::stoll(match[2]);
-      rows[match[1]].average_bytes = std::stod(match[3]);
-    } else if (std::regex_match(line, match, block)) {
-      current = match[1];
-    } else if (std::regex_match(line, match, size_row)) {
-      rows[current].calls_by_size += std::stoll(match[1]);
-      rows[current].bytes_by_size += std::stod(match[2]) * static_cast<double>(std::stoll(match[1]));
+    std::istringstream stream(line);
+    const std::vector<std::string> words{std::istream_iterator<std::string>(stream), {}};
+    if (line.starts_with("MPI_") && words.size() == 4) {
+      rows[words[0]].calls = std::stoll(words[1]);
+      rows[words[0]].average_bytes = std::stod(words[2]);
+    } else if (line.starts_with("MPI_") && words.size() == 5 && words[1] == "#calls") {
+      current = words[0];
+    } else if (line.starts_with("      ") && words.size() == 3 && !current.empty()) {
+      rows[current].calls_by_size += std::stoll(words[0]);
+      rows[current].bytes_by_size += std::stod(words[1]) * static_cast<double>(std::stoll(words[0]));
     }
   }
   return rows;

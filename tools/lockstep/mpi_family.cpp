@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -43,11 +44,12 @@ std::string loader_of(const fs::path& program) {
     Elf64_Phdr part{};
     file.seekg(static_cast<std::streamoff>(header.e_phoff) + i * static_cast<std::streamoff>(sizeof(part)));
     if (!file.read(reinterpret_cast<char*>(&part), sizeof(part))) return "";
-    if (part.p_type != PT_INTERP || part.p_filesz == 0 || part.p_filesz > PATH_MAX) continue;
+    if (part.p_type != PT_INTERP || part.p_filesz > PATH_MAX) continue;
     std::string path(part.p_filesz, '\0');
     file.seekg(static_cast<std::streamoff>(part.p_offset));
     if (!file.read(path.data(), static_cast<std::streamsize>(path.size()))) return "";
-    return path.c_str();
+    path.resize(std::min(path.find('\0'), path.size()));  // which ends it
+    return path;
   }
   return "";
 }

@@ -52,7 +52,7 @@ fs::path find_library(Family family) {
   const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
   const std::string name = lockstep::mpitrace::library_for(family);
   for (const char* folder : {LOCKSTEP_LIBRARIES, "../lib"}) {
-    const fs::path file = (here / folder / name).lexically_normal();
+    fs::path file = (here / folder / name).lexically_normal();
     if (fs::exists(file, error)) return file;
   }
   lockstep::throw_invalid_argument(name + " is not in " + (here / "../lib").lexically_normal().string() +
@@ -79,12 +79,19 @@ std::string random_name() {
   return fmt::format("{:08x}{:08x}", random(), random());
 }
 
-Variables variables_for(const ProfileFlags& flags, const fs::path& library, const std::string& run) {
+/// mpi4py takes our functions for an MPI that is loaded, and cannot tell from them whose.
+std::string mpi4py_name(Family family) {
+  return family == Family::standard ? "mpiabi" : std::string(lockstep::mpitrace::name_of(family));
+}
+
+Variables variables_for(const ProfileFlags& flags, Family family, const std::string& run) {
+  const fs::path library = find_library(family);
   const char* const others = std::getenv("LD_PRELOAD");
   const std::string preload =
       library.string() + (others == nullptr || *others == '\0' ? "" : ":" + std::string(others));
   Variables variables = {
       {"LD_PRELOAD", preload}, {"LOCKSTEP_PROFILE", flags.folder}, {"LOCKSTEP_PROFILE_RUN", run}};
+  if (std::getenv("MPI4PY_MPIABI") == nullptr) variables.emplace_back("MPI4PY_MPIABI", mpi4py_name(family));
   if (flags.all) variables.emplace_back("LOCKSTEP_PROFILE_ALL", "1");
   if (flags.sites) variables.emplace_back("LOCKSTEP_PROFILE_SITES", "1");
   if (flags.barrier) variables.emplace_back("LOCKSTEP_PROFILE_BARRIER", "1");
@@ -144,9 +151,8 @@ int profile(ProfileFlags flags) {
   fs::create_directories(flags.folder);
   flags.folder = fs::canonical(flags.folder);
   if (flags.command.empty()) return write_what_is_left(flags, "") ? 0 : 1;
-  const fs::path library = find_library(family_for(flags));
   const std::string run = random_name();
-  const Variables variables = variables_for(flags, library, run);
+  const Variables variables = variables_for(flags, family_for(flags), run);
   const int exit_code = run_to_its_end(words_with(flags.command, variables), variables);
   const bool is_written = write_what_is_left(flags, run);
   return exit_code == 0 && !is_written ? 1 : exit_code;

@@ -34,10 +34,10 @@ template <class Result, class... Arguments>
 struct Declared : Signature<Result(Arguments...)> {};
 #include "agreement.inc"
 
-#define SAME_KIND(name)                                                               \
-  static_assert(sizeof(name) == sizeof(ours::name) &&                                 \
-                    std::is_pointer_v<name> == std::is_pointer_v<ours::name>, \
-                #name);
+#define SAME_KIND(name)                                                                               \
+  static_assert(                                                                                      \
+      sizeof(name) == sizeof(ours::name) && std::is_pointer_v<name> == std::is_pointer_v<ours::name>, \
+      #name);
 SAME_KIND(MPI_Comm)
 SAME_KIND(MPI_Datatype)
 SAME_KIND(MPI_Group)
