@@ -149,6 +149,10 @@ void measure_record_and_waits(std::vector<Part>& parts) {
     ++call.sequence;
     recorder.record(call, 1);
   }));
+  const auto table = std::make_unique<trace::TotalsTable>();
+  trace::Totals totals(table.get());
+  const trace::CallClass of{.group = 7, .operation = Operation::all_reduce, .size_bin = 1};
+  parts.push_back(timed("the totals, without clocks", [&] { totals.add(of, call, 4, 10); }));
 
   const auto page = std::make_shared<ControlPage>(ControlPage::in_process(2));
   Progress progress(page, WaitPolicy());
