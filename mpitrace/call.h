@@ -78,11 +78,14 @@ class Call {
   }
   void await_all(MPI_Comm comm) {
     const std::uint64_t before = trace::now_ns();
+    begin_call(slots_, base_slot_, before);
     pmpi_barrier(comm);
     add(slots_[wait_slot_], 0, trace::now_ns() - before);
   }
   void start() {
-    if (counts()) begin_ = trace::now_ns();
+    if (!counts()) return;
+    begin_ = trace::now_ns();
+    begin_call(slots_, base_slot_, begin_);
   }
 
  private:
@@ -90,7 +93,7 @@ class Call {
     constexpr std::uint64_t between_looks_ns = 1'000'000'000;
     const std::uint64_t now = trace::now_ns();
     add(slots_[slot_], bytes_, now - begin_);
-    store(slots_[slot_count].ns, now);
+    end_call(slots_, now);
     if (now - thread.looked_at_costs_ns > between_looks_ns) note_costs(now);
     if (period.has_sites) count_at_site(*period.table, site_, base_slot_, bytes_, now - begin_);
   }

@@ -63,8 +63,21 @@ void add_routines(RankProfile& profile, const std::vector<view::CallSums>& slots
   }
 }
 
-const Routine& routine_at(std::uint64_t slot) {
-  return *std::ranges::find(routines, static_cast<int>(slot), &Routine::slot);
+/// Null: no routine's sums begin there.
+const Routine* routine_at(std::uint64_t slot) {
+  const auto* const found = std::ranges::find_if(
+      routines, [&](const Routine& routine) { return static_cast<std::uint64_t>(routine.slot) == slot; });
+  return found == std::end(routines) ? nullptr : found;
+}
+
+void add_open_calls(RankProfile& profile, std::span<const std::byte> table, const Header& header) {
+  for (std::uint32_t thread = 0; thread < header.threads; ++thread) {
+    const auto* slots = reinterpret_cast<const Sums*>(table.data() + threads_at + thread * thread_bytes);
+    const Sums& now = slots[slot_count];
+    const Routine* const routine = now.calls == 0 ? nullptr : routine_at(now.calls - 1);
+    if (routine != nullptr)
+      profile.open_calls.push_back({routine->name, std::max(now.bytes, header.begin_ns) - header.begin_ns});
+  }
 }
 
 void add_sites(RankProfile& profile, std::span<const std::byte> table) {
@@ -72,14 +85,23 @@ void add_sites(RankProfile& profile, std::span<const std::byte> table) {
   const auto* sites = reinterpret_cast<const Site*>(table.data() + sites_at);
   for (const Site& site : std::span(sites, site_count)) {
     const std::uint64_t slot = site.key & 0xffffU;
-    const bool is_known = std::ranges::any_of(
-        routines, [&](const Routine& routine) { return static_cast<std::uint64_t>(routine.slot) == slot; });
-    if (site.key == 0 || site.is_complete == 0 || site.module >= module_count || !is_known) continue;
+    const Routine* const routine = routine_at(slot);
+    if (site.key == 0 || site.is_complete == 0 || site.module >= module_count || routine == nullptr) continue;
     profile.sites.push_back({.file = text_of(modules[site.module].path, sizeof(Module::path)),
                              .offset = site.offset,
-                             .routine = routine_at(slot).name,
+                             .routine = routine->name,
                              .sums = to_view(site.sums)});
   }
+}
+
+void add_open_calls_text(std::string& text, const RankProfile& rank) {
+  if (rank.open_calls.empty()) return;
+  text += rule + "\n";
+  for (const OpenCall& call : rank.open_calls)
+    text += fmt::format(
+        "The rank ended in {}, called {:.3f} seconds after MPI_Init(); it is not counted above.\n",
+        call.routine, seconds(call.begin_ns));
+  text += "\n";
 }
 
 void add_waits(std::string& text, const RankProfile& rank) {
@@ -143,6 +165,7 @@ RankProfile read_profile(std::span<const std::byte> table, const std::string& wh
                         .system_ns = header.system_ns - header.system_ns_before,
                         .most_resident_bytes = header.most_resident_bytes};
   add_routines(profile, slots);
+  add_open_calls(profile, table, header);
   if (header.has_sites != 0 && table.size() >= threads_at) add_sites(profile, table);
   return profile;
 }
@@ -153,6 +176,7 @@ std::string profile_text(const RankProfile& rank, const view::RunExtremes& run, 
     words.period =
         "Times and statistics from MPI_Init() to the last call: the rank ended before MPI_Finalize().";
   std::string text = view::flat_profile(rank.sums, run, words);
+  if (end == RankEnd::early) add_open_calls_text(text, rank);
   add_waits(text, rank);
   add_sites_text(text, rank);
   return text;

@@ -27,12 +27,19 @@ struct WaitSums {
   view::CallSums calls = {};
 };
 
+/// In which a thread was.
+struct OpenCall {
+  std::string routine;
+  std::uint64_t begin_ns = 0;  ///< after MPI_Init
+};
+
 struct RankProfile {
   view::RankSums sums = {};  ///< times up to the last call; communication with the time in barriers
   int ranks = 0;
   int pid = 0;
   std::string job, run;
   std::vector<WaitSums> waits = {};
+  std::vector<OpenCall> open_calls = {};
   std::vector<SiteSums> sites = {};
   std::uint64_t calls_without_site = 0;
 };

@@ -3,7 +3,7 @@
 //
 //   Header | Module x 64 | Site x 4096 | slots of thread 0 | slots of thread 1 | ...
 //
-// A thread's part begins on a page, and has a slot more than routines.h names: its last call's end. Sites are there if call
+// A thread's part begins on a page, and has a slot more than routines.h names: see begin_call(). Sites are there if call
 // sites are asked for; else the file has a hole in their place.
 #pragma once
 
@@ -84,6 +84,17 @@ inline void add(Sums& sums, std::uint64_t bytes, std::uint64_t ns) {
   store(sums.calls, load(sums.calls) + 1);
   store(sums.bytes, load(sums.bytes) + bytes);
   store(sums.ns, load(sums.ns) + ns);
+}
+
+/// The last slot of a thread's has the end of its last call, and, while it is in one, that one's slot + 1 and beginning: of a
+/// rank that is killed it is said where it was.
+inline void begin_call(Sums* slots, int slot, std::uint64_t now) {
+  store(slots[slot_count].bytes, now);
+  store(slots[slot_count].calls, static_cast<std::uint64_t>(slot) + 1);
+}
+inline void end_call(Sums* slots, std::uint64_t now) {
+  store(slots[slot_count].calls, 0);
+  store(slots[slot_count].ns, now);
 }
 
 /// The writer's side. Never freed: a thread may be in a call.

@@ -19,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 class Tables : public ::testing::Test {
@@ -137,6 +138,21 @@ TEST_F(Tables, OfThoseThatAreGoneBecomeProfiles) {
   EXPECT_EQ(line, "Data for MPI rank 1 of 2:");
   std::getline(file, line);
   EXPECT_THAT(line, HasSubstr("the rank ended before MPI_Finalize()."));
+}
+
+TEST_F(Tables, SayInWhichCallARankEnded) {
+  Table* const table = make(0);
+  Sums* const slots = table->join();
+  const auto text = [&](RankEnd end) {
+    return profile_text(read_profile({table->data(), table->size()}, "the table"), {.ranks = 2}, end);
+  };
+  table->header().begin_ns = 1'000'000'000;
+  begin_call(slots, routines[1].slot, 3'500'000'000);
+  EXPECT_THAT(text(RankEnd::early), HasSubstr("The rank ended in " + std::string(routines[1].name) +
+                                              ", called 2.500 seconds after MPI_Init()"));
+  EXPECT_THAT(text(RankEnd::finalized), Not(HasSubstr("The rank ended in")));
+  end_call(slots, 4'000'000'000);
+  EXPECT_THAT(text(RankEnd::early), Not(HasSubstr("The rank ended in")));
 }
 
 TEST_F(Tables, ThatAreDamagedAreNamedAndStay) {

@@ -50,8 +50,7 @@ TEST_P(MpitraceLayout, IsMpitraces) {
       ""};
   const std::vector<std::string> lines = lines_of(profile_of(1));
   ASSERT_THAT(lines, SizeIs(expected.size())) << profile_of(1);
-  for (std::size_t i = 0; i < lines.size(); ++i)
-    EXPECT_THAT(lines[i], MatchesRegex(expected[i]));
+  for (std::size_t i = 0; i < lines.size(); ++i) EXPECT_THAT(lines[i], MatchesRegex(expected[i]));
 }
 
 TEST_P(MpitraceLayout, HasFourFilesAtMostUnlessAllAreAskedFor) {
