@@ -124,6 +124,14 @@ UniqueFd FileReplacement::commit() {
   return file;
 }
 
+void make_folders(const std::filesystem::path& path, const std::string& kind) {
+  std::error_code failure;
+  std::filesystem::create_directories(path, failure);
+  if (!failure && std::filesystem::is_directory(path, failure)) return;
+  throw Error(ErrorCode::system, "cannot make the folder " + path.string() + " for the " + kind + ": " +
+                                     (failure ? failure.message() : "something else has its name"));
+}
+
 void remove_leftovers(const std::filesystem::path& path) noexcept {
   try {
     const auto real = follow_links(path);

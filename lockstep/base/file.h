@@ -53,6 +53,9 @@ class FileReplacement {
   std::uint64_t size_ = 0;
 };
 
+/// Makes a folder and those above it, if they are missing. `kind` as above. Throws Error{system}.
+void make_folders(const std::filesystem::path& path, const std::string& kind);
+
 /// Removes the temporaries that processes which are gone have left beside the file `path`. Never throws: what
 /// cannot be removed stays.
 void remove_leftovers(const std::filesystem::path& path) noexcept;

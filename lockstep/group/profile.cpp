@@ -1,7 +1,6 @@
 #include "lockstep/group/profile.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -46,11 +45,7 @@ void write_profile(const Group& world, const std::string& folder, bool all_ranks
   const auto wanted = view::ranks_to_write(run, all_ranks);
   if (!std::ranges::binary_search(wanted, rank.rank)) return;
   record.job = impl.context->job;
-  try {
-    view::write_profile_of(folder, record, rank, run);
-  } catch (const std::filesystem::filesystem_error& error) {
-    throw Error(ErrorCode::system, "write_profile: " + std::string(error.what()));
-  }
+  view::write_profile_of(folder, record, rank, run);
 }
 
 }  // namespace lockstep

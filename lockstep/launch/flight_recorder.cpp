@@ -23,7 +23,7 @@ trace::FlightEnding to_flight(const Ending& ending) {
 }
 
 void write_file(const std::filesystem::path& folder, const std::string& text) {
-  std::filesystem::create_directories(folder);
+  make_folders(folder, "flight record");
   FileReplacement file(folder / trace::flight_record_file, "flight record");
   file.write(std::as_bytes(std::span(text)));
   file.commit();

@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,7 +26,8 @@ namespace lockstep::launch {
 namespace {
 
 constexpr std::array passed_on = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
-constexpr std::array writing = {SIGPIPE, SIGXFSZ};  // end a process that writes where it cannot
+constexpr std::chrono::milliseconds between_looks{500};  // at the lifeline
+constexpr std::array writing = {SIGPIPE, SIGXFSZ};       // end a process that writes where it cannot
 
 // Ignored ones stay ignored: that is how nohup and a shell's `&` protect a job.
 sigset_t signals_to_take() {
@@ -47,6 +50,7 @@ void open_missing_standard_descriptors() {
 
 [[noreturn]] void be_the_job(const std::function<int(GuardLine)>& job, GuardLine line) {
   for (const int signal : writing) (void)::signal(signal, SIG_IGN);
+  (void)::prctl(PR_SET_PDEATHSIG, SIGCONT);  // one that is stopped would not notice that the guard is gone
   int code = 1;
   try {
     become_reaper_of_orphans();
@@ -81,7 +85,9 @@ class Watch {
       if (ended == job_) return status;
       if (ended > 0) continue;
       if (limit_.expired()) kill_job();
-      const int signal = next_signal(taken, limit_);
+      look_at_lifeline();
+      const int signal =
+          next_signal(taken, has_lifeline() ? limit_.earlier_of(Deadline::after(between_looks)) : limit_);
       if (signal != 0 && signal != SIGCHLD) pass_on(signal);
     }
   }
@@ -107,6 +113,18 @@ class Watch {
       (void)::raise(SIGSTOP);  // the shell waits for us to stop; SIGCONT comes as a signal again
   }
 
+  bool has_lifeline() const { return limits_.lifeline >= 0 && !is_cut_off_; }
+
+  // The job looks at it, too, unless it is stopped or stuck.
+  void look_at_lifeline() {
+    if (!has_lifeline()) return;
+    pollfd polled{limits_.lifeline, POLLRDHUP, 0};
+    if (::poll(&polled, 1, 0) <= 0 || (polled.revents & (POLLRDHUP | POLLHUP | POLLERR)) == 0) return;
+    is_cut_off_ = true;
+    limit_ = limit_.earlier_of(Deadline::after(limits_.stopped));
+    (void)::kill(job_, SIGCONT);
+  }
+
   void kill_job() {
     killed_ = ::kill(job_, SIGKILL) == 0;
     limit_ = Deadline::never();
@@ -118,6 +136,7 @@ class Watch {
   StopOrders stop_;
   Deadline limit_ = Deadline::never();
   bool killed_ = false;
+  bool is_cut_off_ = false;
 };
 
 }  // namespace

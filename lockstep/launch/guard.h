@@ -27,6 +27,8 @@ struct GuardLine {
 struct GuardLimits {
   std::chrono::milliseconds stopped = {};
   std::chrono::milliseconds hurried = {};  ///< from the second Ctrl-C on
+  /// Where its other side is gone the job has to end as if it were told to; -1: there is none.
+  int lifeline = -1;
 };
 
 /// Runs `job` in a child process, passes signals on to it as bytes, ends what is left of it, and returns its

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
 #include <utility>
 
@@ -286,7 +287,10 @@ void Job::leave_timeline(const trace::FlightRecord& record) {
     timeline.clock_error_ns = std::max(timeline.clock_error_ns, host->clock_error_ns());
   }
   std::ranges::sort(timeline.ranks, {}, &view::RankTimeline::rank);
-  output_.say(view::leave_timeline(options_.timeline, timeline, "lockstep run"));
+  std::filesystem::path path = options_.timeline;
+  if (attempt_.restarts > 0)  // that of the one before is the one to look at
+    path.replace_extension("restart" + std::to_string(attempt_.restarts) + path.extension().string());
+  output_.say(view::leave_timeline(path.string(), timeline, "lockstep run"));
 }
 
 }  // namespace lockstep::launch

@@ -85,7 +85,7 @@ ControlPage ControlPage::create(int local_ranks) {
   UniqueFd fd = make_memfd(file_name, total_bytes(local_ranks));
   Mapping mapping = Mapping::of_file(fd.get(), total_bytes(local_ranks));
   initialise(mapping, local_ranks);
-  return {std::move(fd), std::move(mapping)};
+  return {std::move(fd), std::move(mapping), local_ranks};
 }
 
 ControlPage ControlPage::attach(UniqueFd fd, int local_ranks) {
@@ -103,26 +103,26 @@ ControlPage ControlPage::attach(Mapping mapping, UniqueFd fd, int local_ranks) {
   const int found = static_cast<int>(page_header(mapping).local_ranks);
   const bool fits = found >= 1 && found <= (1 << 16) && mapping.size() >= total_bytes(found);
   if (page_header(mapping).magic != page_magic || !fits) {
-    throw Error(
-        ErrorCode::corrupt_data,
-        "the job's control page is not of this version of Lockstep; use the `lockstep` that was built "
-        "with the program's library");
+    throw Error(ErrorCode::corrupt_data,
+                "the job's control page is not of this version of Lockstep, or a process has written into it "
+                "by mistake "
+                "(descriptors of a rank that are not its own); use the `lockstep` that was built with the "
+                "program's library");
   }
   if (local_ranks != 0 && found != local_ranks) {
     throw Error(ErrorCode::corrupt_data,
                 fmt::format("the launcher's control page is for {} local ranks, but {} run on this host",
                             found, local_ranks));
   }
-  return {std::move(fd), std::move(mapping)};
+  return {std::move(fd), std::move(mapping), found};
 }
 
 ControlPage ControlPage::in_process(int local_ranks) {
   Mapping mapping = Mapping::anonymous(total_bytes(local_ranks));
   initialise(mapping, local_ranks);
-  return {UniqueFd(), std::move(mapping)};
+  return {UniqueFd(), std::move(mapping), local_ranks};
 }
 
-int ControlPage::local_ranks() const { return static_cast<int>(page_header(mapping_).local_ranks); }
 bool ControlPage::take_profile_turn() const {
   return page_header(mapping_).profile_turn_taken.exchange(1) == 0;
 }

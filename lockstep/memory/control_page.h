@@ -81,7 +81,7 @@ class ControlPage {
   static ControlPage in_process(int local_ranks);
 
   int fd() const { return fd_.get(); }
-  int local_ranks() const;
+  int local_ranks() const { return local_ranks_; }
   /// True once: of the ranks of a page that no launcher made, one leaves the profile of all.
   bool take_profile_turn() const;
   FirstCause& first_cause() const;
@@ -94,11 +94,13 @@ class ControlPage {
   trace::GroupTable& groups(int local_rank) const;
 
  private:
-  ControlPage(UniqueFd fd, Mapping mapping) : fd_(std::move(fd)), mapping_(std::move(mapping)) {}
+  ControlPage(UniqueFd fd, Mapping mapping, int local_ranks)
+      : fd_(std::move(fd)), mapping_(std::move(mapping)), local_ranks_(local_ranks) {}
   static ControlPage attach(Mapping mapping, UniqueFd fd, int local_ranks);
   RankRecord& rank_record(int local_rank) const;
   UniqueFd fd_;
   Mapping mapping_;
+  int local_ranks_;  // as when it was made: a rank can write there by mistake, and where others' parts lie follows from it
 };
 
 }  // namespace lockstep

@@ -125,10 +125,19 @@ std::vector<const FlightRank*> joined_ranks(const FlightRecord& record) {
   return ranks;
 }
 
+/// How many ranks the world has, also where some are missing here.
+int world_size(const FlightRecord& record) {
+  const auto world = std::ranges::find(record.groups, "world", &trace::FlightGroup::name);
+  const std::size_t known = world == record.groups.end() ? 0 : world->members.size();
+  return static_cast<int>(std::max(known, record.ranks.size()));
+}
+
 RunExtremes extremes_of(const FlightRecord& record) {
   std::vector<RankCosts> all;
   for (const FlightRank* rank : joined_ranks(record)) all.push_back(view::costs_of(*rank));
-  return view::extremes_of(all);
+  RunExtremes run = view::extremes_of(all);
+  run.ranks = world_size(record);
+  return run;
 }
 
 std::string waiting_and_transfer(const OperationRows& rows) {
@@ -202,7 +211,7 @@ std::string control_line(const OperationRows& rows, double ranks, double elapsed
   bool has_named = false;
   for (const auto& [key, row] : rows) {
     if (key.kind == RowKind::control) add(control, row.all);
-    has_named = has_named || key.kind != RowKind::program;
+    has_named = has_named || key.kind == RowKind::named || key.kind == RowKind::control;
   }
   if (!has_named) return "";
   const double time = seconds(control.blocked_ns) / ranks;
@@ -211,6 +220,19 @@ std::string control_line(const OperationRows& rows, double ranks, double elapsed
       static_cast<double>(control.calls) / ranks,
       control.calls == 0 ? 0.0 : static_cast<double>(control.bytes) / static_cast<double>(control.calls),
       time, percent(time, elapsed));
+}
+
+/// "4 ranks"; "2 of 4 ranks (nothing is known of ranks 2-3)", where their host was lost.
+std::string how_many(const FlightRecord& record) {
+  std::vector<int> missing;
+  for (int rank = 0; rank < world_size(record); ++rank) {
+    const auto found = std::ranges::find(record.ranks, rank, &FlightRank::rank);
+    if (found == record.ranks.end() || !found->joined) missing.push_back(rank);
+  }
+  const int all = world_size(record);
+  if (missing.empty()) return base::counted(all, "rank");
+  return fmt::format("{} of {} (nothing is known of {})", all - static_cast<int>(missing.size()),
+                     base::counted(all, "rank"), base::name_rank_ranges(missing));
 }
 
 std::string training_line(const std::vector<const FlightRank*>& ranks) {
@@ -282,7 +304,7 @@ RankCosts costs_of(const FlightRank& rank) {
 
 void write_profile_of(const std::string& folder, const FlightRecord& record, const FlightRank& rank,
                       const RunExtremes& run) {
-  fs::create_directories(folder);
+  make_folders(folder, "profile");
   write_text(begin_of_names(folder, record) + "." + std::to_string(rank.rank),
              profile_text(record, rank, run));
 }
@@ -302,7 +324,11 @@ std::string profile_summary(const FlightRecord& record) {
     user += seconds(costs.user_ns) / count;
     system += seconds(costs.system_ns) / count;
   }
-  for (const auto& [key, row] : rows) add(all, row.all);
+  for (const auto& [key, row] : rows) {
+    CallTotals sums = row.all;
+    if (key.kind == RowKind::training) sums.ns = sums.waited_ns = 0;  // is in the calls of the step
+    add(all, sums);
+  }
   const RunExtremes run = extremes_of(record);
   const auto of_rank = [&](int wanted) {
     const auto found = std::ranges::find(ranks, wanted, &FlightRank::rank);
@@ -332,7 +358,7 @@ std::string leave_profile(const ProfileOptions& options, const FlightRecord& rec
   const std::string begin = begin_of_names(options.folder, record);
   const std::string summary = profile_summary(record);
   try {
-    fs::create_directories(options.folder);
+    make_folders(options.folder, "profile");
     const RunExtremes run = extremes_of(record);
     const auto wanted = ranks_to_write(run, options.all_ranks);
     for (const FlightRank* rank : joined_ranks(record)) {
@@ -340,8 +366,7 @@ std::string leave_profile(const ProfileOptions& options, const FlightRecord& rec
         write_profile_of(options.folder, record, *rank, run);
     }
     write_text(begin + ".json", record.to_text());
-    return fmt::format("{}: profile of {}, in {}.*\n{}", speaker, base::counted(run.ranks, "rank"), begin,
-                       summary);
+    return fmt::format("{}: profile of {}, in {}.*\n{}", speaker, how_many(record), begin, summary);
   } catch (const std::exception& error) {
     return fmt::format("{}: the profile could not be written: {}\n{}", speaker, error.what(), summary);
   }

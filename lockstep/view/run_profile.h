@@ -23,7 +23,7 @@ RankCosts costs_of(const trace::FlightRank& rank);
 std::string profile_text(const trace::FlightRecord& record, const trace::FlightRank& rank,
                          const RunExtremes& run);
 
-/// Writes it to `folder`/lockstep_profile.JOB.RANK. Throws Error{system}, std::filesystem::filesystem_error.
+/// Writes it to `folder`/lockstep_profile.JOB.RANK. Throws Error{system}.
 void write_profile_of(const std::string& folder, const trace::FlightRecord& record,
                       const trace::FlightRank& rank, const RunExtremes& run);
 

@@ -184,6 +184,26 @@ TEST_F(RunOnHosts, AKilledAgentLosesItsHostAndIsSaid) {
   }
 }
 
+TEST_F(RunOnHosts, AStoppedAgentDoesNotKeepTheJobFromItsEnd) {
+  REQUIRE_SSH_HOSTS(2);
+  Process job = launch({"-H", list(1)}, probe({"barrier", "say,here", "pause"}));
+  job.await("[0] probe rank=0 here");
+  job.await("[1] probe rank=1 here");
+  const auto agents = agents_of(1);
+  ASSERT_THAT(agents, SizeIs(2));
+  ASSERT_EQ(::kill(agents[1], SIGSTOP), 0);
+  job.send(SIGINT);
+  const Ending ending = job.finish();
+  EXPECT_EQ(ending.exit_code, 130);
+  EXPECT_THAT(ending.err,
+              HasSubstr("its host " + hosts().address(1) + " was lost: its agent does not answer"));
+  // Its guard sees that nobody is there any more, and wakes it.
+  for (const auto limit = Deadline::after(std::chrono::seconds(20));
+       !servers().left_behind(hosts(), 1).empty() && !limit.expired();
+       std::this_thread::sleep_for(std::chrono::milliseconds(50))) {
+  }
+}
+
 TEST_F(RunOnHosts, ASecondCtrlCEndsAllAtOnce) {
   REQUIRE_SSH_HOSTS(2);
   Process job =

@@ -17,6 +17,8 @@
 
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <iostream>
 #include <map>
@@ -262,6 +264,18 @@ const std::map<std::string, Action>& actions() {
       {"within", act_within},
       {"pause", [](auto&, auto&) { ::pause(); }},
       {"await_end", await_end_of},
+      {"overwrite_control_page",
+       [](auto&, auto&) {
+         const std::vector<char> garbage(300, '\xa5');
+         const auto fd = lockstep::env::integer("LOCKSTEP_CONTROL_FD", 0, 1 << 20).value();
+         if (::pwrite(static_cast<int>(fd), garbage.data(), garbage.size(), 0) != 300)
+           throw std::runtime_error("not written");
+       }},
+      {"take_folder",  // away, and puts a file in its place
+       [](auto&, auto& words) {
+         std::filesystem::remove_all(words.at(1));
+         std::ofstream(words.at(1)) << "in the way";
+       }},
       {"many_barriers",
        [](auto& group, auto& words) {
          for (int i = 0; i < number(words, 1); ++i) lockstep::barrier(group).wait();

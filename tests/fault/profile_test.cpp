@@ -141,6 +141,27 @@ TEST_F(Profile, IsWholeWhereARankIsKilled) {
     EXPECT_EQ(rows_of(made.at(rank))["all_reduce"].calls, 2) << made.at(rank);
 }
 
+TEST_F(Profile, ARankThatOverwritesThePageEndsTheJobAndNotTheLauncher) {
+  const Ending ending = launch({"-np", "2", "--timeline", folder() / "timeline.json"},
+                               {"barrier", "1:overwrite_control_page", "barrier"})
+                            .finish();
+  EXPECT_LT(ending.exit_code, 128) << ending.err;
+  EXPECT_THAT(ending.err, ::testing::Not(HasSubstr("the launcher was killed")));
+  EXPECT_THAT(lines_with(ending.err, "lockstep run: timeline of "), SizeIs(1)) << ending.err;
+}
+
+TEST_F(Profile, OfAHostThatWasLostSaysWhoIsMissing) {
+  REQUIRE_SSH_HOSTS(2);
+  Process job = launch({"-H", list(2), "--profile-all"}, {"barrier", "say,here", "pause"},
+                       {{"LOCKSTEP_SSH", servers().client()}}, hosts().network(0));
+  for (const char* rank : {"0", "1", "2", "3"})
+    job.await(std::string("[") + rank + "] probe rank=" + rank + " here");
+  for (const pid_t agent : agents_of(1)) (void)::kill(agent, SIGKILL);
+  const Ending ending = job.finish();
+  EXPECT_THAT(ending.err, HasSubstr("profile of 2 of 4 ranks (nothing is known of ranks 2-3), in "));
+  EXPECT_THAT(files().at("1"), HasSubstr("Data for rank 1 of 4:\n"));
+}
+
 TEST_F(Profile, OfManyRanksHasThoseThatStandOutUnlessAllAreWished) {
   ASSERT_EQ(launch({"-np", "7"}, {"barrier"}).finish().exit_code, 0);
   EXPECT_LE(files().size(), 5U);
@@ -162,9 +183,20 @@ TEST_F(Profile, CanBeReadAgain) {
   }
 }
 
-TEST_F(Profile, ThatCannotBeWrittenIsSaidOnceAndTheJobGoesOn) {
+TEST_F(Profile, WithoutAPlaceIsRefusedBeforeAnythingStarts) {
   std::ofstream(place()) << "a file";
   const Ending ending = launch({"-np", "2"}, {"barrier"}).finish();
+  EXPECT_EQ(ending.exit_code, 2);
+  EXPECT_THAT(ending.err, HasSubstr("cannot make the folder " + place().string() + " for the profile: "));
+  const Ending empty = start({program("lockstep"), "run", "-np", "1", "--profile", "", "true"}).finish();
+  EXPECT_EQ(empty.exit_code, 2);
+  const Ending all = start({program("lockstep"), "run", "-np", "1", "--profile-all", "true"}).finish();
+  EXPECT_EQ(all.exit_code, 2);
+  EXPECT_THAT(all.err, HasSubstr("--profile-all without --profile DIR"));
+}
+
+TEST_F(Profile, ThatCannotBeWrittenIsSaidOnceAndTheJobGoesOn) {
+  const Ending ending = launch({"-np", "2"}, {"0:take_folder," + place().string(), "barrier"}).finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_THAT(lines_with(ending.err, "lockstep run: the profile could not be written: "), SizeIs(1))
       << ending.err;

@@ -112,13 +112,38 @@ TEST_F(TimelineOf, NamesHoldAnyBytes) {
 }
 
 TEST_F(TimelineOf, AJobThatCannotBeWrittenIsSaidOnceAndTheJobGoesOn) {
-  const std::string nowhere = (folder() / "none" / "timeline.json").string();
-  const Ending ending =
-      start({program("lockstep"), "run", "-np", "2", "--timeline", nowhere, program("probe_rank"), "barrier"})
-          .finish();
+  const auto place = folder() / "place";
+  std::filesystem::create_directory(place);
+  const Ending ending = start({program("lockstep"), "run", "-np", "2", "--timeline", place / "timeline.json",
+                               program("probe_rank"), "0:take_folder," + place.string(), "barrier"})
+                            .finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_THAT(lines_with(ending.err, "lockstep run: the timeline could not be written: "), SizeIs(1))
       << ending.err;
+}
+
+TEST_F(TimelineOf, AJobWithoutAPlaceIsRefusedBeforeAnythingStarts) {
+  for (const auto& [path, why] : std::vector<std::pair<std::string, std::string>>{
+           {folder() / "none" / "timeline.json", "there is no folder "},
+           {folder(), " is a folder; name a file in it"},
+           {"", "is empty"}}) {
+    const Ending ending =
+        start({program("lockstep"), "run", "-np", "1", "--timeline", path, "true"}).finish();
+    EXPECT_EQ(ending.exit_code, 2) << path;
+    EXPECT_THAT(ending.err, HasSubstr(why));
+  }
+}
+
+TEST_F(TimelineOf, OfAJobThatStartsAgainEachAttemptHasItsOwn) {
+  const std::string once = "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then exec " + program("probe_rank") +
+                           " barrier 1:raise,9 barrier; else exec " + program("probe_rank") + " barrier; fi";
+  const Ending ending = start({program("lockstep"), "run", "-np", "2", "--max-restarts", "1", "--timeline",
+                               file(), "/bin/sh", "-c", once})
+                            .finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_EQ(count(read(), "barrier"), (std::map<int, int>{{0, 2}, {1, 1}}));
+  EXPECT_EQ(count(json::parse(text_in(folder() / "timeline.restart1.json")), "barrier"),
+            (std::map<int, int>{{0, 1}, {1, 1}}));
 }
 
 TEST_F(TimelineOf, HorovodsVariableDoesIt) {

@@ -42,8 +42,8 @@ void take(const Message& message, ReceivedTimeline& timeline) try {
   take_timeline(message, timeline);
   read_any_of<Hello, Planned, Probed, Serving, Started, Refused, Output, OutputEnd, Ended, Cause, Stragglers,
               RecordPart, Finished, InputRoom, Plan, Probe, Serve, Start, Room, ReaderGone, Signal, Tell,
-              NoteFailure, Look, Finish, launch::agents::Input, LastLines, Conclusion, ClockAsked, ClockTold, TimelinePart,
-              TimelineNames>(message);
+              NoteFailure, Look, Finish, launch::agents::Input, LastLines, Conclusion, ClockAsked, ClockTold,
+              TimelinePart, TimelineNames>(message);
 } catch (const Error& error) {
   require(error.code() == ErrorCode::corrupt_data, "a message that is none is corrupt data");
 }

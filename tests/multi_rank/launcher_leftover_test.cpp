@@ -66,6 +66,16 @@ TEST(LauncherLeftover, NothingSurvivesTheKilledProcessUnderIt) {
   job.await_nobody_left();
 }
 
+TEST(LauncherLeftover, NothingSurvivesTheKilledLauncherWhoseOtherProcessWasStopped) {
+  JobUnderTest job(with_helpers("echo parent=$PPID.; echo ready; exec sleep 1000"));
+  job.await("ready", 2);
+  job.await("parent=", 2);
+  ASSERT_EQ(kill(std::stoi(rest_of_line(job.seen(), "parent=")), SIGSTOP), 0);
+  job.send(SIGKILL);
+  job.await_nobody_left();
+  EXPECT_EQ(job.finish().exit_code, -SIGKILL);
+}
+
 TEST(LauncherLeftover, RanksDieWithBoth) {
   JobUnderTest job(shells(2, "exec 9>$FOLDER/life; echo parent=$PPID.; exec sleep 1000"));
   job.await("parent=", 2);

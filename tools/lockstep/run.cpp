@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include "check_build.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/file.h"
 #include "lockstep/launch/dry_run.h"
 #include "lockstep/launch/run.h"
 #include "named_hosts.h"
@@ -83,6 +85,20 @@ std::string timeline_file(const RunFlags& flags) {
   return lockstep::launch::timeline_file();
 }
 
+/// A run of days should not end with the news that its files never had a place.
+void require_places(const RunOptions& options, const RunFlags& flags) {
+  if (flags.profile_all && options.profile.folder.empty())
+    throw_invalid_argument("--profile-all without --profile DIR, or LOCKSTEP_PROFILE");
+  if (!options.profile.folder.empty()) lockstep::make_folders(options.profile.folder, "profile");
+  if (options.timeline.empty()) return;
+  const std::filesystem::path folder = std::filesystem::path(options.timeline).parent_path();
+  if (std::filesystem::is_directory(options.timeline))
+    throw_invalid_argument("--timeline " + options.timeline + " is a folder; name a file in it");
+  if (!folder.empty() && !std::filesystem::is_directory(folder))
+    throw_invalid_argument("--timeline " + options.timeline + ": there is no folder " + folder.string() +
+                           "; make it first");
+}
+
 /// The command that a Python program needs.
 std::vector<std::string> with_python(const RunFlags& flags, std::vector<std::string> command) {
   if (flags.module && (flags.no_python || flags.run_path))
@@ -119,6 +135,7 @@ RunOptions to_options(const RunFlags& flags, std::vector<std::string> command) {
   options.timeline = timeline_file(flags);
   options.profile = lockstep::view::ProfileOptions::from_environment(
       flags.profile.empty() ? std::nullopt : std::optional(flags.profile));
+  require_places(options, flags);
   options.profile.all_ranks = options.profile.all_ranks || flags.profile_all;
   options.stragglers = lockstep::launch::StragglerLimits::from_environment();
   options.pin = !flags.no_pin;

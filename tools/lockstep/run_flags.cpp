@@ -76,6 +76,9 @@ void two_dashes(std::string& word) {
   }
 }
 
+/// What a variable that is not set leaves of an option would be lost without a word.
+std::string is_named(const std::string& value) { return value.empty() ? "is empty" : ""; }
+
 void describe_own(CLI::App& app, RunFlags& flags) {
   app.add_option("-n,--np,--num-proc", flags.ranks,
                  "Number of ranks (also -np) [one for each slot of the hosts]");
@@ -111,12 +114,14 @@ void describe_own(CLI::App& app, RunFlags& flags) {
       "Folder for a profile of each rank's calls, in mpitrace's layout; its summary is shown at the end "
       "[LOCKSTEP_PROFILE, or none]");
   app.add_option(
-      "--timeline", flags.timeline,
-      "File for what all ranks did when, for trace viewers [LOCKSTEP_TIMELINE, HOROVOD_TIMELINE, or none]");
+         "--timeline", flags.timeline,
+         "File for what all ranks did when, for trace viewers [LOCKSTEP_TIMELINE, HOROVOD_TIMELINE, or none]")
+      ->check(is_named);
   app.add_flag(
-      "--profile-all", flags.profile_all,
-      "A file of each rank, in place of those with the least, the median and the most communication, and "
-      "rank 0 [LOCKSTEP_PROFILE_ALL=1]");
+         "--profile-all", flags.profile_all,
+         "A file of each rank, in place of those with the least, the median and the most communication, and "
+         "rank 0 [LOCKSTEP_PROFILE_ALL=1]")
+      ->check(is_named);
   app.add_option(
       "--master-port", flags.master_port,
       "MASTER_PORT for programs that read it [a free one]; with --master-addr where launchers meet [29500]");

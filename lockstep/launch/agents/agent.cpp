@@ -377,7 +377,7 @@ AgentEnd serve_launcher(GuardLine& guard, MessagePipe pipe, const RunOptions* ow
 }
 
 int run_agent() {
-  const GuardLimits limits{.stopped = 2 * stop_grace, .hurried = stop_grace};
+  const GuardLimits limits{.stopped = 2 * stop_grace, .hurried = stop_grace, .lifeline = STDIN_FILENO};
   const auto serve = [](GuardLine line) {
     return serve_launcher(line, {copy_of(STDIN_FILENO), copy_of(STDOUT_FILENO)}, nullptr).is_done ? 0 : 1;
   };

@@ -17,6 +17,8 @@ namespace {
 constexpr std::uint32_t worth_telling = std::uint32_t{1} << 16;  // of room for output
 // Longer than an agent takes to kill what its ranks have left behind, and to send what they did.
 constexpr std::chrono::seconds time_to_finish{15};
+// From the order to kill them to the word that all ranks are gone; within what the guard leaves (run.h, guard_grace).
+constexpr std::chrono::seconds time_to_kill{3};
 // For what the other clock says.
 constexpr int quick_questions = 8;
 constexpr std::chrono::milliseconds between_quick_questions{5};
@@ -176,7 +178,8 @@ std::vector<Ending> RemoteRanks::take_endings() {
   const std::string words = parts_.connection->take_words();
   if (!words.empty()) output_.say(words);
   if (parts_.connection->is_over() && !finished_) note_loss();
-  if (finished_by_.expired()) {
+  if (finished_by_.expired() || (killed_by_.expired() && running_ > 0)) {
+    does_not_answer_ = true;
     parts_.connection->close();
     note_loss();
   }
@@ -187,8 +190,9 @@ void RemoteRanks::note_loss() {
   finished_ = true;
   finished_by_ = Deadline::never();
   if (running_ == 0) return;
-  const std::string why =
-      fmt::format("its host {} was lost: {}", parts_.connection->host(), parts_.connection->explain_end());
+  const std::string why = fmt::format("its host {} was lost: {}", parts_.connection->host(),
+                                      does_not_answer_ ? "its agent does not answer, and may still run there"
+                                                       : parts_.connection->explain_end());
   for (std::size_t i = 0; i < ended_.size(); ++i) {
     if (ended_[i]) continue;
     ended_[i] = true;
@@ -199,6 +203,7 @@ void RemoteRanks::note_loss() {
 }
 
 void RemoteRanks::signal(int signal, bool whole_family) {
+  if (signal == SIGKILL) killed_by_ = killed_by_.earlier_of(Deadline::after(time_to_kill));
   pipe().send(Signal{.number = signal, .whole_family = static_cast<std::uint8_t>(whole_family)});
 }
 

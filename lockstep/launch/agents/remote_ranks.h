@@ -48,7 +48,9 @@ class RemoteRanks final : public HostRanks {
   RemoteRanks(Parts parts, RankOutput& output);
 
   void watch(PollSet& poll) override;
-  Deadline wake_at() const override { return running_ > 0 ? finished_by_.earlier_of(ask_at_) : finished_by_; }
+  Deadline wake_at() const override {
+    return running_ > 0 ? finished_by_.earlier_of(ask_at_).earlier_of(killed_by_) : finished_by_;
+  }
   std::vector<Ending> take_endings() override;
   bool any_running() const override { return running_ > 0; }
   std::optional<FirstCause::Cause> first_cause() const override { return cause_; }
@@ -88,8 +90,10 @@ class RemoteRanks final : public HostRanks {
   std::array<bool, print_streams> told_gone_{};
   std::string record_;
   bool is_finishing_ = false;
+  bool does_not_answer_ = false;
   bool finished_ = false;
   Deadline finished_by_ = Deadline::never();
+  Deadline killed_by_ = Deadline::never();  // of ranks that are to be killed
   ClockOffset clock_;
   Deadline ask_at_;  // the other clock
   int clocks_asked_ = 0;
