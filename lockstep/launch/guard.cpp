@@ -26,8 +26,8 @@ namespace lockstep::launch {
 namespace {
 
 constexpr std::array passed_on = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
-constexpr std::chrono::milliseconds between_looks{500};  // at the lifeline
-constexpr std::array writing = {SIGPIPE, SIGXFSZ};       // end a process that writes where it cannot
+constexpr std::chrono::milliseconds between_lifeline_looks{500};  // at the lifeline
+constexpr std::array writing = {SIGPIPE, SIGXFSZ};                // end a process that writes where it cannot
 
 // Ignored ones stay ignored: that is how nohup and a shell's `&` protect a job.
 sigset_t signals_to_take() {
@@ -86,8 +86,8 @@ class Watch {
       if (ended > 0) continue;
       if (limit_.expired()) kill_job();
       look_at_lifeline();
-      const int signal =
-          next_signal(taken, has_lifeline() ? limit_.earlier_of(Deadline::after(between_looks)) : limit_);
+      const int signal = next_signal(
+          taken, has_lifeline() ? limit_.earlier_of(Deadline::after(between_lifeline_looks)) : limit_);
       if (signal != 0 && signal != SIGCHLD) pass_on(signal);
     }
   }

@@ -195,8 +195,8 @@ TEST_F(RunOnHosts, AStoppedAgentDoesNotKeepTheJobFromItsEnd) {
   job.send(SIGINT);
   const Ending ending = job.finish();
   EXPECT_EQ(ending.exit_code, 130);
-  EXPECT_THAT(ending.err,
-              HasSubstr("its host " + hosts().address(1) + " was lost: its agent does not answer"));
+  EXPECT_THAT(ending.err, HasSubstr("lockstep run: the agent on " + hosts().address(1) +
+                                    " does not answer: what runs there "));
   // Its guard sees that nobody is there any more, and wakes it.
   for (const auto limit = Deadline::after(std::chrono::seconds(20));
        !servers().left_behind(hosts(), 1).empty() && !limit.expired();

@@ -110,18 +110,18 @@ void describe_own(CLI::App& app, RunFlags& flags) {
                  "Where a job that failed leaves what its ranks did last, for `lockstep explain`; none: "
                  "nowhere [LOCKSTEP_RECORD_DIR, or lockstep-records]");
   app.add_option(
-      "--profile", flags.profile,
-      "Folder for a profile of each rank's calls, in mpitrace's layout; its summary is shown at the end "
-      "[LOCKSTEP_PROFILE, or none]");
+         "--profile", flags.profile,
+         "Folder for a profile of each rank's calls, in mpitrace's layout; its summary is shown at the end "
+         "[LOCKSTEP_PROFILE, or none]")
+      ->check(is_named);
   app.add_option(
          "--timeline", flags.timeline,
          "File for what all ranks did when, for trace viewers [LOCKSTEP_TIMELINE, HOROVOD_TIMELINE, or none]")
       ->check(is_named);
   app.add_flag(
-         "--profile-all", flags.profile_all,
-         "A file of each rank, in place of those with the least, the median and the most communication, and "
-         "rank 0 [LOCKSTEP_PROFILE_ALL=1]")
-      ->check(is_named);
+      "--profile-all", flags.profile_all,
+      "A file of each rank, in place of those with the least, the median and the most communication, and "
+      "rank 0 [LOCKSTEP_PROFILE_ALL=1]");
   app.add_option(
       "--master-port", flags.master_port,
       "MASTER_PORT for programs that read it [a free one]; with --master-addr where launchers meet [29500]");

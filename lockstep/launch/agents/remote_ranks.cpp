@@ -180,6 +180,9 @@ std::vector<Ending> RemoteRanks::take_endings() {
   if (parts_.connection->is_over() && !finished_) note_loss();
   if (finished_by_.expired() || (killed_by_.expired() && running_ > 0)) {
     does_not_answer_ = true;
+    output_.say("lockstep run: the agent on " + parts_.connection->host() +
+                " does not answer: what runs there ends when it does, or when its guard sees that the "
+                "connection is gone\n");
     parts_.connection->close();
     note_loss();
   }
