@@ -14,12 +14,12 @@ FLOORS = {
     "base": 0,
     "topology": 1, "trace": 1, "kernel": 1, "schedule": 1, "rendezvous": 1,
     "memory": 2,
-    "transport": 3, "view": 3,
+    "transport": 3,
     "execute": 4,
     "backend": 5,
     "group": 6,
     "engine": 7, "data": 7, "launch": 7,
-    "train": 8,
+    "train": 8, "view": 8,
 }
 # The rooms of train/, and the floor within it that each is on. trials/ has tests only: whole trainings.
 ROOMS = {
@@ -31,6 +31,9 @@ ROOMS = {
     "horovod": 5,
     "trials": 6,
 }
+# Of view/, what groups and the launcher read the record with; the rest of it knows them.
+PROFILES = {"flat_profile", "page_record", "profile_options", "run_profile", "timeline"}
+PROFILES_FLOOR = 3
 # Siblings inside one floor that must not know each other either.
 SIBLINGS = {"transport": {"ring", "tcp"}, "backend": {"native"}}
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]lockstep/([^">]+)[">]', re.MULTILINE)
@@ -59,11 +62,16 @@ def problem_with(source, target):
         if room in closed and other_room in closed and room != other_room and not is_test:
             return "goes sideways"
         return None
-    if FLOORS[other] > FLOORS[floor]:
+    if floor_of(target) > floor_of(source):
         return "goes up"
-    if FLOORS[other] == FLOORS[floor] and not is_test:
+    if floor_of(target) == floor_of(source) and not is_test:
         return "goes sideways"
     return None
+
+
+def floor_of(path):
+    is_low = path.parts[0] == "view" and path.stem.removesuffix("_test") in PROFILES
+    return PROFILES_FLOOR if is_low else FLOORS[path.parts[0]]
 
 
 def room_of(path):
