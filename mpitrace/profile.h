@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/view/flat_profile.h"
+#include "lockstep/view/profile/flat_profile.h"
 #include "mpitrace/table.h"
 
 namespace lockstep::mpitrace {

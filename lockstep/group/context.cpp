@@ -8,8 +8,8 @@
 
 #include "lockstep/base/process_costs.h"
 #include "lockstep/trace/clock.h"
-#include "lockstep/view/page_record.h"
-#include "lockstep/view/run_profile.h"
+#include "lockstep/view/profile/page_record.h"
+#include "lockstep/view/profile/run_profile.h"
 
 namespace lockstep {
 namespace {

@@ -14,7 +14,7 @@
 #include "lockstep/memory/control_page.h"
 #include "lockstep/rendezvous/store.h"
 #include "lockstep/trace/recorder.h"
-#include "lockstep/view/profile_options.h"
+#include "lockstep/view/profile/profile_options.h"
 
 namespace lockstep {
 

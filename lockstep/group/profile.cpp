@@ -9,8 +9,8 @@
 #include "lockstep/group/collectives.h"
 #include "lockstep/group/impl.h"
 #include "lockstep/trace/clock.h"
-#include "lockstep/view/page_record.h"
-#include "lockstep/view/run_profile.h"
+#include "lockstep/view/profile/page_record.h"
+#include "lockstep/view/profile/run_profile.h"
 
 namespace lockstep {
 namespace {
@@ -18,10 +18,7 @@ namespace {
 /// This rank's, of what its host's ranks have done so far.
 trace::FlightRank own_rank(const Context& context, trace::FlightRecord& record) {
   trace::FlightRank rank = record.ranks.at(static_cast<std::size_t>(context.rank_in_page));
-  const base::ProcessCosts costs = base::own_costs();
-  rank.costs.user_ns = costs.user_ns;
-  rank.costs.system_ns = costs.system_ns;
-  rank.costs.most_resident_bytes = costs.most_resident_bytes;
+  rank.costs.process = base::own_costs();
   rank.costs.left_at_ns = trace::now_ns();
   return rank;
 }

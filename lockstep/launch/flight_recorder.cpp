@@ -74,10 +74,7 @@ void note_endings(trace::FlightRecord& record, std::span<const Ending> endings) 
     rank->ending = to_flight(ending);
     trace::FlightCosts& costs = rank->costs;
     if (costs.left_at_ns == 0 && costs.joined_at_ns != 0) costs.left_at_ns = ending.ended_at_ns;
-    if (!ending.lost.empty()) continue;
-    costs.user_ns = ending.costs.user_ns;
-    costs.system_ns = ending.costs.system_ns;
-    costs.most_resident_bytes = ending.costs.most_resident_bytes;
+    if (ending.lost.empty()) costs.process = ending.costs;
   }
 }
 

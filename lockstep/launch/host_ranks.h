@@ -13,7 +13,7 @@
 #include "lockstep/launch/verdict.h"
 #include "lockstep/memory/control_page.h"
 #include "lockstep/trace/flight_record.h"
-#include "lockstep/view/timeline.h"
+#include "lockstep/view/profile/timeline.h"
 
 namespace lockstep::launch {
 

@@ -12,8 +12,8 @@
 
 #include "lockstep/base/words.h"
 #include "lockstep/launch/flight_recorder.h"
-#include "lockstep/view/run_profile.h"
-#include "lockstep/view/timeline.h"
+#include "lockstep/view/profile/run_profile.h"
+#include "lockstep/view/profile/timeline.h"
 
 namespace lockstep::launch {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "lockstep/base/process_status.h"
 #include "lockstep/launch/flight_recorder.h"
-#include "lockstep/view/page_record.h"
+#include "lockstep/view/profile/page_record.h"
 
 namespace lockstep::launch {
 namespace {

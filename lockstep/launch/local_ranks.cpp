@@ -15,7 +15,7 @@
 #include "lockstep/launch/flight_recorder.h"
 #include "lockstep/launch/limits.h"
 #include "lockstep/trace/clock.h"
-#include "lockstep/view/page_record.h"
+#include "lockstep/view/profile/page_record.h"
 
 namespace lockstep::launch {
 namespace {

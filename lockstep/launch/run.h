@@ -20,7 +20,7 @@
 #include "lockstep/launch/output/output_options.h"
 #include "lockstep/launch/stragglers.h"
 #include "lockstep/launch/verdict.h"
-#include "lockstep/view/profile_options.h"
+#include "lockstep/view/profile/profile_options.h"
 
 namespace lockstep::launch {
 

@@ -9,7 +9,7 @@
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/memory/control_page.h"
-#include "lockstep/view/timeline.h"
+#include "lockstep/view/profile/timeline.h"
 
 namespace lockstep::launch {
 

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <chrono>
 
+#include "lockstep/trace/record_switch.h"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <x86intrin.h>
@@ -96,12 +98,6 @@ std::uint64_t now_ns() {
 #endif
 }
 
-std::uint64_t record_now_ns() {
-#ifdef LOCKSTEP_WITHOUT_RECORD
-  return 0;
-#else
-  return now_ns();
-#endif
-}
+std::uint64_t record_now_ns() { return record_is_on ? now_ns() : 0; }
 
 }  // namespace lockstep::trace

@@ -7,6 +7,12 @@
 
 namespace lockstep::trace {
 
+/// Whether these are values of their types. A program can write into shared memory by mistake, and another host can send
+/// anything; what makes no sense cannot be told.
+constexpr bool makes_sense(Operation operation, Dtype dtype, ReduceOp reduce_op) {
+  return operation <= Operation::all_to_all && size_of(dtype) != 0 && reduce_op <= ReduceOp::custom;
+}
+
 /// A collective that is over. Times are nanoseconds of CLOCK_MONOTONIC: comparable between processes of one
 /// host.
 struct CompletedCollective {

@@ -69,9 +69,9 @@ void append_totals(std::string& text, const TotalsRow& row) {
 ordered_json to_json(const FlightCosts& costs) {
   return {{"joined_at_ns", costs.joined_at_ns},
           {"left_at_ns", costs.left_at_ns},
-          {"user_ns", costs.user_ns},
-          {"system_ns", costs.system_ns},
-          {"most_resident_bytes", costs.most_resident_bytes}};
+          {"user_ns", costs.process.user_ns},
+          {"system_ns", costs.process.system_ns},
+          {"most_resident_bytes", costs.process.most_resident_bytes}};
 }
 
 ordered_json to_json(const StepTotals& steps) {

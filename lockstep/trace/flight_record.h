@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/process_costs.h"
 #include "lockstep/trace/event.h"
 #include "lockstep/trace/open_calls.h"
 #include "lockstep/trace/totals.h"
@@ -63,8 +64,7 @@ struct FlightEnding {
 struct FlightCosts {
   std::uint64_t joined_at_ns = 0;  ///< init() was done
   std::uint64_t left_at_ns = 0;    ///< it said goodbye; of one that did not, when it ended
-  std::uint64_t user_ns = 0, system_ns = 0;
-  std::uint64_t most_resident_bytes = 0;
+  base::ProcessCosts process = {};
 };
 
 struct FlightRank {

@@ -242,9 +242,9 @@ FlightCosts costs_of(const json& value) {
   const Fields fields(value);
   return {.joined_at_ns = fields.number("joined_at_ns"),
           .left_at_ns = fields.number("left_at_ns"),
-          .user_ns = fields.number("user_ns"),
-          .system_ns = fields.number("system_ns"),
-          .most_resident_bytes = fields.number("most_resident_bytes")};
+          .process = {.user_ns = fields.number("user_ns"),
+                      .system_ns = fields.number("system_ns"),
+                      .most_resident_bytes = fields.number("most_resident_bytes")}};
 }
 
 StepTotals steps_of(const json& value) {

@@ -5,14 +5,10 @@
 #include <cstring>
 #include <span>
 
+#include "lockstep/trace/record_switch.h"
+
 namespace lockstep::trace {
 namespace {
-
-#ifdef LOCKSTEP_WITHOUT_RECORD
-constexpr bool is_on = false;
-#else
-constexpr bool is_on = true;
-#endif
 
 using CollectiveWords = decltype(RecordRings::collectives)::Words;
 using StepWords = decltype(RecordRings::steps)::Words;
@@ -69,7 +65,7 @@ std::uint64_t Recorder::number_of(std::string_view algorithm) {
 }
 
 void Recorder::record(const CompletedCollective& call, std::uint64_t algorithm) {
-  if (!is_on || rings_ == nullptr) return;
+  if (!record_is_on || rings_ == nullptr) return;
   auto& ring = rings_->collectives;
   const std::uint64_t index = ring.written.load(std::memory_order_relaxed);
   ring.write(index, pack(call, algorithm));
@@ -81,7 +77,7 @@ void Recorder::record(const CollectiveEvent& event) {
 }
 
 void Recorder::record(const TrainingStepEvent& event) {
-  if (!is_on || rings_ == nullptr) return;
+  if (!record_is_on || rings_ == nullptr) return;
   add_step(rings_->step_sums, event);
   auto& ring = rings_->steps;
   ring.write(ring.written.fetch_add(1, std::memory_order_relaxed), std::bit_cast<StepWords>(event));

@@ -3,15 +3,10 @@
 #include <bit>
 
 #include "lockstep/base/size_bin.h"
+#include "lockstep/trace/record_switch.h"
 
 namespace lockstep::trace {
 namespace {
-
-#ifdef LOCKSTEP_WITHOUT_RECORD
-constexpr bool is_kept = false;
-#else
-constexpr bool is_kept = true;
-#endif
 
 #if defined(__GNUC__)
 __attribute__((tls_model("initial-exec")))
@@ -73,7 +68,7 @@ TotalsTable::Row& Totals::row_of(const CallClass& of) {
 
 void Totals::add(const CallClass& of, const CompletedCollective& call, std::uint64_t bytes,
                  std::uint64_t blocked_ns) {
-  if (!is_kept || table_ == nullptr) return;
+  if (!record_is_on || table_ == nullptr) return;
   TotalsTable::Row& row = row_of(of);
   add_to(row.calls, 1);
   add_to(row.bytes, bytes);
@@ -83,7 +78,7 @@ void Totals::add(const CallClass& of, const CompletedCollective& call, std::uint
 }
 
 void Totals::add_blocked(const CallClass& of, std::uint64_t ns) {
-  if (is_kept && table_ != nullptr && steps_of_this_thread == 0) add_to(row_of(of).blocked_ns, ns);
+  if (record_is_on && table_ != nullptr && steps_of_this_thread == 0) add_to(row_of(of).blocked_ns, ns);
 }
 
 std::vector<TotalsRow> read_totals(const TotalsTable& table) {
@@ -102,7 +97,7 @@ std::vector<TotalsRow> read_totals(const TotalsTable& table) {
 CallTotals read_rest(const TotalsTable& table) { return read(table.rest); }
 
 void add_step(StepSums& sums, const TrainingStepEvent& step) {
-  if (!is_kept) return;
+  if (!record_is_on) return;
   sums.steps.fetch_add(1, std::memory_order_relaxed);
   sums.ns.fetch_add(step.end_ns - step.begin_ns, std::memory_order_relaxed);
   sums.exposed_work_ns.fetch_add(step.exposed_work_ns, std::memory_order_relaxed);

@@ -179,7 +179,7 @@ TEST_F(Profile, CanBeReadAgain) {
   ASSERT_THAT(record.ranks, SizeIs(2));
   for (const trace::FlightRank& rank : record.ranks) {
     EXPECT_GT(rank.costs.left_at_ns, rank.costs.joined_at_ns);
-    EXPECT_GT(rank.costs.most_resident_bytes, std::uint64_t{1} << 20);
+    EXPECT_GT(rank.costs.process.most_resident_bytes, std::uint64_t{1} << 20);
   }
 }
 

@@ -4,7 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/view/explain.h"
-#include "lockstep/view/run_profile.h"
+#include "lockstep/view/profile/run_profile.h"
 #include "tests/fuzz/script.h"
 
 namespace lockstep::fuzz::flight_record {

@@ -14,7 +14,7 @@ FLOORS = {
     "base": 0,
     "topology": 1, "trace": 1, "kernel": 1, "schedule": 1, "rendezvous": 1,
     "memory": 2,
-    "transport": 3,
+    "transport": 3, "view/profile": 3,
     "execute": 4,
     "backend": 5,
     "group": 6,
@@ -31,9 +31,6 @@ ROOMS = {
     "horovod": 5,
     "trials": 6,
 }
-# Of view/, what groups and the launcher read the record with; the rest of it knows them.
-PROFILES = {"flat_profile", "page_record", "profile_options", "run_profile", "timeline"}
-PROFILES_FLOOR = 3
 # Siblings inside one floor that must not know each other either.
 SIBLINGS = {"transport": {"ring", "tcp"}, "backend": {"native"}}
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]lockstep/([^">]+)[">]', re.MULTILINE)
@@ -61,7 +58,7 @@ def problem_with(source, target):
         closed = SIBLINGS.get(floor, set())
         if room in closed and other_room in closed and room != other_room and not is_test:
             return "goes sideways"
-        return None
+        return "goes up" if floor_of(target) > floor_of(source) else None
     if floor_of(target) > floor_of(source):
         return "goes up"
     if floor_of(target) == floor_of(source) and not is_test:
@@ -70,8 +67,8 @@ def problem_with(source, target):
 
 
 def floor_of(path):
-    is_low = path.parts[0] == "view" and path.stem.removesuffix("_test") in PROFILES
-    return PROFILES_FLOOR if is_low else FLOORS[path.parts[0]]
+    """That of the innermost folder that has one of its own."""
+    return next(FLOORS[str(folder)] for folder in path.parents if str(folder) in FLOORS)
 
 
 def room_of(path):

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/file.h"
 #include "mpi_family.h"
 #include "mpitrace/rescue.h"
 
@@ -148,7 +149,7 @@ bool write_what_is_left(const ProfileFlags& flags, const std::string& run) {
 }
 
 int profile(ProfileFlags flags) {
-  fs::create_directories(flags.folder);
+  lockstep::make_folders(flags.folder, "profiles");
   flags.folder = fs::canonical(flags.folder);
   if (flags.command.empty()) return write_what_is_left(flags, "") ? 0 : 1;
   const std::string run = random_name();

@@ -32,10 +32,6 @@ void append_events(std::vector<Event>& events, const std::string& bytes) {
   if (!bytes.empty()) std::memcpy(events.data() + before, bytes.data(), bytes.size());
 }
 
-bool makes_sense(const trace::CollectiveEvent& call) {
-  return call.operation <= Operation::all_to_all && size_of(call.dtype) != 0;
-}
-
 }  // namespace
 
 void send_timeline(MessagePipe& pipe, const std::vector<view::RankTimeline>& ranks) {
@@ -77,7 +73,9 @@ std::vector<view::RankTimeline> ReceivedTimeline::in_our_time(const ClockOffset&
   for (auto& [number, rank] : ranks_) {
     rank.rank = number;
     rank.host = host;
-    std::erase_if(rank.calls, [](const trace::CollectiveEvent& call) { return !makes_sense(call); });
+    std::erase_if(rank.calls, [](const trace::CollectiveEvent& call) {
+      return !trace::makes_sense(call.operation, call.dtype, call.reduce_op);
+    });
     for (auto& call : rank.calls) {
       for (std::uint64_t* time : {&call.begin_ns, &call.arrived_ns, &call.end_ns}) shift(*time);
     }

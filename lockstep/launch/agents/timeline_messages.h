@@ -7,7 +7,7 @@
 #include "lockstep/launch/agents/clock_offset.h"
 #include "lockstep/launch/agents/message_pipe.h"
 #include "lockstep/launch/agents/wire.h"
-#include "lockstep/view/timeline.h"
+#include "lockstep/view/profile/timeline.h"
 
 namespace lockstep::launch::agents {
 

@@ -12,6 +12,7 @@
 
 #include "lockstep/base/byte_codec.h"
 #include "lockstep/base/error.h"
+#include "lockstep/launch/agents/message_fields.h"
 
 namespace lockstep::launch::agents {
 
@@ -338,71 +339,6 @@ struct Conclusion {
   std::uint8_t again = 0;    ///< 1: all ranks start again, and it is to come once more
   static auto fields(auto& m) { return std::tie(m.exit_code, m.summary, m.again); }
 };
-
-namespace detail {
-
-template <class T>
-concept HasFields = requires(T& t) {
-  T::fields(t);
-};
-
-template <base::Number T>
-void put(std::string& out, T number) {
-  base::append_number(out, number);
-}
-inline void put(std::string& out, const std::string& text) { base::append_with_length(out, text); }
-template <HasFields T>
-void put(std::string& out, const T& one);
-template <class A, class B>
-void put(std::string& out, const std::pair<A, B>& two) {
-  put(out, two.first);
-  put(out, two.second);
-}
-template <class T>
-void put(std::string& out, const std::vector<T>& list) {
-  base::append_number(out, static_cast<base::Length>(list.size()));
-  for (const T& one : list) put(out, one);
-}
-template <HasFields T>
-void put(std::string& out, const T& one) {
-  std::apply([&](const auto&... field) { (put(out, field), ...); }, T::fields(one));
-}
-
-/// False: it ends too early.
-template <base::Number T>
-bool get(base::ByteReader& in, T& number) {
-  const auto found = in.number<T>();
-  if (found) number = *found;
-  return found.has_value();
-}
-inline bool get(base::ByteReader& in, std::string& text) {
-  base::Length length = 0;
-  if (!get(in, length)) return false;
-  const auto bytes = in.take(length);
-  if (bytes) text = base::text_of(*bytes);
-  return bytes.has_value();
-}
-template <HasFields T>
-bool get(base::ByteReader& in, T& one);
-template <class A, class B>
-bool get(base::ByteReader& in, std::pair<A, B>& two) {
-  return get(in, two.first) && get(in, two.second);
-}
-template <class T>
-bool get(base::ByteReader& in, std::vector<T>& list) {
-  base::Length length = 0;
-  if (!get(in, length) || length > in.left().size()) return false;  // each takes a byte at least
-  for (base::Length i = 0; i < length; ++i) {
-    if (!get(in, list.emplace_back())) return false;
-  }
-  return true;
-}
-template <HasFields T>
-bool get(base::ByteReader& in, T& one) {
-  return std::apply([&](auto&... field) { return (get(in, field) && ...); }, T::fields(one));
-}
-
-}  // namespace detail
 
 template <detail::HasFields T>
 Message to_message(const T& content) {

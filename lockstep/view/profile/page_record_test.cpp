@@ -1,4 +1,4 @@
-#include "lockstep/view/page_record.h"
+#include "lockstep/view/profile/page_record.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "lockstep/view/run_profile.h"
+#include "lockstep/view/profile/run_profile.h"
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -106,9 +106,9 @@ double percent(double part, double whole) { return whole > 0 ? 100 * part / whol
 ProcessCosts process_costs_of(const FlightRank& rank) {
   const trace::FlightCosts& costs = rank.costs;
   return {.elapsed_ns = costs.left_at_ns > costs.joined_at_ns ? costs.left_at_ns - costs.joined_at_ns : 0,
-          .user_ns = costs.user_ns,
-          .system_ns = costs.system_ns,
-          .most_resident_bytes = costs.most_resident_bytes};
+          .user_ns = costs.process.user_ns,
+          .system_ns = costs.process.system_ns,
+          .most_resident_bytes = costs.process.most_resident_bytes};
 }
 
 std::uint64_t communication_ns(const FlightRank& rank) {

@@ -1,4 +1,4 @@
-#include "lockstep/view/page_record.h"
+#include "lockstep/view/profile/page_record.h"
 
 #include <fmt/chrono.h>
 
@@ -16,15 +16,10 @@ using trace::CollectiveEvent;
 using trace::FlightLimits;
 using trace::OpenCall;
 
-// A program can write to the page by mistake, and what makes no sense cannot be told.
-bool makes_sense(Operation operation, Dtype dtype, ReduceOp reduce_op) {
-  return operation <= Operation::all_to_all && size_of(dtype) != 0 && reduce_op <= ReduceOp::custom;
-}
-
 bool makes_sense(const OpenCall& call) {
   const auto is_rank = [](int rank) { return rank >= 0 && rank < FlightLimits::ranks; };
   const auto awaited = call.awaited_ranks();
-  return makes_sense(call.signature.operation, call.signature.dtype, call.signature.reduce_op) &&
+  return trace::makes_sense(call.signature.operation, call.signature.dtype, call.signature.reduce_op) &&
          call.peer >= -1 && call.peer < FlightLimits::ranks && call.awaited_count <= FlightLimits::ranks &&
          std::all_of(awaited.begin(), awaited.end(), is_rank);
 }
@@ -34,7 +29,7 @@ std::vector<CollectiveEvent> last_events(trace::RecordRings& rings, std::size_t 
   const std::uint64_t end = recorder.collectives();
   auto calls = recorder.collectives_since(end - std::min<std::uint64_t>(end, most));
   std::erase_if(calls, [](const CollectiveEvent& call) {
-    return !makes_sense(call.operation, call.dtype, call.reduce_op);
+    return !trace::makes_sense(call.operation, call.dtype, call.reduce_op);
   });
   return calls;
 }
@@ -51,9 +46,9 @@ trace::FlightRank read_rank(const ControlPage& page, int local_rank, int ranks_i
   rank.events = last_events(page.record(local_rank), std::min(share, trace::ring_capacity));
   rank.costs = {.joined_at_ns = status.joined_at_ns.load(),
                 .left_at_ns = status.left_at_ns.load(),
-                .user_ns = status.user_ns.load(),
-                .system_ns = status.system_ns.load(),
-                .most_resident_bytes = status.most_resident_bytes.load()};
+                .process = {.user_ns = status.user_ns.load(),
+                            .system_ns = status.system_ns.load(),
+                            .most_resident_bytes = status.most_resident_bytes.load()}};
   rank.steps = trace::read_steps(page.record(local_rank).step_sums);
   rank.totals = trace::read_totals(page.totals(local_rank));
   rank.totals_left_out = trace::read_rest(page.totals(local_rank));

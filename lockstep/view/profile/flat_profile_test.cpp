@@ -1,4 +1,4 @@
-#include "lockstep/view/flat_profile.h"
+#include "lockstep/view/profile/flat_profile.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "lockstep/trace/flight_record.h"
-#include "lockstep/view/flat_profile.h"
-#include "lockstep/view/profile_options.h"
+#include "lockstep/view/profile/flat_profile.h"
+#include "lockstep/view/profile/profile_options.h"
 
 namespace lockstep::view {
 

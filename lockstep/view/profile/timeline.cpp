@@ -1,4 +1,4 @@
-#include "lockstep/view/timeline.h"
+#include "lockstep/view/profile/timeline.h"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "lockstep/view/profile_options.h"
+#include "lockstep/view/profile/profile_options.h"
 
 #include "lockstep/base/env.h"
 
