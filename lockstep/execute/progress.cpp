@@ -4,6 +4,7 @@
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/start_thread.h"
+#include "lockstep/trace/clock.h"
 
 namespace lockstep {
 namespace {
@@ -114,9 +115,15 @@ void Progress::sleep(std::chrono::nanoseconds at_most) {
   }
   if (descriptors.empty()) {
     page_->doorbell().sleep(ticket, at_most);
-    return;
+  } else {
+    page_->doorbell().cancel();
+    sleep_on_descriptors(descriptors, at_most);
   }
-  page_->doorbell().cancel();
+  slept_until_ns_.store(trace::record_now_ns(), std::memory_order_relaxed);
+}
+
+void Progress::sleep_on_descriptors(std::vector<pollfd>& descriptors,
+                                    std::chrono::nanoseconds at_most) const {
   const auto limit = std::chrono::duration_cast<std::chrono::nanoseconds>(
       page_->local_ranks() > 1 ? std::min<std::chrono::nanoseconds>(at_most, mixed_nap) : at_most);
   const timespec time{limit.count() / 1'000'000'000, limit.count() % 1'000'000'000};

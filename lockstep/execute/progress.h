@@ -59,9 +59,12 @@ class Progress {
   bool wait(const std::function<bool()>& is_over, std::chrono::nanoseconds at_most);
 
   std::atomic<std::uint64_t>& own_work_ns() { return own_work_ns_; }
+  /// When the last sleep of a wait ended, by record_now_ns(); 0: none has slept.
+  std::uint64_t slept_until_ns() const { return slept_until_ns_.load(std::memory_order_relaxed); }
 
  private:
   void sleep(std::chrono::nanoseconds at_most);
+  void sleep_on_descriptors(std::vector<pollfd>& descriptors, std::chrono::nanoseconds at_most) const;
   void look();
   void run_thread();
 
@@ -69,7 +72,7 @@ class Progress {
   std::shared_ptr<ControlPage> page_;
   WaitPolicy policy_;
   std::vector<Engine*> engines_;
-  std::atomic<std::uint64_t> own_work_ns_ = 0;
+  std::atomic<std::uint64_t> own_work_ns_ = 0, slept_until_ns_ = 0;
   std::condition_variable work_arrived_;
   bool stopping_ = false;
   std::thread thread_;

@@ -66,7 +66,7 @@ const std::map<int, int> three_each = {{0, 3}, {1, 3}};
 
 TEST_F(TimelineOf, AJobHasAllCallsOfAllRanksNested) {
   const Ending ending =
-      launch({"-np", "2"}, {"all_reduce,f32,100", "all_reduce,f32,100000", "all_reduce,f64,7", "1:sleep,50",
+      launch({"-np", "2"}, {"all_reduce,f32,100", "all_reduce,f32,100000", "all_reduce,f64,7", "1:sleep,300",
                             "barrier", "range,my range", "counter,my counter,2.5"});
   ASSERT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_THAT(ending.err, HasSubstr("lockstep run: timeline of 2 ranks in " + file()));
@@ -85,7 +85,7 @@ TEST_F(TimelineOf, AJobHasAllCallsOfAllRanksNested) {
       EXPECT_EQ(event["args"]["value"], 2.5);
     }
   }
-  EXPECT_GE(waited, 40e3);  // microseconds, for rank 1
+  EXPECT_GE(waited, 100e3);  // microseconds, of the 300,000 that rank 1 sleeps
   EXPECT_EQ(counters, 2);
 }
 

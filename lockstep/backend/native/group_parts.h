@@ -10,6 +10,7 @@
 #include "lockstep/execute/arrivals.h"
 #include "lockstep/execute/mailbox.h"
 #include "lockstep/execute/plan.h"
+#include "lockstep/execute/progress.h"
 #include "lockstep/kernel/copy.h"
 #include "lockstep/schedule/staging_ring.h"
 #include "lockstep/transport/members.h"
@@ -27,6 +28,7 @@ struct GroupParts {
   Links links;      ///< of collectives
   Mailbox mailbox;  ///< of messages
   CallRecord record;
+  const Progress& progress;  ///< of the process
 
   int rank() const { return members.rank(); }
   int ranks() const { return members.size(); }

@@ -66,7 +66,8 @@ GroupParts parts_of(const NativeOptions& options, Transport& transport, const st
           .links = Links(transport),
           .mailbox = Mailbox(members.rank(), members.size(), channel, options.mailbox_bytes,
                              members.are_on_one_host() ? lending_of(options.region, arena) : Lending()),
-          .record = CallRecord(options.record, options.name, members)};
+          .record = CallRecord(options.record, options.name, members),
+          .progress = *options.progress};
 }
 
 }  // namespace

@@ -228,7 +228,8 @@ bool NativeTask::await(std::uint32_t stage) {
   parts_.arrivals->take_cell(number);  // for the next stage; the others have read it
   if (!compared_) {
     compared_ = true;
-    arrived_ns = std::max(begin_ns, last_look_ns_);  // read while there was nothing else to do
+    // Read while there was nothing else to do; a sleep ends because they are there.
+    arrived_ns = std::max({begin_ns, last_look_ns_, parts_.progress.slept_until_ns()});
     if (open_call != trace::OpenCalls::nowhere) parts_.record.open_calls().set_arrived(open_call, arrived_ns);
     compare_signatures();
   }
