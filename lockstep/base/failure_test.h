@@ -11,7 +11,8 @@
 namespace lockstep::test {
 
 /// The text of what `call` throws, which must have this code.
-inline std::string failure_of(const std::function<void()>& call, ErrorCode expected) {
+inline std::string failure_of(const std::function<void()>& call,
+                              ErrorCode expected = ErrorCode::invalid_argument) {
   try {
     call();
   } catch (const Error& error) {
@@ -20,6 +21,10 @@ inline std::string failure_of(const std::function<void()>& call, ErrorCode expec
   }
   ADD_FAILURE() << "nothing was thrown";
   return {};
+}
+
+inline std::string corruption_of(const std::function<void()>& call) {
+  return failure_of(call, ErrorCode::corrupt_data);
 }
 
 }  // namespace lockstep::test

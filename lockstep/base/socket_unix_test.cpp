@@ -20,7 +20,7 @@ namespace lockstep {
 namespace {
 
 using test::soon;
-Deadline now() { return Deadline::after(std::chrono::milliseconds(20)); }
+Deadline shortly() { return Deadline::after(std::chrono::milliseconds(20)); }
 
 template <typename Action>
 ErrorCode code_of(Action action) {
@@ -86,7 +86,7 @@ TEST(UnixSocket, AcceptsExactlyOneDescriptorAndKeepsNoOther) {
   }
   left.send_all(std::as_bytes(std::span("x", 1)), soon());
   EXPECT_EQ(code_of([&] { (void)right.receive_fd(soon()); }), ErrorCode::corrupt_data);
-  EXPECT_EQ(code_of([&] { (void)right.receive_fd(now()); }), ErrorCode::timeout);
+  EXPECT_EQ(code_of([&] { (void)right.receive_fd(shortly()); }), ErrorCode::timeout);
   EXPECT_EQ(open_descriptors(), before);
   left = Socket();
   EXPECT_EQ(code_of([&] { (void)right.receive_fd(soon()); }), ErrorCode::peer_lost);

@@ -8,6 +8,7 @@
 namespace lockstep {
 namespace {
 
+using test::corruption_of;
 using ::testing::HasSubstr;
 using namespace std::string_literals;
 
@@ -20,10 +21,6 @@ NamedRequest request_with_everything() {
           .root = 3,
           .shapes = {{3, 0, 7}},
           .rows = {1, 2, 3}};
-}
-
-std::string corruption_of(const std::function<void()>& call) {
-  return test::failure_of(call, ErrorCode::corrupt_data);
 }
 
 /// Those of docs/wire_formats.md, section "Named operations".

@@ -9,6 +9,7 @@ namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
+using test::corruption_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -32,10 +33,6 @@ std::vector<std::string> names_of(const std::vector<Decision>& decisions) {
   for (const auto& decision : decisions)
     names.push_back((decision.with_previous ? "+" : "") + decision.request.name);
   return names;
-}
-
-std::string corruption_of(const std::function<void()>& call) {
-  return test::failure_of(call, ErrorCode::corrupt_data);
 }
 
 TEST(Negotiation, StartsWhatTheLastRankHasSubmittedInTheOrderOfLastSubmissions) {

@@ -15,9 +15,9 @@ using test::on_ranks;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-using Call = std::function<Work()>;
+using Attempt = std::function<Work()>;
 
-std::string refusal(const Call& call) {
+std::string refusal(const Attempt& call) {
   return failure_of([&] { call().wait(); }, ErrorCode::invalid_argument);
 }
 

@@ -31,7 +31,7 @@ T value_of(int rank, std::size_t index) {
   return static_cast<T>(static_cast<int>((index * 7 + static_cast<std::size_t>(rank) * 3) % 11) - 3);
 }
 
-enum class Where { private_memory, arena };
+enum class BufferPlace { private_memory, arena };
 
 /// A buffer in the arena or not, filled with this rank's values.
 template <class T>
@@ -40,8 +40,8 @@ struct Filled {
   ArenaBuffer<T> shared;
   std::span<T> span;
 
-  Filled(const Group& group, std::size_t elements, Where where) {
-    if (where == Where::arena) {
+  Filled(const Group& group, std::size_t elements, BufferPlace where) {
+    if (where == BufferPlace::arena) {
       shared = group.allocate<T>(elements);
       span = shared.span();
     } else {
@@ -52,10 +52,10 @@ struct Filled {
   }
 };
 
-class Collectives : public ::testing::TestWithParam<std::tuple<int, Where>> {
+class Collectives : public ::testing::TestWithParam<std::tuple<int, BufferPlace>> {
  protected:
   int ranks() const { return std::get<0>(GetParam()); }
-  Where where() const { return std::get<1>(GetParam()); }
+  BufferPlace where() const { return std::get<1>(GetParam()); }
   // Around the slot, the tree's limit and the segment's, in bytes of f32.
   static constexpr std::size_t counts[] = {0, 1, 7, 8, 9, 511, 512, 513, 8191, 8193, 100'003};
 };
@@ -105,7 +105,7 @@ TEST_P(Collectives, BroadcastCopiesTheRootsBuffer) {
 TEST_P(Collectives, AllGatherConcatenatesInRankOrder) {
   on_ranks(ranks(), [&](Group& group) {
     for (const std::size_t count : counts) {
-      const Filled<std::int64_t> input(group, count, Where::private_memory);
+      const Filled<std::int64_t> input(group, count, BufferPlace::private_memory);
       const Filled<std::int64_t> output(group, count * static_cast<std::size_t>(ranks()), where());
       all_gather(group, input.span, output.span).wait();
       for (int rank = 0; rank < ranks(); ++rank) {
@@ -136,11 +136,12 @@ TEST_P(Collectives, ManyWorksUnderWayFinishInAnyOrderOfWaiting) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Collectives,
                          ::testing::Combine(::testing::Values(1, 2, 3, 4, 7),
-                                            ::testing::Values(Where::private_memory, Where::arena)),
+                                            ::testing::Values(BufferPlace::private_memory,
+                                                              BufferPlace::arena)),
                          [](const auto& instance) {
                            return std::to_string(std::get<0>(instance.param)) +
-                                  (std::get<1>(instance.param) == Where::arena ? "InArenas"
-                                                                               : "InPrivateMemory");
+                                  (std::get<1>(instance.param) == BufferPlace::arena ? "InArenas"
+                                                                                     : "InPrivateMemory");
                          });
 
 TEST(AllReduce, AddsElementsOfEveryType) {
@@ -176,7 +177,8 @@ TEST(AllReduce, TakesComplexNumbersThatAreAlignedAsTheirParts) {
 
 TEST(AllReduce, MixesArenaAndPrivateBuffers) {
   on_ranks(3, [](Group& group) {
-    const Filled<float> buffer(group, 50'000, group.rank() == 1 ? Where::arena : Where::private_memory);
+    const Filled<float> buffer(group, 50'000,
+                               group.rank() == 1 ? BufferPlace::arena : BufferPlace::private_memory);
     all_reduce(group, buffer.span, ReduceOp::max).wait();
     float expected = -100;
     for (int rank = 0; rank < 3; ++rank) expected = std::max(expected, value_of<float>(rank, 49'999));
@@ -187,7 +189,7 @@ TEST(AllReduce, MixesArenaAndPrivateBuffers) {
 TEST(AllReduce, TakesBuffersAtDifferentPlacesOfTheArenas) {
   on_ranks(2, [](Group& group) {
     const auto padding = group.allocate<float>(group.rank() == 0 ? 16 : 5000);
-    const Filled<float> buffer(group, 30'000, Where::arena);
+    const Filled<float> buffer(group, 30'000, BufferPlace::arena);
     all_reduce(group, buffer.span).wait();
     EXPECT_EQ(buffer.span[29'999], value_of<float>(0, 29'999) + value_of<float>(1, 29'999));
   });
@@ -196,7 +198,7 @@ TEST(AllReduce, TakesBuffersAtDifferentPlacesOfTheArenas) {
 TEST(AllReduce, GivesAllRanksTheSameBitsInEveryAlgorithm) {
   const int ranks = 4;
   for (const std::size_t count : {8UL, 600UL, 3000UL, 50'000UL}) {
-    for (const Where where : {Where::private_memory, Where::arena}) {
+    for (const BufferPlace where : {BufferPlace::private_memory, BufferPlace::arena}) {
       std::vector<std::vector<float>> results(ranks);
       on_ranks(ranks, [&](Group& group) {
         Filled<float> buffer(group, count, where);
@@ -227,8 +229,8 @@ TEST(Messages, ArriveInOrderBetweenTwoRanks) {
   on_ranks(3, [](Group& group) {
     for (const std::size_t count : {0UL, 1UL, 1000UL, 300'000UL}) {
       if (group.rank() == 0) {
-        const Filled<float> first(group, count, Where::private_memory);
-        const Filled<float> second(group, count + 1, Where::private_memory);
+        const Filled<float> first(group, count, BufferPlace::private_memory);
+        const Filled<float> second(group, count + 1, BufferPlace::private_memory);
         Work one = send(group, first.span, 2);
         Work two = send(group, second.span, 2);
         two.wait();
@@ -251,7 +253,7 @@ TEST(Messages, ArriveInOrderBetweenTwoRanks) {
 
 TEST(Messages, CrossBetweenTwoRanksWithoutDeadlock) {
   on_ranks(2, [](Group& group) {
-    const Filled<double> mine(group, 400'000, Where::private_memory);
+    const Filled<double> mine(group, 400'000, BufferPlace::private_memory);
     std::vector<double> theirs(400'000);
     Work sending = send(group, mine.span, 1 - group.rank());
     Work receiving = recv(group, theirs, 1 - group.rank());
@@ -273,8 +275,8 @@ TEST(Executor, RunsExactlyTheStepsOfTheSchedule) {
     });
     on_ranks(3, [](Group& group) {
       for (const std::size_t count : {2UL, 2000UL, 90'000UL}) {
-        const Filled<float> shared(group, count, Where::arena);
-        const Filled<float> own(group, count, Where::private_memory);
+        const Filled<float> shared(group, count, BufferPlace::arena);
+        const Filled<float> own(group, count, BufferPlace::private_memory);
         all_reduce(group, shared.span).wait();
         broadcast(group, own.span, 1).wait();
         std::vector<float> all(3 * count);

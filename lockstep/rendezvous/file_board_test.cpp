@@ -16,13 +16,13 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-Deadline soon() { return Deadline::after(std::chrono::milliseconds(50)); }
+Deadline briefly() { return Deadline::after(std::chrono::milliseconds(50)); }
 Deadline late() { return Deadline::after(std::chrono::seconds(30)); }
 
 class TheFileBoard : public test::FolderTest {
  protected:
   std::string refusal_to_get() const {
-    return test::refusal([&] { (void)FileBoard(folder_, "17.0").get("place", soon()); });
+    return test::refusal([&] { (void)FileBoard(folder_, "17.0").get("place", briefly()); });
   }
 };
 

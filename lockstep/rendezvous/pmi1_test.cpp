@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
-const Deadline soon = Deadline::after(30s);
+const Deadline limit = Deadline::after(30s);
 
 /// A launcher that expects lines, and answers each with what is told.
 class Pmi1Test : public ::testing::Test {
@@ -50,7 +50,7 @@ class Pmi1Test : public ::testing::Test {
   }
   std::string why(const std::string& answer_text, ErrorCode code) {
     answer({{"cmd=barrier_in", answer_text}});
-    const std::string text = test::failure_of([&] { Pmi1(rank_.get()).fence(soon); }, code);
+    const std::string text = test::failure_of([&] { Pmi1(rank_.get()).fence(limit); }, code);
     finish();
     return text;
   }
@@ -74,10 +74,10 @@ TEST_F(Pmi1Test, SpeaksAsMpichsLauncherExpects) {
           {"cmd=get kvsname=kvs_21751_0_1430376528_vm key=store",
            "cmd=get_result rc=0 value=tcp:10.0.0.1:29500\n"}});
   Pmi1 pmi(rank_.get());
-  EXPECT_EQ(pmi.job(soon), "kvs_21751_0_1430376528_vm");
-  pmi.put("store", "tcp:10.0.0.1:29500", soon);
-  pmi.fence(soon);
-  EXPECT_EQ(pmi.get("store", soon), "tcp:10.0.0.1:29500");
+  EXPECT_EQ(pmi.job(limit), "kvs_21751_0_1430376528_vm");
+  pmi.put("store", "tcp:10.0.0.1:29500", limit);
+  pmi.fence(limit);
+  EXPECT_EQ(pmi.get("store", limit), "tcp:10.0.0.1:29500");
 }
 
 TEST_F(Pmi1Test, SpeaksAsIntelsLauncherExpects) {
@@ -85,14 +85,14 @@ TEST_F(Pmi1Test, SpeaksAsIntelsLauncherExpects) {
           {"cmd=put kvsname=kvs_21924_0 key=a value=b", "cmd=put_result rc=0 msg=success\n"},
           {"cmd=get kvsname=kvs_21924_0 key=c", "cmd=get_result rc=-1 msg=key_c_not_found value=unknown\n"}});
   Pmi1 pmi(rank_.get());
-  pmi.put("a", "b", soon);
-  EXPECT_EQ(test::failure_of([&] { pmi.get("c", soon); }, ErrorCode::mismatch),
+  pmi.put("a", "b", limit);
+  EXPECT_EQ(test::failure_of([&] { pmi.get("c", limit); }, ErrorCode::mismatch),
             "PMI, \"cmd=get\": no rank has put \"c\"");
 }
 
 TEST_F(Pmi1Test, LeavesToMpiWhatIsNotItsOwn) {
   answer({{"cmd=barrier_in", "cmd=barrier_out\nMPI's"}});
-  Pmi1(rank_.get()).fence(soon);
+  Pmi1(rank_.get()).fence(limit);
   finish();
   std::array<char, 16> rest{};
   EXPECT_EQ(::recv(rank_.get(), rest.data(), rest.size(), MSG_DONTWAIT), 5);
@@ -119,7 +119,7 @@ TEST_F(Pmi1Test, ReadsNoLineWithoutAnEnd) {
 TEST_F(Pmi1Test, TakesNoJobWithANameThatSocketsCannotHave) {
   answer({{"cmd=get_my_kvsname", "cmd=my_kvsname kvsname=a/b\n"}});
   Pmi1 pmi(rank_.get());
-  EXPECT_EQ(test::failure_of([&] { pmi.job(soon); }, ErrorCode::corrupt_data),
+  EXPECT_EQ(test::failure_of([&] { pmi.job(limit); }, ErrorCode::corrupt_data),
             "PMI, \"cmd=get_my_kvsname\": the job is called \"a/b\"");
 }
 
@@ -132,7 +132,7 @@ TEST_F(Pmi1Test, WaitsNoLongerThanItMay) {
 TEST_F(Pmi1Test, NoticesThatTheLauncherIsGone) {
   Pmi1 pmi(rank_.get());
   launcher_.reset();
-  EXPECT_EQ(test::failure_of([&] { pmi.fence(soon); }, ErrorCode::peer_lost),
+  EXPECT_EQ(test::failure_of([&] { pmi.fence(limit); }, ErrorCode::peer_lost),
             "PMI, \"cmd=barrier_in\": the launcher has closed the connection");
 }
 

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
-const Deadline soon = Deadline::after(30s);
+const Deadline deadline = Deadline::after(30s);
 
 std::string framed(const std::string& message) { return fmt::format("{:6}{}", message.size(), message); }
 
@@ -55,7 +55,7 @@ class Pmi2Test : public ::testing::Test {
   }
   std::string why(const std::string& bytes, ErrorCode code) {
     answer({{framed("cmd=kvs-fence;"), bytes}});
-    const std::string text = test::failure_of([&] { Pmi2(rank_.get(), "7.0", true).fence(soon); }, code);
+    const std::string text = test::failure_of([&] { Pmi2(rank_.get(), "7.0", true).fence(deadline); }, code);
     finish();
     return text;
   }
@@ -74,18 +74,18 @@ TEST_F(Pmi2Test, SpeaksAsSlurmExpects) {
           {framed("cmd=kvs-get;jobid=7.0;srcid=-1;key=place;"),
            framed("cmd=kvs-get-response;found=TRUE;value=tcp:10.0.0.1:5;rc=0;")}});
   Pmi2 pmi(rank_.get(), "7.0", false);
-  EXPECT_EQ(pmi.job(soon), "7.0");
-  pmi.put("place", "tcp:10.0.0.1:5", soon);
-  pmi.fence(soon);
-  EXPECT_EQ(pmi.get("place", soon), "tcp:10.0.0.1:5");
+  EXPECT_EQ(pmi.job(deadline), "7.0");
+  pmi.put("place", "tcp:10.0.0.1:5", deadline);
+  pmi.fence(deadline);
+  EXPECT_EQ(pmi.get("place", deadline), "tcp:10.0.0.1:5");
 }
 
 TEST_F(Pmi2Test, WhatNobodyHasPutIsSaid) {
   answer({{framed("cmd=kvs-get;jobid=7.0;srcid=-1;key=place;"),
            framed("cmd=kvs-get-response;found=FALSE;value=;rc=0;")}});
-  EXPECT_THAT(
-      test::failure_of([&] { (void)Pmi2(rank_.get(), "7.0", true).get("place", soon); }, ErrorCode::mismatch),
-      HasSubstr("no rank has put \"place\""));
+  EXPECT_THAT(test::failure_of([&] { (void)Pmi2(rank_.get(), "7.0", true).get("place", deadline); },
+                               ErrorCode::mismatch),
+              HasSubstr("no rank has put \"place\""));
 }
 
 TEST_F(Pmi2Test, AnAnswerThatMakesNoSenseIsSaid) {
@@ -98,7 +98,7 @@ TEST_F(Pmi2Test, AnAnswerThatMakesNoSenseIsSaid) {
 TEST_F(Pmi2Test, ALauncherThatIsGoneOrSilentIsSaid) {
   test::failure_of([&] { Pmi2(rank_.get(), "7.0", true).fence(Deadline::after(50ms)); }, ErrorCode::timeout);
   launcher_.reset();
-  test::failure_of([&] { Pmi2(rank_.get(), "7.0", true).fence(soon); }, ErrorCode::peer_lost);
+  test::failure_of([&] { Pmi2(rank_.get(), "7.0", true).fence(deadline); }, ErrorCode::peer_lost);
 }
 
 TEST(ParsePmi2, TakesNamesAndValues) {

@@ -9,10 +9,7 @@ namespace lockstep::store_wire {
 namespace {
 
 using namespace std::string_literals;
-
-std::string corruption_of(const std::function<void()>& call) {
-  return test::failure_of(call, ErrorCode::corrupt_data);
-}
+using test::corruption_of;
 
 TEST(StoreWire, HasTheBytesOfTheDocument) {
   const std::array<std::string_view, 2> fields = {"key", ""};

@@ -11,7 +11,7 @@
 namespace lockstep::schedule {
 namespace {
 
-std::string name_of(const AlgorithmEntry& entry) {
+std::string words_of(const AlgorithmEntry& entry) {
   return std::string(entry.name) + " " + std::string(to_string(entry.operation));
 }
 
@@ -103,7 +103,7 @@ std::map<std::string, Cost> costs_of_powers(int ranks) {
 }
 
 void expect_cost(const AlgorithmEntry& entry, int ranks, const Cost& expected) {
-  SCOPED_TRACE(name_of(entry) + " on " + std::to_string(ranks) + " ranks: " + cost(entry, ranks));
+  SCOPED_TRACE(words_of(entry) + " on " + std::to_string(ranks) + " ranks: " + cost(entry, ranks));
   const Cost counted = cost_of(entry, ranks);
   EXPECT_EQ(counted.rounds, expected.rounds);
   EXPECT_EQ(counted.messages, expected.messages);
@@ -118,7 +118,7 @@ TEST(Cost, IsWhatTheFormulaSays) {
     const auto any = costs_of_any(ranks);
     const auto powers = costs_of_powers(ranks);
     for (const AlgorithmEntry& entry : all_algorithms()) {
-      const std::string name = name_of(entry);
+      const std::string name = words_of(entry);
       ASSERT_TRUE(any.contains(name) || powers.contains(name)) << name << " has no formula";
       if (any.contains(name)) {
         expect_cost(entry, ranks, any.at(name));
@@ -131,7 +131,7 @@ TEST(Cost, IsWhatTheFormulaSays) {
 
 AlgorithmEntry find(const std::string& name) {
   for (const AlgorithmEntry& entry : all_algorithms()) {
-    if (name_of(entry) == name) return entry;
+    if (words_of(entry) == name) return entry;
   }
   throw_invalid_argument("there is no " + name);
 }

@@ -119,13 +119,14 @@ std::vector<AlgorithmEntry> staged_algorithms(bool with_gaps) {
   return staged;
 }
 
-std::string name_of(const ::testing::TestParamInfo<AlgorithmEntry>& info) {
+std::string parameter_name(const ::testing::TestParamInfo<AlgorithmEntry>& info) {
   return std::string(info.param.name) + "_" + std::string(to_string(info.param.operation));
 }
 
-INSTANTIATE_TEST_SUITE_P(Schedules, StagedCalls, ::testing::ValuesIn(staged_algorithms(true)), name_of);
+INSTANTIATE_TEST_SUITE_P(Schedules, StagedCalls, ::testing::ValuesIn(staged_algorithms(true)),
+                         parameter_name);
 INSTANTIATE_TEST_SUITE_P(Schedules, StagedCallsWithoutGaps, ::testing::ValuesIn(staged_algorithms(false)),
-                         name_of);
+                         parameter_name);
 
 }  // namespace
 }  // namespace lockstep::schedule

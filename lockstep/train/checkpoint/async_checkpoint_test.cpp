@@ -24,6 +24,7 @@ namespace {
 using test::copy_of;
 using test::refusal;
 using test::same;
+using test::sharded;
 using test::text_in;
 using test::train;
 using testing::Each;
@@ -36,28 +37,26 @@ namespace fs = std::filesystem;
 
 using ShardedSGD = ShardedOptimizer<torch::optim::SGD>;
 
-constexpr CheckpointOptions sharded = {.sharded = true};
-
-struct NetImpl : torch::nn::Module {
-  NetImpl() {
+struct WideNetImpl : torch::nn::Module {
+  WideNetImpl() {
     register_module("first", first);
     register_module("second", second);
   }
   torch::Tensor forward(const torch::Tensor& x) { return second(torch::tanh(first(x))); }
   torch::nn::Linear first{4, 100}, second{100, 3};
 };
-TORCH_MODULE(Net);
+TORCH_MODULE(WideNet);
 
 class AsyncCheckpointTest : public test::CheckpointFolderTest {
  protected:
   std::uint64_t saved_epoch() const {
-    Net net;
+    WideNet net;
     return load_checkpoint(path_, Group(), net).epoch;
   }
 };
 
 TEST_F(AsyncCheckpointTest, HoldsWhatWasThereWhenSaveReturned) {
-  Net net, other;
+  WideNet net, other;
   torch::optim::Adam adam(net->parameters(), 0.01), other_adam(other->parameters(), 1);
   train(net, adam, Group(), 0, 2);
   const auto before = copy_of(*net);
@@ -78,7 +77,7 @@ TEST_F(AsyncCheckpointTest, HoldsWhatWasThereWhenSaveReturned) {
 }
 
 TEST_F(AsyncCheckpointTest, IsTheFileThatSaveCheckpointWrites) {
-  const Net net;
+  const WideNet net;
   save_checkpoint(folder_ / "other.ckpt", Group(), net, {.epoch = 2});
   AsyncCheckpoint checkpoint{Group()};
   checkpoint.save(path_, net, {.epoch = 2});
@@ -100,7 +99,7 @@ TEST_F(AsyncCheckpointTest, LetsEveryOptimizerGoOnAsIfItHadNeverStopped) {
       [](const auto& p) { return std::make_unique<RMSprop>(p, RMSpropOptions(0.01).momentum(0.5)); },
   };
   for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-    Net net, other;
+    WideNet net, other;
     const auto optimizer = kinds[kind](net->parameters()), resumed = kinds[kind](other->parameters());
     AsyncCheckpoint checkpoint{Group()};
     for (int save = 1; save <= 2; ++save) {  // into the memory of the one before
@@ -116,8 +115,8 @@ TEST_F(AsyncCheckpointTest, LetsEveryOptimizerGoOnAsIfItHadNeverStopped) {
 }
 
 TEST_F(AsyncCheckpointTest, KeepsOptionsThatAreNotTheOptimizersDefaults) {
-  Net net, other;
-  const auto make = [](const Net& model, double momentum) {
+  WideNet net, other;
+  const auto make = [](const WideNet& model, double momentum) {
     std::vector<torch::optim::OptimizerParamGroup> groups;
     groups.emplace_back(model->first->parameters());
     groups.emplace_back(model->second->parameters());
@@ -139,7 +138,7 @@ TEST_F(AsyncCheckpointTest, KeepsOptionsThatAreNotTheOptimizersDefaults) {
 TEST_F(AsyncCheckpointTest, IsOfAllRanks) {
   std::vector<torch::Tensor> whole, resumed;
   test::on_ranks(2, [&](const Group& group) {
-    Net net;
+    WideNet net;
     torch::optim::SGD sgd(net->parameters(), SGDOptions(0.01).momentum(0.9));
     DistributedDataParallel ddp(net, group);
     AsyncCheckpoint checkpoint(group);
@@ -150,7 +149,7 @@ TEST_F(AsyncCheckpointTest, IsOfAllRanks) {
     if (group.rank() == 0) whole = copy_of(*net);
   });
   test::on_ranks(2, [&](const Group& group) {
-    Net net;
+    WideNet net;
     torch::optim::SGD sgd(net->parameters(), SGDOptions(1));
     DistributedDataParallel ddp(net, group);
     EXPECT_EQ(load_checkpoint(path_, group, ddp, sgd).epoch, 2U);
@@ -163,10 +162,10 @@ TEST_F(AsyncCheckpointTest, IsOfAllRanks) {
 TEST_F(AsyncCheckpointTest, OfAShardedOptimizerMayBeWholeOrSharded) {
   for (const CheckpointOptions& options : {CheckpointOptions{}, sharded}) {
     std::vector<torch::Tensor> whole, resumed;
-    const auto run = [&](const std::function<void(Net&, ShardedSGD&, const Group&)>& body,
+    const auto run = [&](const std::function<void(WideNet&, ShardedSGD&, const Group&)>& body,
                          std::vector<torch::Tensor>& result) {
       test::on_ranks(3, [&](const Group& group) {
-        Net net;
+        WideNet net;
         ShardedSGD optimizer(*net, group, SGDOptions(0.01).momentum(0.9));
         body(net, optimizer, group);
         if (group.rank() == 0) result = copy_of(*net);
@@ -174,7 +173,7 @@ TEST_F(AsyncCheckpointTest, OfAShardedOptimizerMayBeWholeOrSharded) {
       });
     };
     run(
-        [&](Net& net, ShardedSGD& optimizer, const Group& group) {
+        [&](WideNet& net, ShardedSGD& optimizer, const Group& group) {
           AsyncCheckpoint checkpoint(group);
           for (int save = 1; save <= 2; ++save) {
             train(net, optimizer, group, save * 2 - 2, save * 2);
@@ -186,7 +185,7 @@ TEST_F(AsyncCheckpointTest, OfAShardedOptimizerMayBeWholeOrSharded) {
         whole);
     EXPECT_EQ(files().size(), options.sharded ? 4U : 1U);
     run(
-        [&](Net& net, ShardedSGD& optimizer, const Group& group) {
+        [&](WideNet& net, ShardedSGD& optimizer, const Group& group) {
           train(net, optimizer, group, 7, 8);
           EXPECT_EQ(load_checkpoint(path_, group, net, optimizer).epoch, 2U);
           train(net, optimizer, group, 4, 6);
@@ -199,7 +198,7 @@ TEST_F(AsyncCheckpointTest, OfAShardedOptimizerMayBeWholeOrSharded) {
 TEST_F(AsyncCheckpointTest, ShardedTakesItsPlaceWhenAllRanksKnow) {
   const auto save = [&](const Group& group, std::uint64_t epoch,
                         const std::function<void(AsyncCheckpoint&)>& then) {
-    Net net;
+    WideNet net;
     ShardedSGD optimizer(*net, group, SGDOptions(0.01).momentum(0.9));
     train(net, optimizer, group, 0, 1);
     AsyncCheckpoint checkpoint(group);
@@ -227,7 +226,7 @@ TEST_F(AsyncCheckpointTest, ShardedTakesItsPlaceWhenAllRanksKnow) {
 }
 
 TEST_F(AsyncCheckpointTest, WaitsForTheSaveBefore) {
-  Net net;
+  WideNet net;
   AsyncCheckpoint checkpoint{Group()};
   for (std::uint64_t epoch = 1; epoch <= 20; ++epoch) {
     checkpoint.save(path_, net, {.epoch = epoch});
@@ -242,7 +241,7 @@ TEST_F(AsyncCheckpointTest, WaitsForTheSaveBefore) {
 }
 
 TEST_F(AsyncCheckpointTest, WaitsWhenItGoes) {
-  Net net;
+  WideNet net;
   {
     AsyncCheckpoint checkpoint{Group()};
     checkpoint.save(path_, net, {.epoch = 3});
@@ -254,9 +253,9 @@ TEST_F(AsyncCheckpointTest, FailsOnAllRanksAlikeOnceInTheNextCall) {
   for (const bool in_save : {false, true}) {
     const auto absent = folder_ / (in_save ? "absent" : "missing");
     const auto endings = test::run_ranks(3, [&](const Group& group) {
-      Net net;
+      WideNet net;
       AsyncCheckpoint checkpoint(group);
-      checkpoint.save(absent / "model.ckpt", Net());
+      checkpoint.save(absent / "model.ckpt", WideNet());
       const std::string failure = refusal([&] {
         if (in_save)
           checkpoint.save(path_, net);
@@ -281,7 +280,7 @@ TEST_F(AsyncCheckpointTest, FailsOnAllRanksAlikeOnceInTheNextCall) {
 TEST_F(AsyncCheckpointTest, FailsOnAllRanksWhereOneCannotWriteItsShard) {
   const auto save = [&](const std::function<fs::path(int)>& path_of, std::uint64_t epoch) {
     const auto endings = test::run_ranks(3, [&](const Group& group) {
-      Net net;
+      WideNet net;
       ShardedSGD optimizer(*net, group, SGDOptions(0.01).momentum(0.9));
       train(net, optimizer, group, 0, 1);
       AsyncCheckpoint checkpoint(group);
@@ -304,7 +303,7 @@ TEST_F(AsyncCheckpointTest, FailsOnAllRanksWhereOneCannotWriteItsShard) {
 }
 
 TEST_F(AsyncCheckpointTest, StaysAsItWasWhereThereIsNoRoomForANewOne) {
-  Net net;
+  WideNet net;
   torch::nn::Linear large(200, 200);
   save_checkpoint(path_, Group(), net);
   const std::string before = text_in(path_);
@@ -330,7 +329,7 @@ TEST_F(AsyncCheckpointTest, RefusesAtOnceWhatItCannotCopy) {
     AsyncCheckpoint checkpoint(group);
     EXPECT_THAT(refusal([&] { checkpoint.save(path_, Meta()); }), HasSubstr("unsupported: buffer b is "));
     checkpoint.wait();
-    Net net;
+    WideNet net;
     checkpoint.save(path_, net, {.epoch = 1});
     checkpoint.wait();
   });
@@ -343,7 +342,7 @@ TEST_F(AsyncCheckpointTest, IsTheOldOneOrTheNewOneWhereARankLeavesMeanwhile) {
     fs::remove_all(folder_);
     fs::create_directory(folder_);
     const auto endings = test::run_ranks(2, [&](const Group& group) {
-      Net net;
+      WideNet net;
       ShardedSGD optimizer(*net, group, SGDOptions(0.01).momentum(0.9));
       train(net, optimizer, group, 0, 1);
       save_checkpoint(path_, group, net, optimizer, {.epoch = 1}, options);
@@ -363,7 +362,7 @@ TEST_F(AsyncCheckpointTest, IsTheOldOneOrTheNewOneWhereARankLeavesMeanwhile) {
 }
 
 TEST_F(AsyncCheckpointTest, LeavesTheFilesToTheProcessThatForked) {
-  Net net;
+  WideNet net;
   ShardedSGD optimizer(*net, Group(), SGDOptions(0.01).momentum(0.9));
   auto checkpoint = std::make_unique<AsyncCheckpoint>(Group());
   checkpoint->save(path_, net, optimizer, {.epoch = 1}, sharded);

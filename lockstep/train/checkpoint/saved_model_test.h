@@ -9,10 +9,13 @@
 
 #include "lockstep/base/folder_test.h"
 #include "lockstep/group/group.h"
+#include "lockstep/train/checkpoint/checkpoint.h"
 #include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/tensor/ranks_test.h"
 
 namespace lockstep::test {
+
+constexpr CheckpointOptions sharded = {.sharded = true};
 
 inline std::vector<torch::Tensor> copy_of(const torch::nn::Module& net) {
   std::vector<torch::Tensor> tensors;

@@ -23,6 +23,7 @@ namespace {
 
 using test::copy_of;
 using test::same;
+using test::sharded;
 using testing::AllOf;
 using testing::HasSubstr;
 using torch::optim::AdamOptions;
@@ -34,8 +35,6 @@ using ShardedSGD = ShardedOptimizer<torch::optim::SGD>;
 using ShardedAdam = ShardedOptimizer<torch::optim::Adam>;
 
 const SGDOptions momentum = SGDOptions(0.1).momentum(0.9);
-constexpr CheckpointOptions sharded = {.sharded = true};
-
 /// Carries out calls as ever, but nobody sees another rank's memory: as if each were on a host of its own.
 class OnOtherHosts final : public Backend {
  public:
@@ -69,8 +68,8 @@ void on_ranks(int ranks, Hosts hosts, const std::function<void(const Group&)>& r
 }
 
 /// Sizes that no number of ranks divides, and a matrix whose columns lie one after the other.
-struct Net : torch::nn::Module {
-  explicit Net(double value = 0.5, bool by_columns = true) {
+struct PlainNet : torch::nn::Module {
+  explicit PlainNet(double value = 0.5, bool by_columns = true) {
     for (const std::int64_t size : {301, 7, 1, 64, 1000})
       parameters_.push_back(register_parameter(std::string("p").append(std::to_string(parameters_.size())),
                                                torch::linspace(-value, value, size)));
@@ -82,7 +81,7 @@ struct Net : torch::nn::Module {
 };
 
 template <class Optimizer>
-void train(Net& net, Optimizer& optimizer, const Group& group, int from, int to) {
+void train(PlainNet& net, Optimizer& optimizer, const Group& group, int from, int to) {
   for (int step = from; step < to; ++step) {
     double factor = 1 + group.rank() + 10 * step;
     for (auto& parameter : net.parameters()) {
@@ -108,7 +107,7 @@ class ShardedCheckpoint : public test::CheckpointFolderTest {
   /// A checkpoint of some steps, at path_.
   void save(int ranks) const {
     on_ranks(ranks, Hosts::one, [&](const Group& group) {
-      Net net;
+      PlainNet net;
       ShardedSGD optimizer(net, group, momentum);
       train(net, optimizer, group, 0, 2);
       save_checkpoint(path_, group, net, optimizer, {.epoch = 2}, sharded);
@@ -117,7 +116,7 @@ class ShardedCheckpoint : public test::CheckpointFolderTest {
   /// What all ranks say that load it, and that it leaves their models alone.
   std::string refusal_to_load(int ranks) const {
     const auto endings = run_ranks(ranks, Hosts::one, [&](const Group& group) {
-      Net net(0.25);
+      PlainNet net(0.25);
       ShardedSGD optimizer(net, group, momentum);
       const auto before = copy_of(net);
       try {
@@ -135,7 +134,7 @@ class ShardedCheckpoint : public test::CheckpointFolderTest {
 };
 
 TEST_F(ShardedCheckpoint, IsForAnOptimizerThatHasShards) {
-  Net net;
+  PlainNet net;
   torch::optim::SGD plain(net.parameters(), momentum);
   EXPECT_EQ(test::refusal([&] { save_checkpoint(path_, Group(), net, plain, {}, sharded); }),
             "invalid_argument: CheckpointOptions::sharded is for a ShardedOptimizer; save whole");
@@ -167,7 +166,7 @@ class ShardedCheckpoints : public ShardedCheckpoint, public testing::WithParamIn
     const auto whole = folder_ / "whole.ckpt";
     std::vector<torch::Tensor> uninterrupted;
     on_ranks(before, hosts, [&](const Group& group) {
-      Net net;
+      PlainNet net;
       Optimizer optimizer(net, group, options);
       train(net, optimizer, group, 0, 3);
       save_checkpoint(path_, group, net, optimizer, {.epoch = 3, .metadata = metadata}, sharded);
@@ -179,7 +178,7 @@ class ShardedCheckpoints : public ShardedCheckpoint, public testing::WithParamIn
     const auto resume = [&](const fs::path& path) {
       std::vector<torch::Tensor> resumed;
       on_ranks(after, hosts, [&](const Group& group) {
-        Net net(3, by_columns_after);
+        PlainNet net(3, by_columns_after);
         Optimizer optimizer(net, group, Options(7));
         train(net, optimizer, group, 7, 8);  // what was there before goes
         const auto info = load_checkpoint(path, group, net, optimizer);
@@ -220,14 +219,14 @@ TEST_P(ShardedCheckpoints, HoldWhatALibtorchOptimizerKeeps) {
   const auto [before, after, hosts, by_columns_after] = GetParam();
   const auto whole = folder_ / "whole.ckpt";
   on_ranks(before, hosts, [&](const Group& group) {
-    Net net;
+    PlainNet net;
     ShardedAdam optimizer(net, group, AdamOptions(0.01));
     train(net, optimizer, group, 0, 3);
     save_checkpoint(path_, group, net, optimizer, {}, sharded);
     save_checkpoint(whole, group, net, optimizer);
   });
   on_ranks(after, hosts, [&](const Group& group) {
-    Net net(3, by_columns_after), other(4, by_columns_after);
+    PlainNet net(3, by_columns_after), other(4, by_columns_after);
     torch::optim::Adam adam(net.parameters(), AdamOptions(7)), expected(other.parameters(), AdamOptions(7));
     train(net, adam, group, 7, 8);
     load_checkpoint(group.rank() == 0 ? path_ : fs::path("/nobody/else/needs/it"), group, net, adam);
@@ -250,7 +249,7 @@ TEST_F(ShardedCheckpoint, HoldsTheMastersOfHalves) {
     std::vector<torch::Tensor> uninterrupted, resumed;
     const SGDOptions small = SGDOptions(1e-4).momentum(0.9);  // far below what a half can show
     on_ranks(2, hosts, [&](const Group& group) {
-      Net net;
+      PlainNet net;
       net.to(torch::kBFloat16);
       ShardedSGD optimizer(net, group, small);
       train(net, optimizer, group, 0, 10);
@@ -260,7 +259,7 @@ TEST_F(ShardedCheckpoint, HoldsTheMastersOfHalves) {
       barrier(group).wait();
     });
     on_ranks(2, hosts, [&](const Group& group) {
-      Net net;
+      PlainNet net;
       net.to(torch::kBFloat16);
       ShardedSGD optimizer(net, group, small);
       load_checkpoint(path_, group, net, optimizer);
@@ -300,7 +299,7 @@ TEST_F(ShardedCheckpoint, WorksAloneAndInLongPieces) {
 TEST_F(ShardedCheckpoint, IsThereAtOnceForAWholeSave) {
   save(3);
   on_ranks(2, Hosts::one, [&](const Group& group) {
-    Net net;
+    PlainNet net;
     ShardedSGD optimizer(net, group, momentum);
     load_checkpoint(path_, group, net, optimizer);
     save_checkpoint(path_, group, net, optimizer);
@@ -308,7 +307,7 @@ TEST_F(ShardedCheckpoint, IsThereAtOnceForAWholeSave) {
     barrier(group).wait();
   });
   EXPECT_THAT(files(), testing::ElementsAre("model.ckpt"));
-  Net net;
+  PlainNet net;
   torch::optim::SGD sgd(net.parameters(), momentum);
   load_checkpoint(path_, Group(), net, sgd);
   EXPECT_EQ(sgd.state().size(), net.parameters().size());
@@ -318,7 +317,7 @@ TEST_F(ShardedCheckpoint, OfNoStepForgetsTheStateThatThereIs) {
   for (const Hosts hosts : {Hosts::one, Hosts::several}) {
     for (const CheckpointOptions& options : {CheckpointOptions{}, sharded}) {
       on_ranks(2, hosts, [&](const Group& group) {
-        Net net;
+        PlainNet net;
         ShardedSGD optimizer(net, group, momentum);
         save_checkpoint(path_, group, net, optimizer, {}, options);
         train(net, optimizer, group, 0, 2);
@@ -338,7 +337,7 @@ TEST_F(ShardedCheckpoint, SaysToReadersOfOldThatItsStateIsNoneOfTheirs) {
   const CheckpointFile file(path_, "checkpoint");
   EXPECT_EQ(file.header().entries.back().name, "SGD sharded");
   EXPECT_TRUE(file.header().metadata.empty());
-  Net net;
+  PlainNet net;
   EXPECT_EQ(load_checkpoint(path_, Group(), net).epoch, 2U) << "the model needs no shards";
 }
 
@@ -390,13 +389,13 @@ TEST_F(ShardedCheckpoint, IsRefusedWithAShardOfAnotherSave) {
 }
 
 TEST_F(ShardedCheckpoint, NamesAnotherOptimizer) {
-  const auto groups = [](const Net& net, std::vector<std::size_t> numbers) {
+  const auto groups = [](const PlainNet& net, std::vector<std::size_t> numbers) {
     std::vector<torch::Tensor> parameters;
     for (const auto number : numbers) parameters.push_back(net.parameters_[number]);
     return std::vector<OptimizerParamGroup>{OptimizerParamGroup(parameters)};
   };
   on_ranks(2, Hosts::one, [&](const Group& group) {
-    Net net;
+    PlainNet net;
     ShardedSGD optimizer(net, group, groups(net, {0, 1}), momentum);
     train(net, optimizer, group, 0, 1);
     save_checkpoint(path_, group, net, optimizer, {}, sharded);
@@ -417,7 +416,7 @@ TEST_F(ShardedCheckpoint, NamesAnotherOptimizer) {
     barrier(group).wait();
   });
   const auto endings = run_ranks(2, Hosts::one, [&](const Group& group) {
-    Net net;
+    PlainNet net;
     torch::optim::SGD sgd(net.parameters(), 0.1);
     save_checkpoint(path_, group, net, sgd, {}, sharded);
   });
@@ -473,7 +472,7 @@ TEST_F(ShardedCheckpoint, RemovesWhatKilledSavesLeftAndNothingElse) {
   expected.push_back(running);
   const std::vector<std::function<void()>> actions = {[&] { remove_checkpoint_leftovers(path_, Group()); },
                                                       [&] {
-                                                        Net net;
+                                                        PlainNet net;
                                                         load_checkpoint(path_, Group(), net);
                                                       }};
   for (const auto& action : actions) {
@@ -493,7 +492,7 @@ TEST_F(ShardedCheckpoint, StaysWholeWhereASaveFails) {
   const auto before = files();
   const auto fail = [&](const std::function<fs::path(int)>& path_of) {
     const auto endings = run_ranks(3, Hosts::one, [&](const Group& group) {
-      Net net;
+      PlainNet net;
       ShardedSGD optimizer(net, group, momentum);
       train(net, optimizer, group, 0, 1);
       save_checkpoint(path_of(group.rank()), group, net, optimizer, {}, sharded);
@@ -519,7 +518,7 @@ TEST_F(ShardedCheckpoint, IsFoundThroughALink) {
   const auto link = folder_ / "latest";
   fs::create_symlink("model.ckpt", link);
   on_ranks(2, Hosts::one, [&](const Group& group) {
-    Net net;
+    PlainNet net;
     ShardedSGD optimizer(net, group, momentum);
     train(net, optimizer, group, 0, 2);
     save_checkpoint(link, group, net, optimizer, {}, sharded);

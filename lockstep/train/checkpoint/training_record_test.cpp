@@ -10,7 +10,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TrainingRecord sample() {
+TrainingRecord sample_record() {
   return {.step = 7,
           .schedule_step = 3,
           .sampler = SamplerPosition{.samples = 40, .seed = ~std::uint64_t{0}, .epoch = 2, .consumed = 16},
@@ -20,7 +20,7 @@ TrainingRecord sample() {
 TEST(TrainingRecord, ComesBackAndLeavesTheProgramsNotesAlone) {
   Metadata metadata = {{"loss", "0.25"}, {"lockstep.of tomorrow", "?"}};
   const Metadata notes = metadata;
-  put_record(metadata, sample());
+  put_record(metadata, sample_record());
   EXPECT_EQ(metadata.at("lockstep.step"), "7");
   EXPECT_EQ(metadata.at("lockstep.schedule_step"), "3");
   EXPECT_EQ(metadata.at("lockstep.sampler"), "40 18446744073709551615 2 16");
@@ -29,8 +29,8 @@ TEST(TrainingRecord, ComesBackAndLeavesTheProgramsNotesAlone) {
   EXPECT_EQ(metadata, notes);
   EXPECT_EQ(record.step, 7U);
   EXPECT_EQ(record.schedule_step, 3U);
-  EXPECT_EQ(record.sampler, sample().sampler);
-  EXPECT_EQ(record.random, sample().random);
+  EXPECT_EQ(record.sampler, sample_record().sampler);
+  EXPECT_EQ(record.random, sample_record().random);
 }
 
 TEST(TrainingRecord, NeedNotHaveASamplerOrRandomNumbers) {
@@ -64,7 +64,7 @@ TEST(TrainingRecord, HasItsKeysToItself) {
 
 std::string refusal(const std::string& key, const std::string& value) {
   Metadata metadata;
-  put_record(metadata, sample());
+  put_record(metadata, sample_record());
   if (value == "missing")
     metadata.erase(key);
   else

@@ -12,7 +12,7 @@ using namespace test;
 using testing::HasSubstr;
 
 /// What rank `rank` has at its step `step`.
-torch::Tensor input_of(int rank, int step) {
+torch::Tensor input_at(int rank, int step) {
   return torch::arange(3).to(torch::kFloat64).view({1, 3}) * 0.1 + (rank + 1) * 0.3 + step * 0.2;
 }
 
@@ -38,7 +38,7 @@ torch::nn::Sequential by_definition(const std::vector<int>& steps_of, int diviso
     for (int rank = 0; rank < static_cast<int>(steps_of.size()); ++rank) {
       if (step >= steps_of[static_cast<std::size_t>(rank)]) continue;
       ++active;
-      loss = loss + loss_of(net->forward(input_of(rank, step)));
+      loss = loss + loss_of(net->forward(input_at(rank, step)));
     }
     (loss / (divisor == 0 ? active : divisor)).backward();
     optimizer.step();
@@ -58,7 +58,7 @@ void expect_as_defined(const std::vector<int>& steps_of, const DataParallelOptio
         [&] {
           for (int step = 0; step < steps_of[static_cast<std::size_t>(group.rank())]; ++step) {
             optimizer.zero_grad();
-            loss_of(ddp(input_of(group.rank(), step))).backward();
+            loss_of(ddp(input_at(group.rank(), step))).backward();
             optimizer.step();
           }
         },
@@ -116,11 +116,11 @@ TEST(Join, StaysUsableAfterAnErrorThatAllRanksHaveSeen) {
     EXPECT_THROW(ddp.join(
                      [&] {
                        for (int step = 0; step < 3 - group.rank(); ++step)
-                         loss_of(ddp(input_of(group.rank(), step))).backward();
+                         loss_of(ddp(input_at(group.rank(), step))).backward();
                      },
                      {.throw_on_early_termination = true}),
                  Error);
-    loss_of(ddp(input_of(group.rank(), 9))).backward();
+    loss_of(ddp(input_at(group.rank(), 9))).backward();
     barrier(group).wait();
   });
 }
@@ -145,7 +145,7 @@ TEST(Join, MayStopAllAsSoonAsOneHasNoInputs) {
     ddp.join(
         [&] {
           for (int step = 0; step < 3 - group.rank(); ++step)
-            loss_of(ddp(input_of(group.rank(), step))).backward();
+            loss_of(ddp(input_at(group.rank(), step))).backward();
         },
         {.throw_on_early_termination = true});
   });
@@ -163,7 +163,7 @@ TEST(Join, LetsTheOthersKnowOfAnExceptionInTheBody) {
     ddp.join([&] {
       for (int step = 0; step < 2; ++step) {
         if (group.rank() == 1) throw std::runtime_error("no such file");
-        loss_of(ddp(input_of(group.rank(), step))).backward();
+        loss_of(ddp(input_at(group.rank(), step))).backward();
       }
     });
   });

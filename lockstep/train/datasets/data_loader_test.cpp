@@ -56,10 +56,6 @@ DistributedSampler sampler_of(std::size_t samples, bool shuffle = false) {
   return {samples, Group(), {.shuffle = shuffle, .seed = 3}};
 }
 
-std::string refusal(const std::function<void()>& call, ErrorCode expected = ErrorCode::invalid_argument) {
-  return test::failure_of(call, expected);
-}
-
 TEST(DataLoader, TakesTheWholeEpochForABatchThatIsLarger) {
   for (const std::size_t size : {std::size_t{6}, std::numeric_limits<std::size_t>::max()}) {
     DataLoader loader(SyntheticImages({.samples = 5, .shape = {1}}), sampler_of(5), {.batch_size = size});
@@ -189,11 +185,11 @@ TEST_P(DataLoaderWith, ThrowsWhatAWorkerThrewInItsPlace) {
   const auto loop = [&] {
     for (const auto& batch : loader) seen.push_back(samples_in(batch));
   };
-  EXPECT_EQ(refusal(loop, ErrorCode::corrupt_data),
+  EXPECT_EQ(test::failure_of(loop, ErrorCode::corrupt_data),
             "the batch of this rank's samples 6 to 7 of epoch 0: data_batch_1.bin: label 12");
   EXPECT_THAT(seen, ElementsAre(Indices{0, 1}, Indices{2, 3}, Indices{4, 5}));
   EXPECT_EQ(sampler.index(), 6U);
-  EXPECT_EQ(refusal(loop, ErrorCode::corrupt_data),
+  EXPECT_EQ(test::failure_of(loop, ErrorCode::corrupt_data),
             "the batch of this rank's samples 6 to 7 of epoch 0: data_batch_1.bin: label 12")
       << "again, where it went on";
 }
@@ -229,7 +225,7 @@ TEST_P(DataLoaderWith, NoticesThatTheSamplerWasMoved) {
   auto sampler = sampler_of(9);
   DataLoader loader(numbers, sampler, {.batch_size = 3, .workers = workers()});
   EXPECT_EQ(
-      refusal([&] {
+      test::failure_of([&] {
         for ([[maybe_unused]] const auto& batch : loader) sampler.set_epoch(1);
       }),
       "the sampler of a DataLoader was moved from sample 3 of epoch 0 to sample 0 of epoch 1 while a loop "
@@ -356,7 +352,7 @@ TEST(DataLoader, TakesAnIdxDatasetAsItIs) {
 
 TEST(DataLoader, RefusesOptionsThatMakeNoSense) {
   const auto with = [](const DataLoaderOptions& options) {
-    return refusal([&] { const DataLoader loader(numbers, sampler_of(5), options); });
+    return test::failure_of([&] { const DataLoader loader(numbers, sampler_of(5), options); });
   };
   EXPECT_EQ(with({.batch_size = 0}), "DataLoader: expected a batch size of at least 1, found 0");
   EXPECT_EQ(

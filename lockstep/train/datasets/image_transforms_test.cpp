@@ -1,4 +1,5 @@
 #include "lockstep/train/datasets/image_transforms.h"
+#include "lockstep/base/failure_test.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,16 +38,6 @@ Samples first_samples(std::int64_t count) {
   Samples samples;
   for (std::int64_t i = 0; i < count; ++i) samples.push_back(static_cast<std::size_t>(i));
   return samples;
-}
-
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    return error.what();
-  }
-  return "accepted";
 }
 
 TEST(RandomCrop, IsAPartOfTheImageWithZerosAround) {
@@ -165,17 +156,17 @@ TEST(Transforms, NeverChange) {
 }
 
 TEST(Transforms, RefuseNumbersThatMakeNoSense) {
-  EXPECT_EQ(refusal([] { (void)RandomCrop(0); }),
+  EXPECT_EQ(test::failure_of([] { (void)RandomCrop(0); }),
             "RandomCrop: expected a size of at least 1 and a padding of at least 0, found 0 and 0");
-  EXPECT_EQ(refusal([] { (void)RandomCrop(3, -1); }),
+  EXPECT_EQ(test::failure_of([] { (void)RandomCrop(3, -1); }),
             "RandomCrop: expected a size of at least 1 and a padding of at least 0, found 3 and -1");
-  EXPECT_EQ(refusal([] { (void)RandomHorizontalFlip(1.5); }),
+  EXPECT_EQ(test::failure_of([] { (void)RandomHorizontalFlip(1.5); }),
             "RandomHorizontalFlip: expected a probability of 0 to 1, found 1.500000");
-  EXPECT_EQ(refusal([] {
+  EXPECT_EQ(test::failure_of([] {
               (void)Normalize({1, 2}, {1});
             }),
             "Normalize: expected a mean and a standard deviation above 0 for each channel, found 2 and 1");
-  EXPECT_EQ(refusal([] {
+  EXPECT_EQ(test::failure_of([] {
               (void)Normalize({1, 2}, {1, 0});
             }),
             "Normalize: expected a mean and a standard deviation above 0 for each channel, found 2 and 2, of "
@@ -184,7 +175,7 @@ TEST(Transforms, RefuseNumbersThatMakeNoSense) {
 
 TEST(Transforms, RefuseWhatAreNoImages) {
   const auto given = [](const BatchTransform& transform, const torch::Tensor& images) {
-    return refusal([&] { (void)transformed({transform}, images, first_samples(2)); });
+    return test::failure_of([&] { (void)transformed({transform}, images, first_samples(2)); });
   };
   EXPECT_EQ(
       given(RandomHorizontalFlip(), torch::zeros({2, 8}, torch::kInt64)),

@@ -1,4 +1,5 @@
 #include "lockstep/train/datasets/sampler.h"
+#include "lockstep/base/failure_test.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -273,24 +274,14 @@ TEST(DistributedSampler, RefusesTheStateOfAnotherSet) {
   EXPECT_THROW(restore(other, out.str()), Error);
 }
 
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    return error.what();
-  }
-  return "accepted";
-}
-
 TEST(DistributedSampler, RefusesASetWithoutSamples) {
-  EXPECT_EQ(refusal([] { const DistributedSampler sampler(0, Group()); }),
+  EXPECT_EQ(test::failure_of([] { const DistributedSampler sampler(0, Group()); }),
             "cannot shard a data set without samples; check the path to the data");
 }
 
 TEST(DistributedSampler, RefusesASetThatIsSmallerThanTheGroup) {
   test::on_ranks(3, [](const Group& group) {
-    EXPECT_EQ(refusal([&] { const DistributedSampler sampler(2, group); }),
+    EXPECT_EQ(test::failure_of([&] { const DistributedSampler sampler(2, group); }),
               "a data set of 2 samples is too small for 3 ranks; use at most 2 ranks, or more data");
     DistributedSampler sampler(3, group);
     EXPECT_THROW(sampler.reset(2), Error);
@@ -300,7 +291,7 @@ TEST(DistributedSampler, RefusesASetThatIsSmallerThanTheGroup) {
 
 TEST(DistributedSampler, RefusesBatchesOfNothing) {
   DistributedSampler sampler(3, Group());
-  EXPECT_EQ(refusal([&] { (void)sampler.next(0); }), "expected a batch size of at least 1, found 0");
+  EXPECT_EQ(test::failure_of([&] { (void)sampler.next(0); }), "expected a batch size of at least 1, found 0");
 }
 
 }  // namespace

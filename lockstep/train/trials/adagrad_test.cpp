@@ -31,7 +31,7 @@ torch::Tensor samples_of(int rank, int step) {
   return torch::arange(6).view({2, 3}) * 0.1 + 0.3 * rank - 0.2 * step;
 }
 
-torch::Tensor loss_of(const torch::Tensor& output) { return (output - 0.5).pow(2).mean(); }
+torch::Tensor loss_around_half(const torch::Tensor& output) { return (output - 0.5).pow(2).mean(); }
 
 /// One process with all ranks' samples.
 torch::nn::Linear trained_alone() {
@@ -41,7 +41,7 @@ torch::nn::Linear trained_alone() {
     std::vector<torch::Tensor> samples;
     for (int rank = 0; rank < ranks; ++rank) samples.push_back(samples_of(rank, step));
     adagrad.zero_grad();
-    loss_of(net->forward(torch::cat(samples))).backward();
+    loss_around_half(net->forward(torch::cat(samples))).backward();
     adagrad.step();
   }
   return net;
@@ -61,7 +61,7 @@ TEST(AdagradTraining, WithDistributedDataParallelIsWhatOneProcessDoes) {
     Adagrad adagrad(net->parameters(), options());
     for (int step = 0; step < steps; ++step) {
       adagrad.zero_grad();
-      loss_of(ddp(samples_of(group.rank(), step))).backward();
+      loss_around_half(ddp(samples_of(group.rank(), step))).backward();
       adagrad.step();
     }
     expect_trained(net);
@@ -75,7 +75,7 @@ TEST(AdagradTraining, WithDistributedOptimizerIsWhatOneProcessDoes) {
     DistributedOptimizer optimizer(adagrad, *net, group);
     for (int step = 0; step < steps; ++step) {
       optimizer.zero_grad();
-      loss_of(net->forward(samples_of(group.rank(), step))).backward();
+      loss_around_half(net->forward(samples_of(group.rank(), step))).backward();
       optimizer.step();
     }
     expect_trained(net);
@@ -88,7 +88,7 @@ struct Training {
   void train(int rank, int from, int to) {
     for (int step = from; step < to; ++step) {
       adagrad.zero_grad();
-      loss_of(ddp(samples_of(rank, step))).backward();
+      loss_around_half(ddp(samples_of(rank, step))).backward();
       adagrad.step();
     }
   }

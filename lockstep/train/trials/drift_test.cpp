@@ -30,7 +30,7 @@ using torch::optim::Optimizer;
 using torch::optim::SGDOptions;
 using Parameters = std::vector<torch::Tensor>;
 
-constexpr int steps = 6;
+constexpr int drift_steps = 6;
 
 /// What one rank trains with.
 struct Recipe {
@@ -60,7 +60,7 @@ void train_by_ddp(const Group& group, const Recipe& recipe) {
   auto net = ones(3, 2);
   DistributedDataParallel ddp(net, group);
   const auto optimizer = recipe.make(net->parameters());
-  for (int step = 0; step < steps; ++step) {
+  for (int step = 0; step < drift_steps; ++step) {
     recipe.before_step(step, *optimizer);
     optimizer->zero_grad();
     loss_on(group, ddp(row(group.rank() + 1))).backward();
@@ -72,7 +72,7 @@ void train_by_distributed_optimizer(const Group& group, const Recipe& recipe, Gr
   auto net = ones(3, 2);
   const auto plain = recipe.make(net->parameters());
   DistributedOptimizer optimizer(*plain, *net, group, {.op = op});
-  for (int step = 0; step < steps; ++step) {
+  for (int step = 0; step < drift_steps; ++step) {
     recipe.before_step(step, *plain);
     optimizer.zero_grad();
     loss_on(group, net->forward(row(group.rank() + 1))).backward();
@@ -85,7 +85,7 @@ void train_by_tape(const Group& group, const Recipe& recipe) {
   const auto parameters = net->parameters();
   const auto optimizer = recipe.make(parameters);
   DistributedGradientTape tape(group);
-  for (int step = 0; step < steps; ++step) {
+  for (int step = 0; step < drift_steps; ++step) {
     recipe.before_step(step, *optimizer);
     const auto loss = loss_on(group, net->forward(row(group.rank() + 1)));
     apply_gradients(*optimizer, parameters, tape.gradient(loss, parameters));
@@ -97,7 +97,7 @@ void train_by_trainer(const Group& group, const Recipe& recipe) {
   auto net = ones(3, 2);
   DistributedDataParallel ddp(net, group);
   const auto optimizer = recipe.make(net->parameters());
-  TrainerOptions options{.epochs = steps, .progress = std::nullopt};
+  TrainerOptions options{.epochs = drift_steps, .progress = std::nullopt};
   options.before_epoch = [&](std::uint64_t epoch) {
     recipe.before_step(static_cast<int>(epoch), *optimizer);
   };
@@ -106,14 +106,14 @@ void train_by_trainer(const Group& group, const Recipe& recipe) {
   Trainer(group, ddp, *optimizer, options).fit(batches);
 }
 
-struct Way {
+struct Wrapper {
   std::string name;
   std::function<void(const Group&, const Recipe&)> train;
   bool sees_optimizer;  ///< or else only what it does
 };
-void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
+void PrintTo(const Wrapper& way, std::ostream* out) { *out << way.name; }
 
-class Drift : public testing::TestWithParam<Way> {
+class Drift : public testing::TestWithParam<Wrapper> {
  protected:
   /// What all ranks are told if rank 1 trains by `other`, and the rest by `recipe`.
   static std::string found(const Recipe& recipe, const Recipe& other) {
@@ -141,21 +141,21 @@ class Drift : public testing::TestWithParam<Way> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Of, Drift,
-                         testing::Values(Way{"DistributedDataParallel", train_by_ddp, false},
-                                         Way{"DistributedOptimizer",
-                                             [](const Group& group, const Recipe& recipe) {
-                                               train_by_distributed_optimizer(group, recipe,
-                                                                              GradientOp::average);
-                                             },
-                                             true},
-                                         Way{"Adasum",
-                                             [](const Group& group, const Recipe& recipe) {
-                                               train_by_distributed_optimizer(group, recipe,
-                                                                              GradientOp::adasum);
-                                             },
-                                             true},
-                                         Way{"DistributedGradientTape", train_by_tape, false},
-                                         Way{"Trainer", train_by_trainer, true}),
+                         testing::Values(Wrapper{"DistributedDataParallel", train_by_ddp, false},
+                                         Wrapper{"DistributedOptimizer",
+                                                 [](const Group& group, const Recipe& recipe) {
+                                                   train_by_distributed_optimizer(group, recipe,
+                                                                                  GradientOp::average);
+                                                 },
+                                                 true},
+                                         Wrapper{"Adasum",
+                                                 [](const Group& group, const Recipe& recipe) {
+                                                   train_by_distributed_optimizer(group, recipe,
+                                                                                  GradientOp::adasum);
+                                                 },
+                                                 true},
+                                         Wrapper{"DistributedGradientTape", train_by_tape, false},
+                                         Wrapper{"Trainer", train_by_trainer, true}),
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(Drift, IsFoundWhereALearningRateDiffersFromTheStart) {
@@ -195,7 +195,7 @@ TEST_P(Drift, IsNoneInAGroupOfOne) { GetParam().train(Group(), {}); }
 template <class Sharded, class OtherSharded = Sharded, class Options, class Other>
 std::string sharded_difference(const Options& options, const Other& other, double later = 0) {
   const auto train = [&](const Group& group, auto& net, auto&& optimizer) {
-    for (int step = 0; step < steps; ++step) {
+    for (int step = 0; step < drift_steps; ++step) {
       if (later != 0 && step == 2 && group.rank() == 1) set_rate(optimizer, later);
       optimizer.zero_grad();
       loss_on(group, net->forward(row(1))).backward();
@@ -299,7 +299,7 @@ TEST(DriftOfATape, IsNoneWhereItsSourcesNeverWereAlike) {
   on_ranks(2, [](const Group& group) {
     const auto input = torch::full({3}, group.rank() + 1.0).requires_grad_();
     DistributedGradientTape tape(group);
-    for (int call = 0; call < steps; ++call) (void)tape.gradient(input.pow(2).sum(), {input});
+    for (int call = 0; call < drift_steps; ++call) (void)tape.gradient(input.pow(2).sum(), {input});
   });
 }
 
@@ -307,7 +307,7 @@ TEST(DriftOfATape, IsFoundAlsoWhereTheSourcesBecameAlikeAfterTheFirstStep) {
   const auto endings = run_ranks(2, [](const Group& group) {
     auto weight = torch::full({3}, group.rank() + 1.0).requires_grad_();
     DistributedGradientTape tape(group);
-    for (int call = 0; call < steps; ++call) {
+    for (int call = 0; call < drift_steps; ++call) {
       (void)tape.gradient(weight.pow(2).sum(), {weight});
       const torch::NoGradGuard no_grad;
       weight.fill_(call < 2 ? 1.0 : 1.0 + group.rank());

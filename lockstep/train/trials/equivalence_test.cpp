@@ -77,21 +77,21 @@ TEST_P(Equivalence, HoldsWhereGradientsAreClipped) {
     expect_pass(GetParam(), {.rule = Rule::adamw, .sharded = sharded, .max_norm = 0.1});
 }
 
-struct Optimizer {
+struct RuleInType {
   Rule rule;
   torch::ScalarType type;
 };
 
-class Sabotaged : public testing::TestWithParam<std::tuple<Sabotage, Optimizer>> {};
+class Sabotaged : public testing::TestWithParam<std::tuple<Sabotage, RuleInType>> {};
 // Not Adam in f32: it divides by the gradient's own size, so that gradients which are all doubled change less
 // than f32 can show.
 INSTANTIATE_TEST_SUITE_P(Trial, Sabotaged,
                          testing::Combine(testing::Values(Sabotage::sum, Sabotage::no_broadcast,
                                                           Sabotage::same_shard, Sabotage::one_bucket_left_out,
                                                           Sabotage::doubled_gradients),
-                                          testing::Values(Optimizer{Rule::sgd, torch::kFloat64},
-                                                          Optimizer{Rule::sgd, torch::kFloat32},
-                                                          Optimizer{Rule::adam, torch::kFloat64})));
+                                          testing::Values(RuleInType{Rule::sgd, torch::kFloat64},
+                                                          RuleInType{Rule::sgd, torch::kFloat32},
+                                                          RuleInType{Rule::adam, torch::kFloat64})));
 
 TEST_P(Sabotaged, IsNoticed) {
   const auto [sabotage, optimizer] = GetParam();
