@@ -2,6 +2,7 @@
 #include <fstream>
 
 #include "lockstep/schedule/tuning.h"
+#include "lockstep/view/profile/machine_limits.h"
 #include "tests/support/job_test.h"
 
 namespace lockstep::testing {
@@ -91,6 +92,21 @@ TEST_F(BenchCommand, TwoHostsCalibrateWhatGoesBetweenThem) {
   EXPECT_EQ(read_table().rule_for(Operation::all_reduce, Where::channels, 2)->ranks, 2);
 }
 
+TEST_F(BenchCommand, MeasuresTheMachineForProfiles) {
+  const Ending ending = bench({"-np", "2", "--machine", "--passes", "1", "--out", table()});
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  for (const char* what :
+       {"memory, 1 core: [0-9.]+ GB/s", "memory, 2 cores: [0-9.]+ GB/s", "arena, [^:]+: [0-9.]+ GB/s",
+        "to the next: [0-9.]+ GB/s each, [0-9.]+ us for 8 bytes"})
+    EXPECT_THAT(ending.err, ContainsRegex(what));
+  EXPECT_THAT(ending.err, HasSubstr("LOCKSTEP_MACHINE_FILE=" + table()));
+  const auto limits = view::MachineLimits::parse(text_in(table()), "it");
+  EXPECT_EQ(limits.ranks, 2);
+  EXPECT_EQ(limits.hosts, 1);
+  EXPECT_EQ(limits.memory_bytes_per_s.size(), 2U);
+  EXPECT_GT(limits.push_bytes_per_s, 0);
+}
+
 TEST_F(BenchCommand, SaysWhatIsWrongWithItsOptions) {
   struct {
     std::vector<std::string> words;
@@ -100,7 +116,8 @@ TEST_F(BenchCommand, SaysWhatIsWrongWithItsOptions) {
       {{"--operations", "all_reduce,all_increase"},
        "there is no collective \"all_increase\"; there are all_reduce"},
       {{"--max-bytes", "1K"}, "--max-bytes is 1K; it must be from 4K to 1G"},
-      {{"--out", "table.json"}, "--out requires --calibrate"},
+      {{"--out", "table.json"}, "--out is for --calibrate and --machine, which write a file"},
+      {{"--machine", "--calibrate"}, "--calibrate excludes --machine"},
       {{"--passes", "none"}, "--passes=\"none\" is not a whole number from 1 to 1000"},
       {{"--fast"}, "--fast"},
   };

@@ -183,6 +183,29 @@ TEST_F(Profile, CanBeReadAgain) {
   }
 }
 
+TEST_F(Profile, HoldsLargeCallsAgainstTheMachinesLimits) {
+  const std::string limits = folder() / "machine.json";
+  std::ofstream(limits)
+      << R"({"format": "lockstep-machine-1", "ranks": 2, "hosts": 1, "memory_bytes_per_s": [1e9, 4e10],
+                               "link_bytes_per_s": 1e9, "link_seconds": 1e-6})";
+  const Ending ending = launch({"-np", "2"}, {"all_reduce,f32,500000", "all_reduce,f32,100"},
+                               {{"LOCKSTEP_MACHINE_FILE", limits}})
+                            .finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.err,
+              ContainsRegex("  all_reduce of 256 KiB and more, 2 ranks: bus bandwidth [0-9.]+ GB/s, "
+                            "[0-9]+ % of 10.00\n"));
+}
+
+TEST_F(Profile, WithLimitsThatMakeNoSenseIsRefusedBeforeAnythingStarts) {
+  const std::string limits = folder() / "machine.json";
+  std::ofstream(limits) << "{}";
+  const Ending ending = launch({"-np", "2"}, {"barrier"}, {{"LOCKSTEP_MACHINE_FILE", limits}}).finish();
+  EXPECT_EQ(ending.exit_code, 2);
+  EXPECT_THAT(ending.err, HasSubstr("LOCKSTEP_MACHINE_FILE: " + limits + ": is not of \"format\""));
+  EXPECT_EQ(ending.out, "");
+}
+
 TEST_F(Profile, WithoutAPlaceIsRefusedBeforeAnythingStarts) {
   std::ofstream(place()) << "a file";
   const Ending ending = launch({"-np", "2"}, {"barrier"}).finish();

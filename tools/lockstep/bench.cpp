@@ -17,6 +17,7 @@
 #include "lockstep/launch/run.h"
 #include "lockstep/launch/spawn.h"
 #include "lockstep/topology/topology.h"
+#include "machine.h"
 #include "measure.h"
 #include "np_option.h"
 
@@ -33,10 +34,15 @@ With --calibrate: measures every algorithm that can do a call, and writes the ta
 take it where LOCKSTEP_TUNING_FILE names it; only rank 0 reads it. A table has rules for numbers of ranks: calibrate
 once for each that matters, each time with the table of the time before in LOCKSTEP_TUNING_FILE.
 
+With --machine: measures what the machine can do at best, without collectives: memory by the number of cores, copies
+into another rank's arena, messages. Profiles and reports hold their figures against it where LOCKSTEP_MACHINE_FILE
+names the file.
+
   lockstep bench -np 4
   lockstep bench -np 4 --calibrate --out host.json
   LOCKSTEP_TUNING_FILE=host.json lockstep run -np 4 ./train
   lockstep run -np 4 lockstep bench --calibrate       as ranks of any launcher, also on several hosts
+  lockstep bench -np 4 --machine
 )";
 
 constexpr std::uint64_t least_max_bytes = 4096;
@@ -47,21 +53,23 @@ struct Flags {
   std::string operations;
   std::string max_bytes = "4M";
   std::string passes = "5";
-  std::string out = "lockstep-tuning.json";
+  std::string out;
   bool calibrate = false;
+  bool machine = false;
 };
 
 struct Options {
   std::optional<int> ranks = {};
   measure::CalibrationPlan plan = {};
   bool calibrate = false;
+  bool machine = false;
   std::string out = {};
 };
 
 class Help : public CLI::Formatter {
  public:
   std::string make_usage(const CLI::App*, std::string) const override {
-    return "Usage: lockstep bench [-np N] [--calibrate [--out FILE]] [options]\n";
+    return "Usage: lockstep bench [-np N] [--calibrate|--machine] [--out FILE] [options]\n";
   }
 };
 
@@ -70,8 +78,9 @@ void describe(CLI::App& app, Flags& flags) {
   app.footer(after_help);
   app.add_option("-n,--np", flags.ranks, "Number of ranks on this host (also -np) [one a core]");
   app.add_flag("--calibrate", flags.calibrate, "Measure all algorithms, and write the table");
-  app.add_option("--out", flags.out, "Where the table is written [lockstep-tuning.json]")
-      ->needs("--calibrate");
+  app.add_flag("--machine", flags.machine, "Measure what the machine can do at best, and write it")
+      ->excludes("--calibrate");
+  app.add_option("--out", flags.out, "Where that is written [lockstep-tuning.json, lockstep-machine.json]");
   app.add_option("--operations", flags.operations, "Only these, such as all_reduce,broadcast [all]");
   app.add_option("--max-bytes", flags.max_bytes, "The largest buffer of a rank, 4K to 1G [4M]");
   app.add_option("--passes", flags.passes, "Each figure is the median of so many [5]");
@@ -95,7 +104,11 @@ std::vector<Operation> operations_named(const std::string& list) {
 }
 
 Options to_options(const Flags& flags) {
-  Options options{.calibrate = flags.calibrate, .out = flags.out};
+  Options options{.calibrate = flags.calibrate, .machine = flags.machine, .out = flags.out};
+  const bool writes = options.calibrate || options.machine;
+  if (!writes && !options.out.empty())
+    lockstep::throw_invalid_argument("--out is for --calibrate and --machine, which write a file");
+  if (options.out.empty()) options.out = options.calibrate ? "lockstep-tuning.json" : "lockstep-machine.json";
   if (!flags.ranks.empty()) {
     options.ranks =
         static_cast<int>(lockstep::env::parse_integer("-np", flags.ranks, 2, lockstep::launch::most_ranks));
@@ -143,18 +156,22 @@ void be_a_rank(const Options& options) {
   if (world.size() < 2) {
     lockstep::throw_invalid_argument("there is one rank, and nothing to measure; start two or more");
   }
-  if (!options.calibrate) return show_times(world, options.plan);
+  if (!options.calibrate && !options.machine) return show_times(world, options.plan);
   const auto say = [&](const std::string& line) {
     if (world.rank() == 0) (void)std::fprintf(stderr, "lockstep bench: %s\n", line.c_str());
   };
   std::optional<lockstep::FileReplacement> file;  // made first: who cannot have it need not measure
-  if (world.rank() == 0) file.emplace(options.out, "tuning table");
-  const std::string table = measure::run_calibration(world, options.plan, say).to_text() + "\n";
+  if (world.rank() == 0) file.emplace(options.out, options.machine ? "machine file" : "tuning table");
+  const std::string text = options.machine
+                               ? measure::measure_machine(world, options.plan.passes, say).to_text()
+                               : measure::run_calibration(world, options.plan, say).to_text() + "\n";
   if (!file) return;
-  file->write(std::as_bytes(std::span(table)));
+  file->write(std::as_bytes(std::span(text)));
   file->commit();
-  say(fmt::format("wrote {}; jobs of {} ranks take it with LOCKSTEP_TUNING_FILE={}", options.out,
-                  world.size(), options.out));
+  say(options.machine
+          ? fmt::format("wrote {0}; profiles and reports take it with LOCKSTEP_MACHINE_FILE={0}", options.out)
+          : fmt::format("wrote {0}; jobs of {1} ranks take it with LOCKSTEP_TUNING_FILE={0}", options.out,
+                        world.size()));
 }
 
 int measure_all(const Options& options) {

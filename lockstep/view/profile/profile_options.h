@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "lockstep/view/profile/machine_limits.h"
+
 namespace lockstep::view {
 
 struct ProfileOptions {
@@ -11,7 +13,10 @@ struct ProfileOptions {
   bool all_ranks =
       false;  ///< a file of each rank; else of those with the least, the median and the most communication, and rank 0
 
-  /// `folder`, or LOCKSTEP_PROFILE; LOCKSTEP_PROFILE_ALL=1, or TRACE_ALL_TASKS=yes as mpitrace has it. Throws invalid_argument.
+  std::optional<MachineLimits> limits = {};  ///< that bandwidths are held against
+
+  /// `folder`, or LOCKSTEP_PROFILE; LOCKSTEP_PROFILE_ALL=1, or TRACE_ALL_TASKS=yes as mpitrace has it; LOCKSTEP_MACHINE_FILE.
+  /// Throws invalid_argument, system.
   static ProfileOptions from_environment(const std::optional<std::string>& folder = std::nullopt);
 };
 

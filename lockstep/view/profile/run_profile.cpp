@@ -255,6 +255,38 @@ std::string training_line(const std::vector<const FlightRank*>& ranks) {
       percent(wait, whole));
 }
 
+/// What large calls of the program reach of what the machine allows, by operation and number of ranks.
+std::string bandwidth_lines(const FlightRecord& record, const std::vector<const FlightRank*>& ranks,
+                            const MachineLimits& limits) {
+  constexpr std::uint64_t large = 256 << 10;  // below, what counts is how soon a call is over
+  struct Sums {
+    double bytes = 0, seconds = 0;
+  };
+  std::map<std::pair<Operation, int>, Sums> sums;
+  for (const FlightRank* rank : ranks) {
+    for (const trace::TotalsRow& row : rank->totals) {
+      const auto group = std::ranges::find(record.groups, row.of.group, &trace::FlightGroup::number);
+      if (group == record.groups.end() || row.of.has_counts || row.totals.calls == 0 ||
+          row.totals.bytes / row.totals.calls < large)
+        continue;
+      const int members = static_cast<int>(group->members.size());
+      Sums& of_group = sums[{row.of.operation, members}];
+      of_group.bytes += bus_bytes(row.of.operation, members, static_cast<double>(row.totals.bytes));
+      of_group.seconds += seconds(transfer_ns(row.totals));
+    }
+  }
+  std::string text;
+  for (const auto& [key, of_group] : sums) {
+    const double limit = limits.bus_bandwidth(key.first, key.second);
+    if (limit == 0 || of_group.seconds == 0) continue;
+    const double rate = of_group.bytes / of_group.seconds;
+    text += fmt::format("  {} of {} KiB and more, {} ranks: bus bandwidth {:.2f} GB/s, {:.0f} % of {:.2f}\n",
+                        to_string(key.first), large >> 10U, key.second, rate * 1e-9, percent(rate, limit),
+                        limit * 1e-9);
+  }
+  return text;
+}
+
 std::string begin_of_names(const std::string& folder, const FlightRecord& record) {
   std::string job = record.job;
   std::ranges::replace(job, '/', '_');
@@ -309,7 +341,7 @@ void write_profile_of(const std::string& folder, const FlightRecord& record, con
              profile_text(record, rank, run));
 }
 
-std::string profile_summary(const FlightRecord& record) {
+std::string profile_summary(const FlightRecord& record, const std::optional<MachineLimits>& limits) {
   const auto ranks = joined_ranks(record);
   if (ranks.empty()) return "";
   const auto named_groups = groups_of_named_operations(record);
@@ -344,6 +376,7 @@ std::string profile_summary(const FlightRecord& record) {
              seconds(transfer_ns(all)) / count, run.least_communication, of_rank(run.least_communication),
              run.most_communication, of_rank(run.most_communication)) +
          training_line(ranks) + control_line(rows, count, elapsed) +
+         (limits ? bandwidth_lines(record, ranks, *limits) : "") +
          fmt::format(
              "  user {:.3f} s, system {:.3f} s; largest resident set {:.1f} MiB (rank {}), longest elapsed "
              "{:.3f} s (rank {})\n",
@@ -356,7 +389,7 @@ std::string leave_profile(const ProfileOptions& options, const FlightRecord& rec
   if (joined_ranks(record).empty())
     return speaker + ": there is no profile: no rank has called lockstep::init()\n";
   const std::string begin = begin_of_names(options.folder, record);
-  const std::string summary = profile_summary(record);
+  const std::string summary = profile_summary(record, options.limits);
   try {
     make_folders(options.folder, "profile");
     const RunExtremes run = extremes_of(record);

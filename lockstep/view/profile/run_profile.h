@@ -27,8 +27,9 @@ std::string profile_text(const trace::FlightRecord& record, const trace::FlightR
 void write_profile_of(const std::string& folder, const trace::FlightRecord& record,
                       const trace::FlightRank& rank, const RunExtremes& run);
 
-/// Means over the ranks, in lines.
-std::string profile_summary(const trace::FlightRecord& record);
+/// Means over the ranks, in lines. With `limits` also what large calls reach of them.
+std::string profile_summary(const trace::FlightRecord& record,
+                            const std::optional<MachineLimits>& limits = std::nullopt);
 
 /// Writes `options.folder`/lockstep_profile.JOB.RANK, and the record itself as lockstep_profile.JOB.json for `lockstep report`.
 /// Returns lines for the user, as of `speaker`: the summary, where the files are, or why they could not be written; one where no rank has used

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <chrono>
 #include <fstream>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "examine.h"
 #include "lockstep/base/system_file.h"
 #include "lockstep/topology/topology.h"
+#include "machine.h"
 
 namespace doctor {
 namespace {
@@ -39,30 +41,15 @@ std::uint64_t memory_info(const std::string& name) {
   return 0;
 }
 
-/// Bytes a second that a = b + s * c moves in all of `threads`, counting what is read and written.
-double triad(int threads, std::uint64_t bytes) {
-  const std::size_t count = bytes / sizeof(float);
+/// Of all `threads` at once.
+double triad_on(int threads, std::uint64_t bytes) {
   std::vector<double> rates(static_cast<std::size_t>(threads));
-  std::vector<std::thread> workers;
-  for (double& rate : rates) {
-    workers.emplace_back([&rate, count] {
-      std::vector<float> a(count, 0), b(count, 1), c(count, 2);
-      std::uint64_t passes = 0;
-      const auto begin = std::chrono::steady_clock::now();
-      std::chrono::duration<double> took{};
-      while (took < measured_time) {
-        const auto factor = static_cast<float>(passes++);
-        for (std::size_t i = 0; i < count; ++i) a[i] = b[i] + factor * c[i];
-        std::swap(a, b);
-        took = std::chrono::steady_clock::now() - begin;
-      }
-      rate = static_cast<double>(passes * 3 * count * sizeof(float)) / took.count();
-    });
+  {
+    std::vector<std::jthread> workers;
+    for (double& rate : rates)
+      workers.emplace_back([&rate, bytes] { rate = measure::triad(bytes, measured_time); });
   }
-  for (std::thread& worker : workers) worker.join();
-  double sum = 0;
-  for (const double rate : rates) sum += rate;
-  return sum;
+  return std::accumulate(rates.begin(), rates.end(), 0.0);
 }
 
 void examine_huge_pages(Report& report) {
@@ -94,7 +81,7 @@ void examine_memory(Report& report) {
   const int threads = lockstep::topology::available_cores();
   const std::uint64_t each = std::min(most_bytes, available / 8 / 3 / static_cast<std::uint64_t>(threads));
   if (each > 0) {
-    const double rate = triad(threads, each);
+    const double rate = triad_on(threads, each);
     report.fact("bandwidth", fmt::format("{:.1f} GB/s (a triad on {} cores at once)", rate * 1e-9, threads),
                 "bandwidth_bytes_per_s", rate);
   }
