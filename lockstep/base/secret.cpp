@@ -96,6 +96,12 @@ Secret Secret::from_file(const std::string& path) {
 
 Secret Secret::from_inherited_fd(int fd) {
   const std::string where = "inherited secret, descriptor " + std::to_string(fd);
+  if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
+    throw_invalid_argument("LOCKSTEP_SECRET_FD=" + std::to_string(fd) +
+                           ": this descriptor is not open; what stands between launcher and program (a "
+                           "shell, sudo, a container) has closed "
+                           "it. Let it through, or give the secret in a file (LOCKSTEP_SECRET_FILE)");
+  }
   const auto size = static_cast<std::size_t>(std::max<off_t>(status_of(fd, where).st_size, 0));
   require_size(where, size);
   Secret secret(read_from_start(fd, where, size));

@@ -96,7 +96,10 @@ TEST(Secret, TravelsThroughAnInheritedDescriptor) {
   EXPECT_EQ(::pwrite(memfd.get(), "x", 1, 0), -1) << "sealed";
   EXPECT_NE(::ftruncate(memfd.get(), 0), 0) << "sealed";
   EXPECT_EQ(::fcntl(memfd.get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
-  EXPECT_EQ(error_of([] { Secret::from_inherited_fd(-1); }).code(), ErrorCode::system);
+  const Error closed = error_of([] { Secret::from_inherited_fd(-1); });
+  EXPECT_EQ(closed.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(closed.what(),
+              HasSubstr("LOCKSTEP_SECRET_FD=-1: this descriptor is not open; what stands between"));
 }
 
 TEST(Secret, DiffersEachTimeAndCopiesAreEqual) {

@@ -30,10 +30,10 @@ struct RowKey {
   RowKind kind = RowKind::program;
   Operation operation = Operation::barrier;
   bool has_counts = false;
-  auto operator<=>(const RowKey&) const = default;
+  auto operator<=>(const RowKey&) const = default;  // NOLINT(modernize-use-nullptr)
 
   std::string name() const {
-    const std::string operation_name = std::string(to_string(operation)) + (has_counts ? "_v" : "");
+    std::string operation_name = std::string(to_string(operation)) + (has_counts ? "_v" : "");
     if (kind == RowKind::program) return operation_name;
     if (kind == RowKind::training) return "training step";
     return (kind == RowKind::named ? "named " : "control ") + operation_name;
