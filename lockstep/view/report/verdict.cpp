@@ -131,14 +131,23 @@ Finding found(const Analysis& analysis, Problem problem, double gain_ns, std::st
   return {problem, std::move(text), std::move(remedy), gain_ns, whole > 0 ? gain_ns / whole : 0};
 }
 
+/// In a step like most, of the rank that waits longest: no more can be won.
+double longest_wait_for_others(const StepFacts& steps) {
+  double longest = 0;
+  for (const PhaseTimes& times : steps.by_rank) longest = std::max(longest, time_of(times, Phase::others));
+  return longest;
+}
+
 Found late_rank(const Analysis& analysis) {
   for (const Meetings& meetings : analysis.meetings) {
     const Lateness* const late = stands_out(analysis, meetings);
     if (late == nullptr) continue;
     const Cause cause = cause_of_lateness(analysis, late->rank, late->median_late_ns);
     const std::string what = meetings.kind == Meetings::of_steps ? "steps" : meetings.kind + " calls";
+    double gain = late->gain_ns * times_in_whole(analysis, meetings);
+    if (analysis.steps) gain = std::min(gain, longest_wait_for_others(*analysis.steps));
     return found(
-        analysis, Problem::late_rank, late->gain_ns * times_in_whole(analysis, meetings),
+        analysis, Problem::late_rank, gain,
         fmt::format("rank {} arrives last in {} of {}, median {} late{}", late->rank,
                     percent_text(static_cast<double>(late->last) / static_cast<double>(meetings.count)), what,
                     time_text(late->median_late_ns), cause.text.empty() ? "" : ", " + cause.text),
