@@ -98,4 +98,9 @@ namespace flight_record {
 int run_one(Input input);
 }
 
+/// A timeline's file, and the report of it: view/report/timeline_file.h, report_page.h.
+namespace timeline {
+int run_one(Input input);
+}
+
 }  // namespace lockstep::fuzz

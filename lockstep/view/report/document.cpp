@@ -329,7 +329,7 @@ std::vector<Change> changes_of(const Analysis& before, const Analysis& after) {
   for (const Meetings& meetings : after.meetings) {
     const auto found = std::ranges::find(before.meetings, meetings.kind, &Meetings::kind);
     if (found != before.meetings.end())
-      changes.push_back({"wait for the last at a " + meetings.kind, found->wait_ns, meetings.wait_ns});
+      changes.push_back({"wait for the last: " + meetings.kind, found->wait_ns, meetings.wait_ns});
   }
   return changes;
 }

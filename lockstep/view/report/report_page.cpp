@@ -211,13 +211,17 @@ std::string filled(std::string_view form, const std::map<std::string, std::strin
 
 }  // namespace
 
-std::string report_page(const ReportDocument& document, const Timeline* timeline) {
+std::string report_page_data(const ReportDocument& document, const Timeline* timeline) {
   json data = json_of(document);
   const bool has_events =
       timeline != nullptr && std::ranges::any_of(timeline->ranks, [](const RankTimeline& rank) {
         return !rank.calls.empty() || !rank.steps.empty() || !rank.spans.empty();
       });
   if (has_events) data["timeline"] = PageTimeline(*timeline).run();
+  return in_page(data);
+}
+
+std::string report_page(const ReportDocument& document, const Timeline* timeline) {
   const std::string style = page_style;
   const std::string script = std::string(chart_script) + "\n" + page_script;
   const std::string policy =
@@ -226,7 +230,7 @@ std::string report_page(const ReportDocument& document, const Timeline* timeline
   return filled(page_form, {{"policy", policy},
                             {"style", style},
                             {"licence", chart_licence},
-                            {"data", in_page(data)},
+                            {"data", report_page_data(document, timeline)},
                             {"script", script}});
 }
 

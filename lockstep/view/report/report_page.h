@@ -17,7 +17,10 @@ struct PageLimits {
   static constexpr std::size_t rows_of_rank = 16;
 };
 
-/// `timeline`: null shows none.
+/// What the page's script reads: JSON in which nothing looks like markup. `timeline`: null shows none.
+std::string report_page_data(const ReportDocument& document, const Timeline* timeline);
+
+/// The whole page.
 std::string report_page(const ReportDocument& document, const Timeline* timeline);
 
 }  // namespace lockstep::view
