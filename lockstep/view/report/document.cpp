@@ -27,7 +27,10 @@ std::string bytes_text(double bytes) {
   return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, units[unit]);
 }
 
-std::string rate_text(double bytes_per_second) { return fmt::format("{:.2f} GB/s", bytes_per_second * 1e-9); }
+std::string rate_text(double bytes_per_second) {
+  return bytes_per_second < 0.1e9 ? fmt::format("{:.2f} MB/s", bytes_per_second * 1e-6)
+                                  : fmt::format("{:.2f} GB/s", bytes_per_second * 1e-9);
+}
 
 double share_of(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
@@ -161,11 +164,12 @@ ReportTable size_table(const Analysis& analysis) {
 
 ReportChart size_chart(const Analysis& analysis) {
   constexpr std::size_t most_bars = 16;
+  constexpr double least_bar = 1e6;  // what is below is no transfer to speak of
   ReportChart chart{
       .kind = ReportChart::Kind::side_by_side, .title = "Bus bandwidth by size", .unit = "GB/s"};
   chart.series.push_back({"bus bandwidth", {}});
   for (const SizeRow& row : analysis.sizes) {
-    if (row.bus_bytes_per_second <= 0 || chart.labels.size() == most_bars) continue;
+    if (row.bus_bytes_per_second < least_bar || chart.labels.size() == most_bars) continue;
     chart.labels.push_back(
         fmt::format("{} {}", to_string(row.operation),
                     bytes_text(static_cast<double>(base::most_bytes_of_bin(row.size_bin)))));

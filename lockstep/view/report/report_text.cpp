@@ -50,7 +50,8 @@ std::string aligned_table(const ReportTable& table) {
 
 std::string report_text(const ReportDocument& document) {
   std::string text = line_of_text(document.title) + "\n" + line_of_text(document.sentence);
-  if (!document.remedies.empty()) text += "\nWhat would be won\n" + remedy_lines(document, SIZE_MAX, "  ");
+  if (!document.remedies.empty())
+    text += "\nWhat to do, and what it would win\n" + remedy_lines(document, SIZE_MAX, "  ");
   if (!document.failure.empty()) text += "\nWhere each rank was\n";
   for (const std::string& line : document.failure) text += line_of_text("  " + line);
   text += "\n";

@@ -34,7 +34,7 @@
     const parent = add(main, kind);
     for (const item of items) fill(add(parent, "li"), item);
   };
-  list("What would be won", "ol", report.remedies, (item, remedy) => {
+  list("What to do, and what it would win", "ol", report.remedies, (item, remedy) => {
     if (remedy.gain) add(item, "span", remedy.gain + ": ", {class: "gain"});
     if (remedy.why) add(item, "span", remedy.why.charAt(0).toUpperCase() + remedy.why.slice(1) + ". ");
     add(item, "span", remedy.text + ".");
