@@ -13,7 +13,7 @@
 #include "lockstep/base/words.h"
 #include "lockstep/launch/flight_recorder.h"
 #include "lockstep/view/profile/run_profile.h"
-#include "lockstep/view/profile/timeline.h"
+#include "lockstep/view/report/leave_report.h"
 
 namespace lockstep::launch {
 namespace {
@@ -261,7 +261,7 @@ void Job::write_remaining_output() {
 void Job::leave_records(const Verdict& verdict) {
   const bool stopped_by_user = !failed_first_ && stop_.first() != 0;
   const bool explains = !options_.record_dir.empty() && verdict.exit_code != 0 && !stopped_by_user;
-  const bool is_wanted = explains || !options_.profile.folder.empty() || !options_.timeline.empty();
+  const bool is_wanted = explains || !options_.profile.folder.empty() || keeps_timeline(options_);
   if (!is_wanted || stop_.hurried() || guard_gone_) return;
   std::vector<trace::FlightRecord> records;
   for (const auto& host : hosts_) {
@@ -272,13 +272,19 @@ void Job::leave_records(const Verdict& verdict) {
   record.job = attempt_.job;
   note_endings(record, endings_);
   if (explains) output_.say(leave_record(options_.record_dir, record));
-  if (!options_.timeline.empty()) leave_timeline(record);
+  view::Timeline timeline = keeps_timeline(options_) ? take_timeline(record) : view::Timeline();
+  const std::string ending = std::filesystem::path(options_.timeline).extension();
+  if (!options_.timeline.empty())
+    output_.say(view::leave_timeline(of_attempt(options_.timeline, ending), timeline, "lockstep run"));
   if (!options_.profile.folder.empty())
     output_.say(view::leave_profile(options_.profile, record, "lockstep run"));
+  if (!options_.report.empty())
+    output_.say(
+        view::leave_report(of_attempt(options_.report, ""), std::move(timeline), record, "lockstep run"));
   write_remaining_output();
 }
 
-void Job::leave_timeline(const trace::FlightRecord& record) {
+view::Timeline Job::take_timeline(const trace::FlightRecord& record) {
   view::Timeline timeline{.job = record.job};
   for (const trace::FlightGroup& group : record.groups)
     timeline.groups.emplace_back(group.number, group.name);
@@ -287,10 +293,13 @@ void Job::leave_timeline(const trace::FlightRecord& record) {
     timeline.clock_error_ns = std::max(timeline.clock_error_ns, host->clock_error_ns());
   }
   std::ranges::sort(timeline.ranks, {}, &view::RankTimeline::rank);
-  std::filesystem::path path = options_.timeline;
-  if (attempt_.restarts > 0)  // that of the one before is the one to look at
-    path.replace_extension("restart" + std::to_string(attempt_.restarts) + path.extension().string());
-  output_.say(view::leave_timeline(path.string(), timeline, "lockstep run"));
+  return timeline;
+}
+
+std::string Job::of_attempt(const std::string& name, const std::string& ending) const {
+  if (attempt_.restarts == 0) return name;
+  return fmt::format("{}.restart{}{}", name.substr(0, name.size() - ending.size()), attempt_.restarts,
+                     ending);
 }
 
 }  // namespace lockstep::launch

@@ -19,6 +19,7 @@
 #include "lockstep/launch/terminal_input.h"
 #include "lockstep/launch/verdict.h"
 #include "lockstep/memory/control_page.h"
+#include "lockstep/view/profile/timeline.h"
 
 namespace lockstep::launch {
 
@@ -62,7 +63,9 @@ class Job {
   void finish_hosts();
   void write_remaining_output();
   void leave_records(const Verdict& verdict);
-  void leave_timeline(const trace::FlightRecord& record);
+  view::Timeline take_timeline(const trace::FlightRecord& record);
+  /// Of an attempt that is not the first, whose files are the ones to look at: `name` with its number before `ending`.
+  std::string of_attempt(const std::string& name, const std::string& ending) const;
   /// What to say of it, in lines, where restarts are wished.
   std::string whether_again(const JobEnd& end) const;
   void conclude_hosts(int exit_code, const std::string& summary, bool again);

@@ -87,7 +87,7 @@ JobEnd run_here(const RunOptions& options, const Attempt& attempt, const LocalSt
                 .environment = options.remote.variables,
                 .folder = options.remote.folder,
                 .placement = start.placement,
-                .keeps_timeline = !options.timeline.empty(),
+                .keeps_timeline = keeps_timeline(options),
                 .signal_mask = guard.signal_mask},
       secret, output);
   ranks->start(terminal.open(STDIN_FILENO));

@@ -77,6 +77,7 @@ struct RunOptions {
   std::string record_dir = {};
   std::string timeline = {};          ///< file for what all ranks did when; nowhere if empty
   view::ProfileOptions profile = {};  ///< written at the end, however it comes; not where its folder is empty
+  std::string report = {};            ///< folder for a report, written likewise; nowhere if empty
   int master_port = 0;                ///< for programs that read MASTER_PORT; 0: one that is free
   /// What survivors of a failure have to report it themselves before they get SIGTERM.
   std::chrono::milliseconds report_grace{1500};
@@ -94,7 +95,12 @@ struct RunOptions {
 
 /// Whether what the ranks did is read at the end.
 inline bool wants_record(const RunOptions& options) {
-  return !options.record_dir.empty() || !options.profile.folder.empty() || !options.timeline.empty();
+  return !options.record_dir.empty() || !options.profile.folder.empty() || !options.timeline.empty() ||
+         !options.report.empty();
+}
+/// Whether all that ranks record is read while they run.
+inline bool keeps_timeline(const RunOptions& options) {
+  return !options.timeline.empty() || !options.report.empty();
 }
 
 /// The folder for RunOptions::record_dir: `wish`, LOCKSTEP_RECORD_DIR or lockstep-records; none of them for

@@ -30,6 +30,7 @@
 #include "lockstep/group/launchers.h"
 #include "lockstep/launch/limits.h"
 #include "lockstep/launch/run.h"
+#include "lockstep/view/report/leave_report.h"
 
 namespace lockstep {
 namespace {
@@ -251,6 +252,7 @@ SpawnedRanks spawn(const SpawnOptions& options, const std::function<void(int ran
   run_options.record_dir = launch::record_dir(options.record_dir);
   run_options.timeline = launch::timeline_file();
   run_options.profile = view::ProfileOptions::from_environment();
+  run_options.report = view::report_folder(std::nullopt);
   run_options.stragglers = launch::StragglerLimits::from_environment();
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) launch::throw_refused("spawn: making a pipe");

@@ -1,10 +1,13 @@
 #include "lockstep/launch/timeline_spool.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 
 #include "lockstep/base/words.h"
+#include "lockstep/trace/clock.h"
 #include "lockstep/trace/recorder.h"
+#include "lockstep/view/profile/time_slices.h"
 
 namespace lockstep::launch {
 namespace {
@@ -16,11 +19,17 @@ std::uint64_t overwritten(std::uint64_t from, std::uint64_t to, std::size_t read
   return passed > read ? passed - read : 0;
 }
 
+std::uint64_t time_of_day_now_ns() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
 }  // namespace
 
 TimelineSpool::TimelineSpool(const ControlPage& page, const std::vector<int>& ranks, std::size_t most)
     : page_(page),
       most_of_rank_(std::max<std::size_t>(most / ranks.size(), 2)),
+      time_of_day_offset_ns_(time_of_day_now_ns() - trace::now_ns()),
       next_(Deadline::after(between_looks)) {
   for (const int rank : ranks) {
     ranks_.emplace_back();
@@ -68,27 +77,16 @@ void TimelineSpool::read(int place) {
 template <class Event>
 void TimelineSpool::keep(Rank& rank, std::vector<Event>& into, const std::vector<Event>& events) {
   for (const Event& event : events) {
-    if (rank.seen++ % rank.kept_of != 0) {
+    if (!view::is_in_kept_slice(time_of_day_ns(event.begin_ns), rank.kept_of)) {
       ++rank.timeline.left_out;
       continue;
     }
     into.push_back(event);
     const view::RankTimeline& has = rank.timeline;
-    if (has.calls.size() + has.steps.size() + has.spans.size() >= most_of_rank_) thin_out(rank);
+    if (has.calls.size() + has.steps.size() + has.spans.size() < most_of_rank_) continue;
+    rank.timeline.left_out += view::thin_out(std::array{&rank.timeline}, rank.kept_of,
+                                             [&](const auto& one) { return time_of_day_ns(one.begin_ns); });
   }
-}
-
-void TimelineSpool::thin_out(Rank& rank) const {
-  const auto every_second = [&](auto& events) {
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < events.size(); i += 2) events[kept++] = events[i];
-    rank.timeline.left_out += events.size() - kept;
-    events.resize(kept);
-  };
-  every_second(rank.timeline.calls);
-  every_second(rank.timeline.steps);
-  every_second(rank.timeline.spans);
-  rank.kept_of *= 2;
 }
 
 }  // namespace lockstep::launch

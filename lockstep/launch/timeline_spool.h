@@ -1,6 +1,6 @@
 // A rank's rings forget after some thousand events, a timeline wants all of them: while the job runs they are read again and
-// again, and kept here. What comes faster than that is lost and counted, and of more than there is room for every second one
-// goes, so that a run of any length is there from its beginning to its end.
+// again, and kept here. What comes faster than that is lost and counted, and of more than there is room for every second slice
+// of time goes (view/profile/time_slices.h), so that a run of any length is there from its beginning to its end.
 #pragma once
 
 #include <cstddef>
@@ -30,17 +30,18 @@ class TimelineSpool {
   struct Rank {
     view::RankTimeline timeline = {};
     std::uint64_t calls = 0, steps = 0, spans = 0;  // read so far
-    std::uint64_t kept_of = 1;                      // each so many-th event is kept
-    std::uint64_t seen = 0;
+    std::uint64_t kept_of = 1;                      // each so many-th slice is kept
   };
 
   void read(int place);
   template <class Event>
   void keep(Rank& rank, std::vector<Event>& into, const std::vector<Event>& events);
-  void thin_out(Rank& rank) const;
+  /// Slices of time are those of all hosts: by the time of day.
+  std::uint64_t time_of_day_ns(std::uint64_t ns) const { return ns + time_of_day_offset_ns_; }
 
   const ControlPage& page_;
   std::size_t most_of_rank_;
+  std::uint64_t time_of_day_offset_ns_;
   std::vector<Rank> ranks_;
   Deadline next_;
 };

@@ -3,16 +3,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/view/profile/time_slices.h"
+
 namespace lockstep::launch {
 namespace {
 
 using ::testing::SizeIs;
 
-void call(const ControlPage& page, int place, std::uint64_t sequence) {
+void call(const ControlPage& page, int place, std::uint64_t sequence, std::uint64_t apart_ns = 1) {
   trace::CollectiveEvent event{};
   event.sequence = sequence;
-  event.begin_ns = 1000 + sequence;
-  event.end_ns = 1001 + sequence;
+  event.begin_ns = 1000 + sequence * apart_ns;
+  event.end_ns = event.begin_ns + 1;
   trace::Recorder(&page.record(place)).record(event);
 }
 
@@ -53,6 +55,24 @@ TEST(TimelineSpool, OfMoreThanThereIsRoomForIsThinnedOutFromBeginningToEnd) {
   EXPECT_EQ(ranks[0].calls.size() + ranks[0].left_out, 1000U);
   EXPECT_EQ(ranks[0].calls.front().sequence, 0U);
   EXPECT_GE(ranks[0].calls.back().sequence, 980U);
+}
+
+TEST(TimelineSpool, KeepsTheSameSlicesOfTimeOfAllRanks) {
+  const ControlPage page = ControlPage::in_process(2);
+  TimelineSpool spool(page, {0, 1}, 200);
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    for (const int place : {0, 1}) call(page, place, i, view::slice_ns / 10);
+  }
+  const auto ranks = spool.take();
+  ASSERT_THAT(ranks[0].calls, SizeIs(ranks[1].calls.size()));
+  EXPECT_GE(ranks[0].calls.size(), 30U);
+  EXPECT_LE(ranks[0].calls.size(), 100U);
+  std::size_t neighbours = 0;
+  for (std::size_t i = 0; i < ranks[0].calls.size(); ++i) {
+    EXPECT_EQ(ranks[0].calls[i].sequence, ranks[1].calls[i].sequence);
+    if (i > 0 && ranks[0].calls[i].sequence == ranks[0].calls[i - 1].sequence + 1) ++neighbours;
+  }
+  EXPECT_GE(neighbours, ranks[0].calls.size() * 8 / 10);  // slices are whole
 }
 
 }  // namespace

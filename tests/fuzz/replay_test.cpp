@@ -49,6 +49,7 @@ constexpr Target targets[] = {
     {"named", named::run_one},
     {"output", output::run_one},
     {"flight_record", flight_record::run_one},
+    {"timeline", timeline::run_one},
 };
 
 std::filesystem::path corpora() {

@@ -93,8 +93,13 @@ int run_one(Input input);
 namespace output {
 int run_one(Input input);
 }
-/// The flight record's file, and what is said of it: trace/flight_record.h, view/explain.h.
+/// The flight record's file, and what is said of it: trace/flight_record.h, view/failure/explain.h.
 namespace flight_record {
+int run_one(Input input);
+}
+
+/// A timeline's file, and the report of it: view/report/timeline_file.h, report_page.h.
+namespace timeline {
 int run_one(Input input);
 }
 

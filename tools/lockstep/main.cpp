@@ -13,6 +13,7 @@
 #include "explain.h"
 #include "fetch.h"
 #include "profile.h"
+#include "report.h"
 #include "run.h"
 
 namespace {
@@ -33,6 +34,7 @@ const std::vector<Subcommand>& subcommands() {
       {"fetch", "bring a public data set (MNIST, Fashion-MNIST, CIFAR-10) into a folder", fetch_command},
       {"agent", "", agent_command},  // started by run
       {"profile", "run an MPI program, and say which calls of MPI took how long", profile_command},
+      {"report", "say what a run's time went to, who was late, and what changed between two", report_command},
       {"explain", "say which rank of a failed or hanging job is where, and why", explain_command},
   };
   return all;

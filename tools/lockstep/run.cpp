@@ -16,6 +16,7 @@
 #include "lockstep/base/file.h"
 #include "lockstep/launch/dry_run.h"
 #include "lockstep/launch/run.h"
+#include "lockstep/view/report/leave_report.h"
 #include "named_hosts.h"
 #include "run_flags.h"
 #include "run_hosts.h"
@@ -90,6 +91,7 @@ void require_places(const RunOptions& options, const RunFlags& flags) {
   if (flags.profile_all && options.profile.folder.empty())
     throw_invalid_argument("--profile-all without --profile DIR, or LOCKSTEP_PROFILE");
   if (!options.profile.folder.empty()) lockstep::make_folders(options.profile.folder, "profile");
+  if (!options.report.empty()) lockstep::make_folders(options.report, "report");
   if (options.timeline.empty()) return;
   const std::filesystem::path folder = std::filesystem::path(options.timeline).parent_path();
   if (std::filesystem::is_directory(options.timeline))
@@ -135,6 +137,8 @@ RunOptions to_options(const RunFlags& flags, std::vector<std::string> command) {
   options.timeline = timeline_file(flags);
   options.profile = lockstep::view::ProfileOptions::from_environment(
       flags.profile.empty() ? std::nullopt : std::optional(flags.profile));
+  options.report =
+      lockstep::view::report_folder(flags.report.empty() ? std::nullopt : std::optional(flags.report));
   require_places(options, flags);
   options.profile.all_ranks = options.profile.all_ranks || flags.profile_all;
   options.stragglers = lockstep::launch::StragglerLimits::from_environment();
@@ -168,7 +172,10 @@ int run_command(const std::vector<std::string>& arguments) {
     const RunOptions options = to_options(flags, std::move(command));
     const std::string aside = say_what_means_nothing(app);
     if (!aside.empty()) (void)std::fprintf(stderr, "lockstep run: %s\n", aside.c_str());
-    return flags.dry_run ? run_dry(options) : lockstep::launch::run(options);
+    if (flags.dry_run) return run_dry(options);
+    const std::string replaced = lockstep::view::what_a_report_replaces(options.report, "lockstep run");
+    (void)std::fputs(replaced.c_str(), stderr);
+    return lockstep::launch::run(options);
   } catch (const CLI::Success& success) {
     return app.exit(success);
   } catch (const std::exception& error) {

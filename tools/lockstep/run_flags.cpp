@@ -118,6 +118,10 @@ void describe_own(CLI::App& app, RunFlags& flags) {
          "--timeline", flags.timeline,
          "File for what all ranks did when, for trace viewers [LOCKSTEP_TIMELINE, HOROVOD_TIMELINE, or none]")
       ->check(is_named);
+  app.add_option("--report", flags.report,
+                 "Folder for a report: what the time went to, who was late, what to do about it; its verdict "
+                 "is shown at the end [LOCKSTEP_REPORT, or none]")
+      ->check(is_named);
   app.add_flag(
       "--profile-all", flags.profile_all,
       "A file of each rank, in place of those with the least, the median and the most communication, and "

@@ -17,6 +17,7 @@ struct RunFlags {
   std::string tree_width;
   std::string profile;
   std::string timeline;
+  std::string report;
   std::string start_timeout;
   std::string master_port;
   std::string grace;

@@ -330,7 +330,7 @@ void Gathering::send_plans() {
                   .role = options_.role,
                   .restarts = attempt_.restarts,
                   .max_restarts = options_.max_restarts,
-                  .keeps_timeline = static_cast<std::uint8_t>(!options_.timeline.empty())};
+                  .keeps_timeline = static_cast<std::uint8_t>(keeps_timeline(options_))};
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
     Candidate& candidate = candidates_[i];
     const std::string& machine = candidate.hello->machine;

@@ -13,6 +13,7 @@
 
 #include "lockstep/base/file.h"
 #include "lockstep/base/words.h"
+#include "lockstep/view/profile/free_rows.h"
 
 namespace lockstep::view {
 namespace {
@@ -31,22 +32,6 @@ std::string in_json(std::string_view text) {
 }
 
 std::uint64_t bytes_of(const CollectiveEvent& call) { return call.elements * size_of(call.dtype); }
-
-/// Ranges of one row have to nest: one that would overlap another takes the next row that is free.
-class FreeRows {
- public:
-  /// The row's index, and whether it is new.
-  std::pair<int, bool> take(std::uint64_t begin, std::uint64_t end) {
-    auto free = std::ranges::find_if(ends_, [&](std::uint64_t until) { return until <= begin; });
-    const bool is_new = free == ends_.end();
-    if (is_new) free = ends_.insert(free, 0);
-    *free = std::max(begin, end);
-    return {static_cast<int>(free - ends_.begin()), is_new};
-  }
-
- private:
-  std::vector<std::uint64_t> ends_;
-};
 
 template <class Event>
 std::vector<const Event*> in_order(const std::vector<Event>& events) {

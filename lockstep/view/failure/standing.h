@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "lockstep/view/situation.h"
+#include "lockstep/view/failure/situation.h"
 
 namespace lockstep::view {
 

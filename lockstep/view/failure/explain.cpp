@@ -1,4 +1,4 @@
-#include "lockstep/view/explain.h"
+#include "lockstep/view/failure/explain.h"
 
 #include <fmt/core.h>
 
@@ -7,8 +7,8 @@
 #include <set>
 
 #include "lockstep/base/words.h"
-#include "lockstep/view/situation.h"
-#include "lockstep/view/standing.h"
+#include "lockstep/view/failure/situation.h"
+#include "lockstep/view/failure/standing.h"
 
 namespace lockstep::view {
 namespace {

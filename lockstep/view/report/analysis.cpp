@@ -1,0 +1,338 @@
+#include "lockstep/view/report/analysis.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <sstream>
+#include <tuple>
+
+#include "lockstep/base/size_bin.h"
+#include "lockstep/trace/group_names.h"
+#include "lockstep/view/failure/explain.h"
+#include "lockstep/view/report/steps.h"
+#include "lockstep/view/report/thresholds.h"
+
+namespace lockstep::view {
+namespace {
+
+using trace::CollectiveEvent;
+using trace::FlightRank;
+using trace::FlightRecord;
+
+const FlightRank* rank_in(const RunData& run, int rank) {
+  if (!run.record) return nullptr;
+  const auto found = std::ranges::find(run.record->ranks, rank, &FlightRank::rank);
+  return found == run.record->ranks.end() ? nullptr : &*found;
+}
+
+/// One meeting of ranks: when each came.
+struct Arrival {
+  std::size_t place;  // in Timeline::ranks
+  std::uint64_t at_ns;
+};
+
+class MeetingSums {
+ public:
+  explicit MeetingSums(std::string kind) { sums_.kind = std::move(kind); }
+
+  void add(std::vector<Arrival> arrivals) {
+    std::ranges::sort(arrivals, {}, &Arrival::at_ns);
+    const std::uint64_t first = arrivals.front().at_ns, last = arrivals.back().at_ns;
+    const std::size_t n = arrivals.size();
+    double waited = 0;
+    for (const Arrival& one : arrivals) waited += static_cast<double>(last - one.at_ns);
+    sums_.wait_ns += waited / static_cast<double>(n);
+    ++sums_.count;
+    const std::uint64_t before = arrivals[n - 2].at_ns;
+    if (last == before) return;  // nobody is late
+    const std::size_t others = n - 1;
+    const std::uint64_t median = (arrivals[(others - 1) / 2].at_ns + arrivals[others / 2].at_ns) / 2;
+    OfRank& late = ranks_[arrivals.back().place];
+    late.after_median.push_back(static_cast<double>(last - median));
+    late.after_first.push_back(static_cast<double>(last - first));
+    late.gain += static_cast<double>(last - before);
+  }
+
+  Meetings finish(const std::vector<RankTimeline>& ranks) {
+    const auto count = static_cast<double>(std::max<std::size_t>(sums_.count, 1));
+    sums_.wait_ns /= count;
+    for (auto& [place, of] : ranks_) {
+      sums_.ranks.push_back({.rank = ranks[place].rank,
+                             .last = of.after_median.size(),
+                             .median_late_ns = median_of(of.after_median),
+                             .median_behind_first_ns = median_of(of.after_first),
+                             .most_late_ns = std::ranges::max(of.after_first),
+                             .gain_ns = of.gain / count});
+    }
+    std::ranges::stable_sort(sums_.ranks, std::greater<>(), &Lateness::last);
+    return std::move(sums_);
+  }
+
+ private:
+  struct OfRank {
+    std::vector<double> after_median = {}, after_first = {};
+    double gain = 0;
+  };
+  Meetings sums_;
+  std::map<std::size_t, OfRank> ranks_;
+};
+
+void add_step_meetings(const RunData& run, const std::vector<StepsOfRank>& ranks, Analysis& analysis) {
+  MeetingSums sums(Meetings::of_steps);
+  std::map<StepsOfRank::Key, std::vector<Arrival>> by_step;
+  std::size_t training = 0;
+  for (std::size_t place = 0; place < ranks.size(); ++place) {
+    training += ranks[place].steps().empty() ? 0 : 1;
+    for (const auto& [key, step] : ranks[place].steps())
+      by_step[key].push_back({place, step.event->last_gradient_ns});
+  }
+  std::size_t to_skip = analysis.steps ? analysis.steps->warm_up : 0, whole = 0;
+  for (auto& [key, arrivals] : by_step) {
+    if (arrivals.size() != training || training < 2 || to_skip > 0) {
+      to_skip -= to_skip > 0 ? 1 : 0;
+      continue;
+    }
+    sums.add(std::move(arrivals));
+    ++whole;
+  }
+  if (whole > 0) analysis.meetings.push_back(sums.finish(run.timeline.ranks));
+}
+
+void add_call_meetings(const RunData& run, const std::vector<StepsOfRank>& steps, Analysis& analysis) {
+  std::map<std::pair<std::uint32_t, std::uint64_t>, std::pair<Operation, std::vector<Arrival>>> by_call;
+  std::map<std::uint32_t, std::size_t> most;  // ranks of a group
+  for (std::size_t place = 0; place < run.timeline.ranks.size(); ++place) {
+    for (const CollectiveEvent& call : run.timeline.ranks[place].calls) {
+      if (is_message(call.operation) || call.failed != 0 || steps[place].is_of_a_step(call)) continue;
+      auto& [operation, arrivals] = by_call[{call.group, call.sequence}];
+      operation = call.operation;
+      arrivals.push_back({place, call.begin_ns});
+      most[call.group] = std::max(most[call.group], arrivals.size());
+    }
+  }
+  std::map<Operation, MeetingSums> sums;
+  for (auto& [key, call] : by_call) {
+    auto& [operation, arrivals] = call;
+    if (arrivals.size() < 2 || arrivals.size() != most[key.first]) continue;
+    sums.try_emplace(operation, std::string(to_string(operation))).first->second.add(std::move(arrivals));
+  }
+  for (auto& [operation, of] : sums) analysis.meetings.push_back(of.finish(run.timeline.ranks));
+}
+
+double total_wait(const Meetings& meetings) { return meetings.wait_ns * static_cast<double>(meetings.count); }
+
+double ns_of(std::uint64_t ns) { return static_cast<double>(ns); }
+
+RankFacts facts_of(const FlightRank& rank) {
+  RankFacts facts{.rank = rank.rank, .pid = rank.pid};
+  const trace::FlightCosts& costs = rank.costs;
+  if (costs.left_at_ns > costs.joined_at_ns && costs.joined_at_ns > 0)
+    facts.elapsed_ns = ns_of(costs.left_at_ns - costs.joined_at_ns);
+  facts.user_ns = ns_of(costs.process.user_ns);
+  facts.system_ns = ns_of(costs.process.system_ns);
+  facts.most_resident_bytes = costs.process.most_resident_bytes;
+  facts.communication_ns = ns_of(rank.steps.exposed_wait_ns) + ns_of(rank.steps.exposed_work_ns) +
+                           ns_of(rank.totals_left_out.blocked_ns);
+  facts.waited_ns = ns_of(rank.steps.exposed_wait_ns);
+  for (const trace::TotalsRow& row : rank.totals) {
+    facts.communication_ns += ns_of(row.totals.blocked_ns);
+    const double share =
+        row.totals.ns == 0 ? 0 : std::min(1.0, ns_of(row.totals.waited_ns) / ns_of(row.totals.ns));
+    facts.waited_ns += ns_of(row.totals.blocked_ns) * share;
+  }
+  // Of a process with one thread: what it did not use a core for is not more than the rest of its time.
+  const double used = facts.user_ns + facts.system_ns;
+  if (used > 0 && facts.elapsed_ns > 0 && used <= 1.05 * facts.elapsed_ns)
+    facts.burnt_ns = std::clamp(used - (facts.elapsed_ns - facts.waited_ns), 0.0, facts.waited_ns);
+  return facts;
+}
+
+void find_ranks(const RunData& run, Analysis& analysis) {
+  std::map<int, RankFacts> ranks;
+  for (const RankTimeline& rank : run.timeline.ranks) {
+    RankFacts& facts = ranks[rank.rank];
+    const FlightRank* const record = rank_in(run, rank.rank);
+    facts = record != nullptr ? facts_of(*record) : RankFacts{.rank = rank.rank};
+    facts.pid = rank.pid;
+    facts.host = rank.host;
+    facts.left_out = rank.left_out;
+    std::vector<double> transfers;
+    for (const CollectiveEvent& call : rank.calls) {
+      if (!is_message(call.operation) && call.operation != Operation::barrier && call.failed == 0)
+        transfers.push_back(ns_of(call.end_ns - std::min(call.end_ns, call.arrived_ns)));
+    }
+    facts.transfers = transfers.size();
+    facts.transfer_ns = median_of(std::move(transfers));
+  }
+  if (run.record) {
+    for (const FlightRank& rank : run.record->ranks) {
+      if (!ranks.contains(rank.rank)) ranks[rank.rank] = facts_of(rank);
+    }
+  }
+  std::set<std::string> hosts;
+  for (auto& [number, facts] : ranks) {
+    if (!facts.host.empty()) hosts.insert(facts.host);
+    analysis.ranks.push_back(std::move(facts));
+  }
+  analysis.host_count = std::max<std::size_t>(hosts.size(), 1);
+  for (const std::string& host : hosts) analysis.hosts += (analysis.hosts.empty() ? "" : ", ") + host;
+}
+
+void add_means(const RunData& run, Analysis& analysis) {
+  double known = 0;
+  for (const RankFacts& rank : analysis.ranks) {
+    if (rank.elapsed_ns <= 0) continue;
+    ++known;
+    analysis.elapsed_ns += rank.elapsed_ns;
+    analysis.communication_ns += rank.communication_ns;
+    analysis.waited_ns += rank.waited_ns;
+  }
+  if (known > 0) {
+    for (double* sum : {&analysis.elapsed_ns, &analysis.communication_ns, &analysis.waited_ns}) *sum /= known;
+  }
+  for (const RankTimeline& rank : run.timeline.ranks) {
+    for (const trace::SpanEvent& span : rank.spans) {
+      if (span.thread != trace::counter_thread && span.name < rank.span_names.size() &&
+          rank.span_names[span.name] == "data")
+        analysis.data_ns += ns_of(span.end_ns - span.begin_ns) / ns_of(run.timeline.ranks.size());
+    }
+  }
+}
+
+struct SizeKey {
+  Operation operation;
+  bool has_counts;
+  int size_bin;
+  auto operator<=>(const SizeKey&) const = default;
+};
+
+void add_sizes(const FlightRecord& record, Analysis& analysis) {
+  std::map<std::uint32_t, const trace::FlightGroup*> groups;
+  for (const trace::FlightGroup& group : record.groups) groups[group.number] = &group;
+  std::map<SizeKey, SizeRow> rows;
+  std::map<SizeKey, double> moved;
+  for (const FlightRank& rank : record.ranks) {
+    for (const trace::TotalsRow& total : rank.totals) {
+      const trace::CallTotals& sums = total.totals;
+      const auto group = groups.find(total.of.group);
+      const bool is_named = group != groups.end() && trace::is_for_named_operations(group->second->name);
+      analysis.calls += sums.calls;
+      if (is_named && is_message(total.of.operation)) {
+        analysis.control_messages += sums.calls;
+        analysis.control_ns += ns_of(sums.blocked_ns);
+      } else if (base::most_bytes_of_bin(total.of.size_bin) <= Thresholds::small_call_bytes) {
+        analysis.small_calls += sums.calls;
+        analysis.small_calls_ns += ns_of(sums.blocked_ns);
+      }
+      const SizeKey key{total.of.operation, total.of.has_counts, total.of.size_bin};
+      SizeRow& row = rows[key];
+      row.operation = key.operation;
+      row.has_counts = key.has_counts;
+      row.size_bin = key.size_bin;
+      row.calls += sums.calls;
+      row.bytes += sums.bytes;
+      row.ns += sums.ns;
+      row.waited_ns += sums.waited_ns;
+      row.blocked_ns += sums.blocked_ns;
+      const auto members = group == groups.end() ? record.ranks.size() : group->second->members.size();
+      moved[key] += bus_bytes(key.operation, key.has_counts, static_cast<int>(members), ns_of(sums.bytes));
+    }
+  }
+  for (auto& [key, row] : rows) {
+    const std::uint64_t transfer = row.ns - std::min(row.ns, row.waited_ns);
+    if (row.bytes > 0 && transfer > 0) row.bus_bytes_per_second = moved[key] / (ns_of(transfer) * 1e-9);
+    analysis.sizes.push_back(row);
+  }
+  std::ranges::stable_sort(analysis.sizes, std::greater<>(),
+                           [](const SizeRow& row) { return std::pair(row.blocked_ns, row.ns); });
+}
+
+/// The one that ended badly before all others, of its own accord.
+const FlightRank* first_to_fail(const FlightRecord& record) {
+  const FlightRank* first = nullptr;
+  for (const FlightRank& rank : record.ranks) {
+    if (!rank.ending || rank.ending->by_launcher || (rank.ending->exit_code == 0 && rank.ending->signal == 0))
+      continue;
+    if (first == nullptr || rank.ending->order < first->ending->order) first = &rank;
+  }
+  return first;
+}
+
+void find_failure(const FlightRecord& record, Analysis& analysis) {
+  const FlightRank* const first = first_to_fail(record);
+  if (!record.first_cause && first == nullptr) return;
+  Failure failure;
+  const bool is_blamed = record.first_cause && record.first_cause->culprit >= 0;
+  if (is_blamed || first != nullptr) failure.rank = is_blamed ? record.first_cause->culprit : first->rank;
+  std::istringstream text(explain(record));
+  std::getline(text, failure.cause);
+  for (std::string line; std::getline(text, line);)
+    failure.lines.push_back(line.substr(std::min(line.find_first_not_of(' '), line.size())));
+  analysis.failure = std::move(failure);
+}
+
+}  // namespace
+
+double median_of(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  if (values.size() % 2 == 1) return *middle;
+  return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+double bus_bytes(Operation operation, bool has_counts, int ranks, double bytes) {
+  if (ranks < 2 && !is_message(operation)) return 0;
+  const double others = ranks - 1.0;
+  switch (operation) {
+    case Operation::barrier: return 0;
+    case Operation::all_reduce: return 2 * others / ranks * bytes;
+    case Operation::broadcast:
+    case Operation::reduce:
+    case Operation::send:
+    case Operation::receive: return bytes;
+    case Operation::all_gather:
+    case Operation::reduce_scatter:
+    case Operation::scatter:
+    case Operation::gather:
+    case Operation::all_to_all: return has_counts ? others / ranks * bytes : others * bytes;
+  }
+  return 0;
+}
+
+Analysis analyse(const RunData& run, const ReportOptions& options) {
+  Analysis analysis{.name = run.name,
+                    .job = run.timeline.job,
+                    .clock_error_ns = run.timeline.clock_error_ns,
+                    .limit_bytes_per_second = options.limit_bytes_per_second,
+                    .notes = run.notes};
+  find_ranks(run, analysis);
+  std::vector<StepsOfRank> ranks;
+  for (const RankTimeline& rank : run.timeline.ranks) ranks.emplace_back(rank, rank_in(run, rank.rank));
+  analysis.steps = step_facts(ranks);
+  // Of ranks that only the record knows there are no steps.
+  if (analysis.steps) {
+    std::vector<PhaseTimes> by_rank(analysis.ranks.size());
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      const auto found = std::ranges::find(analysis.ranks, run.timeline.ranks[i].rank, &RankFacts::rank);
+      by_rank[static_cast<std::size_t>(found - analysis.ranks.begin())] = analysis.steps->by_rank[i];
+    }
+    analysis.steps->by_rank = std::move(by_rank);
+  }
+  add_step_meetings(run, ranks, analysis);
+  add_call_meetings(run, ranks, analysis);
+  std::ranges::stable_sort(analysis.meetings, std::greater<>(), total_wait);
+  if (run.record) {
+    if (analysis.job.empty()) analysis.job = run.record->job;
+    if (analysis.hosts.empty()) analysis.hosts = run.record->host;
+    analysis.written_at = run.record->written_at;
+    add_sizes(*run.record, analysis);
+    find_failure(*run.record, analysis);
+  }
+  add_means(run, analysis);
+  return analysis;
+}
+
+}  // namespace lockstep::view

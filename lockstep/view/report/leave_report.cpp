@@ -1,0 +1,95 @@
+#include "lockstep/view/report/leave_report.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "lockstep/base/env.h"
+#include "lockstep/base/file.h"
+#include "lockstep/view/report/report_page.h"
+#include "lockstep/view/report/report_text.h"
+#include "lockstep/view/report/timeline_file.h"
+
+namespace lockstep::view {
+namespace {
+
+namespace fs = std::filesystem;
+
+void write_whole(const fs::path& path, const char* kind, const std::string& text) {
+  FileReplacement file(path, kind);
+  file.write(std::as_bytes(std::span(text)));
+  static_cast<void>(file.commit());
+}
+
+void write_timeline_file(const fs::path& path, const Timeline& timeline) {
+  FileReplacement file(path, "timeline");
+  write_timeline(timeline, [&](std::string_view text) { file.write(std::as_bytes(std::span(text))); });
+  static_cast<void>(file.commit());
+}
+
+/// Of the run whose report is in `folder`; "": of none.
+std::string job_of_report(const fs::path& folder) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(folder / report_timeline_file, ignored)) return "";
+  const InputFile file(folder / report_timeline_file, "timeline");
+  std::string head(static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), 4096)), '\0');
+  file.read(0, std::as_writable_bytes(std::span(head)));
+  TimelineParser parser;
+  parser.add(head);
+  return parser.finish().timeline.job;
+}
+
+/// A report is of one run: the record of the one before goes, and not what else is there.
+void remove_record_of(const std::string& job, const fs::path& folder) {
+  std::error_code ignored;
+  if (job.empty() || job.find('/') != std::string::npos) return;
+  fs::remove(folder / record_file_name(job), ignored);
+}
+
+}  // namespace
+
+ReportDocument document_of(const RunData& run, const ReportOptions& options) {
+  const Analysis analysis = analyse(run, options);
+  return document_of(analysis, judge(analysis));
+}
+
+void write_report_page(const fs::path& path, const ReportDocument& document, const Timeline* timeline) {
+  write_whole(path, "report", report_page(document, timeline));
+}
+
+std::string report_folder(const std::optional<std::string>& wish) {
+  std::string folder = wish.value_or(env::text("LOCKSTEP_REPORT").value_or(""));
+  while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
+  return folder;
+}
+
+std::string what_a_report_replaces(const fs::path& folder, const std::string& speaker) {
+  std::error_code ignored;
+  if (folder.empty() || !fs::exists(folder / report_page_file, ignored)) return "";
+  return fmt::format("{}: the report in {} is of another run, and is replaced at the end of this one\n",
+                     speaker, folder.string());
+}
+
+std::string leave_report(const fs::path& folder, Timeline timeline, const trace::FlightRecord& record,
+                         const std::string& speaker) {
+  if (std::ranges::none_of(record.ranks, &trace::FlightRank::joined))
+    return speaker + ": there is no report: no rank has called lockstep::init()\n";
+  const RunData run{.name = folder.string(), .timeline = std::move(timeline), .record = record};
+  const ReportDocument document = document_of(run);
+  const std::string summary = report_summary(document, speaker);
+  try {
+    make_folders(folder, "report");
+    remove_record_of(job_of_report(folder), folder);
+    write_timeline_file(folder / report_timeline_file, run.timeline);
+    write_whole(folder / record_file_name(record.job), "record", record.to_text());
+    write_report_page(folder / report_page_file, document, &run.timeline);
+    return summary + fmt::format("{}: the report is {}; `lockstep report {}` prints it\n", speaker,
+                                 (folder / report_page_file).string(), folder.string());
+  } catch (const std::exception& error) {
+    return fmt::format("{}{}: the report could not be written: {}\n", summary, speaker, error.what());
+  }
+}
+
+}  // namespace lockstep::view

@@ -1,0 +1,103 @@
+#include "report.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/view/report/leave_report.h"
+#include "lockstep/view/report/report_text.h"
+
+namespace {
+
+namespace view = lockstep::view;
+
+constexpr const char* after_help =
+    R"(`lockstep run --report DIR` leaves in DIR what a report is made of, timeline.json and the record
+lockstep_profile.JOB.json, and the report itself, report.html. This makes it again, and prints the same as text. Of two such
+folders it says what changed from the first to the second, and makes a page of that where -o names one.
+
+The exit code is 0, 1 for a folder that cannot be read or a page that cannot be written, and 2 for wrong usage.
+
+  lockstep report DIR
+  lockstep report before after -o difference.html
+)";
+
+struct Flags {
+  std::vector<std::string> folders;
+  std::string page;
+  double limit_gb = 0;
+};
+
+class Help : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: lockstep report DIR [-o FILE]\n       lockstep report BEFORE AFTER [-o FILE]\n";
+  }
+};
+
+void describe(CLI::App& app, Flags& flags) {
+  app.formatter(std::make_shared<Help>());
+  app.footer(after_help);
+  app.add_option("DIR", flags.folders, "Folders that `lockstep run --report` has filled, one or two")
+      ->required()
+      ->expected(1, 2);
+  app.add_option("-o,--output", flags.page, "Where the page goes [DIR/report.html; of two folders: nowhere]");
+  app.add_option("--limit", flags.limit_gb,
+                 "GB/s that a rank can move at best on this machine, to hold bandwidths against [not known]")
+      ->check(CLI::PositiveNumber);
+}
+
+/// Prints the report's text; "" where there was nothing wrong, else a line.
+int make(const Flags& flags) {
+  view::ReportOptions options;
+  if (flags.limit_gb > 0) options.limit_bytes_per_second = flags.limit_gb * 1e9;
+  const view::RunData run = view::read_run(flags.folders[0]);
+  const bool is_one = flags.folders.size() == 1;
+  const view::ReportDocument document =
+      is_one ? view::document_of(run, options)
+             : view::difference_of(view::analyse(run, options),
+                                   view::analyse(view::read_run(flags.folders[1]), options));
+  std::string text = view::report_text(document);
+  const std::filesystem::path page = !flags.page.empty() ? std::filesystem::path(flags.page)
+                                     : is_one
+                                         ? std::filesystem::path(flags.folders[0]) / view::report_page_file
+                                         : std::filesystem::path();
+  if (!page.empty()) {
+    view::write_report_page(page, document, is_one ? &run.timeline : nullptr);
+    text += "\nThe page is " + page.string() + "\n";
+  }
+  return std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0 ? 1 : 0;
+}
+
+int complain(const std::exception& error, int exit_code) {
+  (void)std::fprintf(stderr, "lockstep report: %s\n%s", error.what(),
+                     exit_code == 2 ? "See `lockstep report --help`.\n" : "");
+  return exit_code;
+}
+
+}  // namespace
+
+int report_command(const std::vector<std::string>& arguments) {
+  Flags flags;
+  CLI::App app("Says what a run's time went to, who was late, and what would be won by what.");
+  describe(app, flags);
+  try {
+    std::vector<std::string> words = arguments;
+    std::reverse(words.begin(), words.end());  // as CLI11 wants it
+    app.parse(words);
+    return make(flags);
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
+  } catch (const lockstep::Error& error) {
+    return complain(error, error.code() == lockstep::ErrorCode::invalid_argument ? 2 : 1);
+  } catch (const CLI::Error& error) {
+    return complain(error, 2);
+  } catch (const std::exception& error) {
+    return complain(error, 1);
+  }
+}
