@@ -279,8 +279,8 @@ void Job::leave_records(const Verdict& verdict) {
   if (!options_.profile.folder.empty())
     output_.say(view::leave_profile(options_.profile, record, "lockstep run"));
   if (!options_.report.empty())
-    output_.say(
-        view::leave_report(of_attempt(options_.report, ""), std::move(timeline), record, "lockstep run"));
+    output_.say(view::leave_report(of_attempt(options_.report, ""), std::move(timeline), record,
+                                   {.limits = options_.profile.limits}, "lockstep run"));
   write_remaining_output();
 }
 

@@ -134,7 +134,7 @@ TEST_F(ReportOf, WrongUsageIsALineThatSaysWhatToDo) {
   EXPECT_THAT(lines_with(none.err, "lockstep report: " + (folder() / "none").string() + " is no folder: "),
               SizeIs(1));
   EXPECT_EQ(report({}).exit_code, 2);
-  EXPECT_EQ(report({folder(), "--limit", "-3"}).exit_code, 2);
+  EXPECT_EQ(report({folder(), "--limit"}).exit_code, 2);
   EXPECT_EQ(report({"--help"}).exit_code, 0);
   fs::create_directory(place());
   std::ofstream(place() / "timeline.json") << "no timeline";

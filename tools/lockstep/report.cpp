@@ -19,7 +19,8 @@ namespace view = lockstep::view;
 constexpr const char* after_help =
     R"(`lockstep run --report DIR` leaves in DIR what a report is made of, timeline.json and the record
 lockstep_profile.JOB.json, and the report itself, report.html. This makes it again, and prints the same as text. Of two such
-folders it says what changed from the first to the second, and makes a page of that where -o names one.
+folders it says what changed from the first to the second, and makes a page of that where -o names one. Bandwidths are held
+against what the machine allows where LOCKSTEP_MACHINE_FILE names what `lockstep bench --machine` has written.
 
 The exit code is 0, 1 for a folder that cannot be read or a page that cannot be written, and 2 for wrong usage.
 
@@ -30,7 +31,6 @@ The exit code is 0, 1 for a folder that cannot be read or a page that cannot be 
 struct Flags {
   std::vector<std::string> folders;
   std::string page;
-  double limit_gb = 0;
 };
 
 class Help : public CLI::Formatter {
@@ -47,15 +47,11 @@ void describe(CLI::App& app, Flags& flags) {
       ->required()
       ->expected(1, 2);
   app.add_option("-o,--output", flags.page, "Where the page goes [DIR/report.html; of two folders: nowhere]");
-  app.add_option("--limit", flags.limit_gb,
-                 "GB/s that a rank can move at best on this machine, to hold bandwidths against [not known]")
-      ->check(CLI::PositiveNumber);
 }
 
 /// Prints the report's text; "" where there was nothing wrong, else a line.
 int make(const Flags& flags) {
-  view::ReportOptions options;
-  if (flags.limit_gb > 0) options.limit_bytes_per_second = flags.limit_gb * 1e9;
+  const view::ReportOptions options{.limits = view::MachineLimits::from_environment()};
   const view::RunData run = view::read_run(flags.folders[0]);
   const bool is_one = flags.folders.size() == 1;
   const view::ReportDocument document =

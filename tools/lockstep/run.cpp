@@ -139,6 +139,7 @@ RunOptions to_options(const RunFlags& flags, std::vector<std::string> command) {
       flags.profile.empty() ? std::nullopt : std::optional(flags.profile));
   options.report =
       lockstep::view::report_folder(flags.report.empty() ? std::nullopt : std::optional(flags.report));
+  if (!options.report.empty()) options.profile.limits = lockstep::view::MachineLimits::from_environment();
   require_places(options, flags);
   options.profile.all_ranks = options.profile.all_ranks || flags.profile_all;
   options.stragglers = lockstep::launch::StragglerLimits::from_environment();

@@ -8,6 +8,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/operation.h"
 #include "lockstep/base/quote.h"
 
 namespace lockstep::view {
@@ -76,23 +77,31 @@ double memory_traffic(Operation operation, double ranks) {
 
 }  // namespace
 
-double bus_bytes(Operation operation, int ranks, double bytes) {
+double bus_bytes(Operation operation, bool has_counts, int ranks, double bytes) {
+  if (ranks < 2 && !is_message(operation)) return 0;
+  const double others = ranks - 1.0;
   switch (operation) {
-    case Operation::all_reduce: return 2 * bytes * (ranks - 1) / ranks;
-    case Operation::reduce_scatter:
+    case Operation::barrier: return 0;
+    case Operation::all_reduce: return 2 * others / ranks * bytes;
+    case Operation::broadcast:
+    case Operation::reduce:
+    case Operation::send:
+    case Operation::receive: return bytes;
     case Operation::all_gather:
-    case Operation::all_to_all:
+    case Operation::reduce_scatter:
+    case Operation::scatter:
     case Operation::gather:
-    case Operation::scatter: return bytes * (ranks - 1);
-    default: return bytes;
+    case Operation::all_to_all: return has_counts ? others / ranks * bytes : others * bytes;
   }
+  return 0;
 }
 
 double MachineLimits::bus_bandwidth(Operation operation, int group) const {
   if (group < 2) return 0;
   if (hosts > 1) return link_bytes_per_s;
   const auto cores = std::min(memory_bytes_per_s.size(), static_cast<std::size_t>(group));
-  return memory_bytes_per_s[cores - 1] / memory_traffic(operation, group) * bus_bytes(operation, group, 1);
+  return memory_bytes_per_s[cores - 1] / memory_traffic(operation, group) *
+         bus_bytes(operation, false, group, 1);
 }
 
 MachineLimits MachineLimits::parse(const std::string& text, const std::string& name) try {

@@ -37,7 +37,8 @@ struct MachineLimits {
 };
 
 /// What a call counts for in bus bandwidth, which is this / time (as nccl-tests have it): so all numbers of ranks compare with
-/// the speed of a link. `bytes` as the record has them: a rank's buffer (all_reduce, reduce, broadcast), block, or message.
-double bus_bytes(Operation operation, int ranks, double bytes);
+/// the speed of a link. `bytes` as the record has them: a rank's buffer (all_reduce, reduce, broadcast), block, or message; with
+/// counts all blocks together.
+double bus_bytes(Operation operation, bool has_counts, int ranks, double bytes);
 
 }  // namespace lockstep::view

@@ -43,9 +43,11 @@ TEST(MachineLimits, SayWhatALinkAllows) {
 }
 
 TEST(MachineLimits, BusBytesAreThoseOfNcclTests) {
-  EXPECT_DOUBLE_EQ(bus_bytes(Operation::all_reduce, 4, 100), 150);
-  EXPECT_DOUBLE_EQ(bus_bytes(Operation::all_gather, 4, 100), 300) << "of blocks of 100";
-  EXPECT_DOUBLE_EQ(bus_bytes(Operation::broadcast, 4, 100), 100);
+  EXPECT_DOUBLE_EQ(bus_bytes(Operation::all_reduce, false, 4, 100), 150);
+  EXPECT_DOUBLE_EQ(bus_bytes(Operation::all_gather, false, 4, 100), 300) << "of blocks of 100";
+  EXPECT_DOUBLE_EQ(bus_bytes(Operation::all_gather, true, 4, 100), 75);
+  EXPECT_DOUBLE_EQ(bus_bytes(Operation::all_reduce, false, 1, 100), 0);
+  EXPECT_DOUBLE_EQ(bus_bytes(Operation::broadcast, false, 4, 100), 100);
 }
 
 TEST(MachineLimits, ThatMakeNoSenseAreRefusedWithThePlace) {

@@ -13,10 +13,10 @@ struct ProfileOptions {
   bool all_ranks =
       false;  ///< a file of each rank; else of those with the least, the median and the most communication, and rank 0
 
-  std::optional<MachineLimits> limits = {};  ///< that bandwidths are held against
+  std::optional<MachineLimits> limits = {};  ///< that bandwidths are held against, in a report too
 
-  /// `folder`, or LOCKSTEP_PROFILE; LOCKSTEP_PROFILE_ALL=1, or TRACE_ALL_TASKS=yes as mpitrace has it; LOCKSTEP_MACHINE_FILE.
-  /// Throws invalid_argument, system.
+  /// `folder`, or LOCKSTEP_PROFILE; LOCKSTEP_PROFILE_ALL=1, or TRACE_ALL_TASKS=yes as mpitrace has it; LOCKSTEP_MACHINE_FILE where
+  /// there is a folder. Throws invalid_argument, system.
   static ProfileOptions from_environment(const std::optional<std::string>& folder = std::nullopt);
 };
 

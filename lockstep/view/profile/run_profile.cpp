@@ -271,7 +271,7 @@ std::string bandwidth_lines(const FlightRecord& record, const std::vector<const 
         continue;
       const int members = static_cast<int>(group->members.size());
       Sums& of_group = sums[{row.of.operation, members}];
-      of_group.bytes += bus_bytes(row.of.operation, members, static_cast<double>(row.totals.bytes));
+      of_group.bytes += bus_bytes(row.of.operation, false, members, static_cast<double>(row.totals.bytes));
       of_group.seconds += seconds(transfer_ns(row.totals));
     }
   }

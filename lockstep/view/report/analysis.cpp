@@ -238,6 +238,8 @@ void add_sizes(const FlightRecord& record, Analysis& analysis) {
       row.blocked_ns += sums.blocked_ns;
       const auto members = group == groups.end() ? record.ranks.size() : group->second->members.size();
       moved[key] += bus_bytes(key.operation, key.has_counts, static_cast<int>(members), ns_of(sums.bytes));
+      if (limits && !key.has_counts)
+        row.limit_bytes_per_second = limits->bus_bandwidth(key.operation, static_cast<int>(members));
     }
   }
   for (auto& [key, row] : rows) {
@@ -283,30 +285,10 @@ double median_of(std::vector<double> values) {
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
-double bus_bytes(Operation operation, bool has_counts, int ranks, double bytes) {
-  if (ranks < 2 && !is_message(operation)) return 0;
-  const double others = ranks - 1.0;
-  switch (operation) {
-    case Operation::barrier: return 0;
-    case Operation::all_reduce: return 2 * others / ranks * bytes;
-    case Operation::broadcast:
-    case Operation::reduce:
-    case Operation::send:
-    case Operation::receive: return bytes;
-    case Operation::all_gather:
-    case Operation::reduce_scatter:
-    case Operation::scatter:
-    case Operation::gather:
-    case Operation::all_to_all: return has_counts ? others / ranks * bytes : others * bytes;
-  }
-  return 0;
-}
-
 Analysis analyse(const RunData& run, const ReportOptions& options) {
   Analysis analysis{.name = run.name,
                     .job = run.timeline.job,
                     .clock_error_ns = run.timeline.clock_error_ns,
-                    .limit_bytes_per_second = options.limit_bytes_per_second,
                     .notes = run.notes};
   find_ranks(run, analysis);
   std::vector<StepsOfRank> ranks;

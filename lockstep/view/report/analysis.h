@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lockstep/base/operation.h"
+#include "lockstep/view/profile/machine_limits.h"
 #include "lockstep/view/report/run_data.h"
 
 namespace lockstep::view {
@@ -81,7 +82,8 @@ struct SizeRow {
   int size_bin = 0;
   std::uint64_t calls = 0, bytes = 0;  ///< of all ranks
   std::uint64_t ns = 0, waited_ns = 0, blocked_ns = 0;
-  double bus_bytes_per_second = 0;  ///< of a rank, while it moved data; 0: not known
+  double bus_bytes_per_second = 0;    ///< of a rank, while it moved data; 0: not known
+  double limit_bytes_per_second = 0;  ///< that the machine allows; 0: not known
 };
 
 struct RankFacts {
@@ -117,22 +119,16 @@ struct Analysis {
   double elapsed_ns = 0, communication_ns = 0, waited_ns = 0;  ///< means of the ranks
   double data_ns = 0;  ///< mean of the ranks, in all: ranges named `data`
   std::uint64_t clock_error_ns = 0;
-  std::optional<double> limit_bytes_per_second =
-      {};  ///< what the machine can do, where somebody has measured it
   std::optional<Failure> failure = {};
   std::vector<std::string> notes = {};
 };
 
 /// What a report may be told besides.
 struct ReportOptions {
-  /// Bytes per second that a rank can move at best on this machine: sizes are held against it.
-  std::optional<double> limit_bytes_per_second = {};
+  std::optional<MachineLimits> limits = {};  ///< that sizes are held against
 };
 
 Analysis analyse(const RunData& run, const ReportOptions& options = {});
-
-/// How many bytes a rank moves, or has moved to it, for a call of `bytes`: for bandwidths that compare (busbw).
-double bus_bytes(Operation operation, bool has_counts, int ranks, double bytes);
 
 /// 0 for none.
 double median_of(std::vector<double> values);

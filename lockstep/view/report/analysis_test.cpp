@@ -84,14 +84,13 @@ TEST(Meetings, CountWhoCameLastAndByHowMuch) {
 }
 
 TEST(Sizes, HaveBandwidthsThatCompare) {
-  const Analysis analysis = analyse(made_up_calls(4, 10, 1, 2), {.limit_bytes_per_second = 1e9});
+  const MachineLimits limits{.ranks = 4, .hosts = 1, .memory_bytes_per_s = {4e9, 8e9}};
+  const Analysis analysis = analyse(made_up_calls(4, 10, 1, 2), {.limits = limits});
   ASSERT_THAT(analysis.sizes, SizeIs(1));
   // 1,000 bytes, 2 * 3/4 of which a rank moves in 1 ms.
   EXPECT_NEAR(analysis.sizes[0].bus_bytes_per_second, 1.5e6, 1);
   EXPECT_EQ(analysis.sizes[0].calls, 40U);
-  EXPECT_EQ(bus_bytes(Operation::all_gather, false, 4, 100), 300);
-  EXPECT_EQ(bus_bytes(Operation::all_gather, true, 4, 100), 75);
-  EXPECT_EQ(bus_bytes(Operation::all_reduce, false, 1, 100), 0);
+  EXPECT_EQ(analysis.sizes[0].limit_bytes_per_second, limits.bus_bandwidth(Operation::all_reduce, 4));
 }
 
 TEST(RankFacts, SayWhatWaitingBurntAtLeastWhereThereIsOneThread) {

@@ -133,6 +133,10 @@ std::string size_text(int bin) {
   return bytes_text(least + (least < 1024 ? 1 : 0)) + " to " + bytes_text(most);
 }
 
+bool has_limit(const SizeRow& row) { return row.limit_bytes_per_second > 0; }
+
+double in_gigabytes(double bytes) { return std::round(bytes * 1e-6) / 1e3; }
+
 ReportTable size_table(const Analysis& analysis) {
   ReportTable table{
       .title = "Sizes",
@@ -140,10 +144,10 @@ ReportTable size_table(const Analysis& analysis) {
           "All calls of all ranks. Bus bandwidth is what a rank moves a second from the arrival of all "
           "to the end, comparable between operations.",
       .columns = {"operation", "size", "calls", "in the way", "waiting", "transfer", "bus bandwidth"}};
-  if (analysis.limit_bytes_per_second) {
+  const bool has_limits = std::ranges::any_of(analysis.sizes, has_limit);
+  if (has_limits) {
     table.columns.emplace_back("of the limit");
-    table.note +=
-        fmt::format(" The limit of this machine is {}.", rate_text(*analysis.limit_bytes_per_second));
+    table.note += " The limit is what this machine's memory, or between hosts its links, allow.";
   }
   for (const SizeRow& row : analysis.sizes) {
     const double bus = row.bus_bytes_per_second;
@@ -155,8 +159,8 @@ ReportTable size_table(const Analysis& analysis) {
         time_text(static_cast<double>(row.waited_ns)),
         time_text(static_cast<double>(row.ns - std::min(row.ns, row.waited_ns))),
         bus > 0 ? rate_text(bus) : "-"};
-    if (analysis.limit_bytes_per_second)
-      cells.push_back(bus > 0 ? percent_text(bus / *analysis.limit_bytes_per_second) : "-");
+    if (has_limits)
+      cells.push_back(bus > 0 && has_limit(row) ? percent_text(bus / row.limit_bytes_per_second) : "-");
     add_row(table, std::move(cells));
   }
   return table;
@@ -168,14 +172,17 @@ ReportChart size_chart(const Analysis& analysis) {
   ReportChart chart{
       .kind = ReportChart::Kind::side_by_side, .title = "Bus bandwidth by size", .unit = "GB/s"};
   chart.series.push_back({"bus bandwidth", {}});
+  chart.series.push_back({"what this machine allows", {}});
   for (const SizeRow& row : analysis.sizes) {
     if (row.bus_bytes_per_second < least_bar || chart.labels.size() == most_bars) continue;
     chart.labels.push_back(
         fmt::format("{} {}", to_string(row.operation),
                     bytes_text(static_cast<double>(base::most_bytes_of_bin(row.size_bin)))));
-    chart.series[0].values.push_back(std::round(row.bus_bytes_per_second * 1e-6) / 1e3);
+    chart.series[0].values.push_back(in_gigabytes(row.bus_bytes_per_second));
+    chart.series[1].values.push_back(in_gigabytes(row.limit_bytes_per_second));
   }
-  if (analysis.limit_bytes_per_second) chart.limit = *analysis.limit_bytes_per_second * 1e-9;
+  if (std::ranges::all_of(chart.series[1].values, [](double limit) { return limit == 0; }))
+    chart.series.pop_back();
   return chart;
 }
 

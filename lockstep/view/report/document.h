@@ -32,7 +32,6 @@ struct ReportChart {
   std::string unit = {};
   std::vector<std::string> labels = {};
   std::vector<Series> series = {};
-  std::optional<double> limit = {};  ///< a line
 };
 
 struct ReportDocument {

@@ -73,11 +73,11 @@ std::string what_a_report_replaces(const fs::path& folder, const std::string& sp
 }
 
 std::string leave_report(const fs::path& folder, Timeline timeline, const trace::FlightRecord& record,
-                         const std::string& speaker) {
+                         const ReportOptions& options, const std::string& speaker) {
   if (std::ranges::none_of(record.ranks, &trace::FlightRank::joined))
     return speaker + ": there is no report: no rank has called lockstep::init()\n";
   const RunData run{.name = folder.string(), .timeline = std::move(timeline), .record = record};
-  const ReportDocument document = document_of(run);
+  const ReportDocument document = document_of(run, options);
   const std::string summary = report_summary(document, speaker);
   try {
     make_folders(folder, "report");

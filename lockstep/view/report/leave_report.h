@@ -28,6 +28,7 @@ std::string what_a_report_replaces(const std::filesystem::path& folder, const st
 /// Returns lines for the user, as of `speaker`: the verdict and what is most important, where the files are, or why they could
 /// not be written.
 std::string leave_report(const std::filesystem::path& folder, Timeline timeline,
-                         const trace::FlightRecord& record, const std::string& speaker);
+                         const trace::FlightRecord& record, const ReportOptions& options,
+                         const std::string& speaker);
 
 }  // namespace lockstep::view

@@ -51,7 +51,6 @@ json json_of(const ReportChart& chart) {
                {"unit", chart.unit},
                {"labels", chart.labels},
                {"series", series}};
-  if (chart.limit) made["limit"] = *chart.limit;
   return made;
 }
 

@@ -91,7 +91,7 @@ TEST(ReportText, DoesNothingToATerminal) {
 class ReportFolder : public test::FolderTest {
  protected:
   std::string leave(const RunData& run) {
-    return leave_report(folder_, run.timeline, *run.record, "lockstep run");
+    return leave_report(folder_, run.timeline, *run.record, {}, "lockstep run");
   }
 };
 

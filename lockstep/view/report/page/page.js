@@ -77,21 +77,6 @@
     return [{label: chart.series[0].name, data, backgroundColor: colours, maxBarThickness: 40}];
   };
 
-  const limitLine = limit => ({
-    id: "limit",
-    afterDatasetsDraw: ({ctx, chartArea, scales}) => {
-      const x = scales.x.getPixelForValue(limit);
-      ctx.save();
-      ctx.strokeStyle = colour("others");
-      ctx.setLineDash([5, 4]);
-      ctx.beginPath();
-      ctx.moveTo(x, chartArea.top);
-      ctx.lineTo(x, chartArea.bottom);
-      ctx.stroke();
-      ctx.restore();
-    },
-  });
-
   const draw = (canvas, chart) => {
     const axis = stacked => ({
       stacked, ticks: {color: colour("soft")}, grid: {color: colour("line")},
@@ -104,15 +89,14 @@
       options: {
         indexAxis: "y", maintainAspectRatio: false, animation: false, responsive: true,
         scales: {
-          x: {...axis(stacked), title: {display: true, text: chart.unit, color: colour("soft")}, suggestedMax: chart.limit},
+          x: {...axis(stacked), title: {display: true, text: chart.unit, color: colour("soft")}},
           y: {...axis(stacked), grid: {display: false}},
         },
         plugins: {
-          legend: {display: stacked, position: "bottom", labels: {color: colour("ink"), boxWidth: 12}},
+          legend: {display: stacked || chart.series.length > 1, position: "bottom", labels: {color: colour("ink"), boxWidth: 12}},
           tooltip: {callbacks: {label: item => `${item.dataset.label}: ${length(item).toFixed(3)} ${chart.unit}`}},
         },
       },
-      plugins: chart.limit === undefined ? [] : [limitLine(chart.limit)],
     });
   };
 
