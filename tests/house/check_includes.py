@@ -14,7 +14,7 @@ FLOORS = {
     "base": 0,
     "topology": 1, "trace": 1, "kernel": 1, "schedule": 1, "rendezvous": 1,
     "memory": 2,
-    "transport": 3, "view/profile": 3,
+    "transport": 3, "view/profile": 3, "view/live": 3,
     "execute": 4,
     "backend": 5,
     "group": 6,

@@ -14,6 +14,7 @@
 #include "fetch.h"
 #include "profile.h"
 #include "run.h"
+#include "top.h"
 
 namespace {
 
@@ -33,6 +34,8 @@ const std::vector<Subcommand>& subcommands() {
       {"fetch", "bring a public data set (MNIST, Fashion-MNIST, CIFAR-10) into a folder", fetch_command},
       {"agent", "", agent_command},  // started by run
       {"profile", "run an MPI program, and say which calls of MPI took how long", profile_command},
+      {"top", "watch what the ranks of a running job do, how long their steps take, and who comes late",
+       top_command},
       {"explain", "say which rank of a failed or hanging job is where, and why", explain_command},
   };
   return all;
