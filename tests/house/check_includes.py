@@ -16,7 +16,7 @@ FLOORS = {
     "memory": 2,
     "transport": 3, "view/profile": 3, "view/live": 3,
     "execute": 4,
-    "backend": 5,
+    "backend": 5, "view/explain": 5,
     "group": 6,
     "engine": 7, "data": 7, "launch": 7,
     "train": 8, "view": 8,

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "lockstep/base/words.h"
-#include "lockstep/view/situation.h"
+#include "lockstep/view/explain/situation.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "lockstep/view/situation.h"
+#include "lockstep/view/explain/situation.h"
 
 #include <fmt/core.h>
 

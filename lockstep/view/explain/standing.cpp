@@ -1,11 +1,10 @@
-#include "lockstep/view/standing.h"
+#include "lockstep/view/explain/standing.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 
 #include "lockstep/base/words.h"
-#include "lockstep/launch/verdict.h"
 
 namespace lockstep::view {
 namespace {
