@@ -17,6 +17,8 @@ struct RunFlags {
   std::string tree_width;
   std::string profile;
   std::string timeline;
+  std::string metrics;
+  std::string explain_after;
   std::string start_timeout;
   std::string master_port;
   std::string grace;
