@@ -21,13 +21,13 @@ std::string holder_of(const Endpoint& endpoint) try {
   return "a process that does not listen";
 }
 
-[[noreturn]] void throw_unbound(const Endpoint& endpoint, int error_number) {
+[[noreturn]] void throw_unbound(const Endpoint& endpoint, int error_number, const std::string& port_option) {
   const std::string text = endpoint.to_string();
   const bool is_tcp = endpoint.kind == Endpoint::Kind::tcp;
   std::string sentence = "listen on " + text + ": " + std::strerror(error_number);
   if (error_number == EADDRINUSE && is_tcp) {
-    sentence = fmt::format("port {} on {} is already in use; pass another --master-port/MASTER_PORT",
-                           endpoint.port, endpoint.host);
+    sentence = fmt::format("port {} on {} is already in use; pass another {}", endpoint.port, endpoint.host,
+                           port_option);
   } else if (error_number == EADDRINUSE) {
     sentence = fmt::format(
         "{} is already in use by {}: if that is a job of yours, wait for its end or give this one "
@@ -66,7 +66,7 @@ bool is_about_the_client(int error_number) {
 
 }  // namespace
 
-Listener Listener::bind(const Endpoint& endpoint) {
+Listener Listener::bind(const Endpoint& endpoint, const std::string& port_option) {
   const detail::Resolved resolved = detail::resolve(endpoint);
   if (resolved.addresses.empty())
     throw Error(ErrorCode::system, "listen on " + endpoint.to_string() + ": " + resolved.reason);
@@ -82,7 +82,7 @@ Listener Listener::bind(const Endpoint& endpoint) {
     }
     return Listener(std::move(fd), std::move(real));
   }
-  throw_unbound(endpoint, error_number);
+  throw_unbound(endpoint, error_number, port_option);
 }
 
 Socket Listener::accept(Deadline deadline) {

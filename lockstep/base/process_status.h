@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,14 @@ struct ProcessStatus {
 
 /// '?' of a process that is gone, or where there is no /proc.
 ProcessStatus read_status(pid_t pid);
+
+/// What a process uses of the machine now; zeros of one that is gone, or where there is no /proc.
+struct ProcessUse {
+  std::uint64_t resident_bytes = 0;
+  std::uint64_t user_ns = 0;  ///< so far, as all its threads; in steps of 10 ms as a rule
+  std::uint64_t system_ns = 0;
+};
+ProcessUse read_use(pid_t pid);
 
 /// The numbers among the names in a folder of /proc: processes in /proc, threads in /proc/PID/task,
 /// descriptors in /proc/PID/fd (of this process also the one that reads them). As far as they can be read.

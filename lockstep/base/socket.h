@@ -113,8 +113,9 @@ class Socket {
 class Listener {
  public:
   /// Listens on that address only ("0.0.0.0" has to be asked for). Port 0 is chosen by the kernel: see
-  /// endpoint(). A taken port or name is Error{system} that says what to pass instead.
-  static Listener bind(const Endpoint& endpoint);
+  /// endpoint(). A taken port or name is Error{system} that says what to pass instead: another `port_option`.
+  static Listener bind(const Endpoint& endpoint,
+                       const std::string& port_option = "--master-port/MASTER_PORT");
 
   Socket accept(Deadline deadline);
   /// nullopt: nobody is waiting. Error{system} (e.g. out of descriptors) leaves the caller where it was.

@@ -13,6 +13,7 @@
 #include "lockstep/launch/verdict.h"
 #include "lockstep/memory/control_page.h"
 #include "lockstep/trace/flight_record.h"
+#include "lockstep/view/live/live_reader.h"
 #include "lockstep/view/profile/timeline.h"
 
 namespace lockstep::launch {
@@ -42,6 +43,9 @@ class HostRanks {
   virtual void note_failure() = 0;
   /// Ranks that have not ended, as they were when last looked at, which this asks for.
   virtual std::vector<Straggler> stragglers() = 0;
+
+  /// What the ranks do, in this process's clock, as they were when last looked at, which this asks for. nullopt: not known yet.
+  virtual std::optional<view::LiveHost> look_live() = 0;
 
   /// All ranks have ended: gives what they have left behind so long to end by itself, and kills the rest.
   virtual void finish(std::chrono::milliseconds grace) = 0;

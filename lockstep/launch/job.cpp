@@ -12,6 +12,7 @@
 
 #include "lockstep/base/words.h"
 #include "lockstep/launch/flight_recorder.h"
+#include "lockstep/view/explain/explain.h"
 #include "lockstep/view/profile/run_profile.h"
 #include "lockstep/view/report/leave_report.h"
 
@@ -20,8 +21,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds time_to_hear{2000};  // how it came out, for launchers of other hosts
-constexpr milliseconds last_words{200};     // the summary gets so much time even after a second Ctrl-C
+constexpr milliseconds time_to_hear{2000};        // how it came out, for launchers of other hosts
+constexpr milliseconds between_live_looks{1000};  // at what the ranks do, for whoever asks for their numbers
+constexpr milliseconds time_to_answer{300};       // for other hosts, how it is now
+constexpr milliseconds last_words{200};           // the summary gets so much time even after a second Ctrl-C
 
 std::string in_lines_of_ours(const std::string& text) {
   std::string lines;
@@ -43,7 +46,9 @@ Job::Job(const RunOptions& options, Attempt attempt, GuardLine& guard, RankOutpu
       output_(output),
       terminal_(terminal),
       hosts_(std::move(hosts)),
-      stragglers_(options.stragglers) {}
+      stragglers_(options.stragglers),
+      standstill_(options.explain_after),
+      live_at_(wants_live() ? Deadline::after(milliseconds(0)) : Deadline::never()) {}
 
 JobEnd Job::run() {
   look_around();  // ranks of other hosts may have ended while the last of them were started
@@ -98,6 +103,7 @@ void Job::look_around() {
   reap();
   escalate();
   look_at_stragglers();
+  look_live();
 }
 
 Verdict Job::verdict() {
@@ -111,6 +117,10 @@ void Job::wait_for_events(Deadline deadline) {
   for (const auto& host : hosts_) {
     host->watch(poll);
     deadline = deadline.earlier_of(host->wake_at());
+  }
+  if (attempt_.metrics != nullptr) {
+    attempt_.metrics->watch(poll);
+    deadline = deadline.earlier_of(attempt_.metrics->wake_at());
   }
   output_.watch(poll);
   if (any_running()) terminal_.watch(poll);
@@ -129,6 +139,7 @@ void Job::take_order(int signal) {
   if (signal == SIGTSTP || signal == SIGCONT) {
     suspended_ = signal == SIGTSTP;
     stragglers_.forget();
+    standstill_.forget();
   }
   signal_ranks(signal, signal != SIGUSR1 && signal != SIGUSR2);
 }
@@ -218,7 +229,43 @@ void Job::give_up(const Stragglers::GivenUp& given_up) {
   escalate();
 }
 
-Deadline Job::next_step() const { return terminate_at_.earlier_of(kill_at_).earlier_of(look_at_); }
+bool Job::wants_live() const {
+  return attempt_.metrics != nullptr || options_.explain_after != std::chrono::nanoseconds::max();
+}
+
+void Job::look_live() {
+  if (!live_at_.expired()) return;
+  std::vector<view::LiveHost> hosts;
+  for (const auto& host : hosts_) {
+    if (auto live = host->look_live()) hosts.push_back(std::move(*live));
+  }
+  const bool goes_on = !failed_ && !told_ && !suspended_ && stop_.first() == 0;
+  const bool was_noticed = std::exchange(is_standstill_, goes_on && standstill_.look(hosts));
+  std::chrono::nanoseconds next =
+      attempt_.metrics != nullptr ? between_live_looks : standstill_.between_looks();
+  if (is_standstill_) next = time_to_answer;
+  live_at_ = Deadline::after(next);
+  if (was_noticed && goes_on && standstill_.lasts() && hosts.size() == hosts_.size()) tell_standstill(hosts);
+  if (attempt_.metrics == nullptr) return;
+  std::size_t ranks = 0;  // of several launchers each knows its own alone
+  for (const view::LiveHost& host : hosts) ranks += host.ranks.size();
+  attempt_.metrics->show(std::move(hosts), {.ranks = std::max(options_.ranks, static_cast<int>(ranks)),
+                                            .restarts = attempt_.restarts});
+}
+
+// Other hosts have answered meanwhile with how it is now.
+void Job::tell_standstill(std::vector<view::LiveHost> hosts) {
+  std::vector<trace::FlightRecord> records;
+  for (view::LiveHost& host : hosts) records.push_back(std::move(host.record));
+  const std::string text = view::explain_standstill(join_records(std::move(records)));
+  output_.say(in_lines_of_ours(fmt::format(
+      "nothing has gone on for {}: {}  `lockstep explain --pid {}` shows all ranks of this host\n",
+      base::exact_duration(options_.explain_after), text, ::getppid())));
+}
+
+Deadline Job::next_step() const {
+  return terminate_at_.earlier_of(kill_at_).earlier_of(look_at_).earlier_of(live_at_);
+}
 
 bool Job::any_running() const {
   return std::ranges::any_of(hosts_, [](const auto& host) { return host->any_running(); });

@@ -12,8 +12,10 @@
 #include "lockstep/base/deadline.h"
 #include "lockstep/launch/guard.h"
 #include "lockstep/launch/host_ranks.h"
+#include "lockstep/launch/metrics_server.h"
 #include "lockstep/launch/output/rank_output.h"
 #include "lockstep/launch/run.h"
+#include "lockstep/launch/standstill.h"
 #include "lockstep/launch/stop_orders.h"
 #include "lockstep/launch/stragglers.h"
 #include "lockstep/launch/terminal_input.h"
@@ -25,11 +27,12 @@ namespace lockstep::launch {
 
 /// One of the jobs of a run that starts its ranks again when one has failed.
 struct Attempt {
-  std::string job = {};            ///< its random name, also of its flight record's folder
-  std::string run = {};            ///< the same for all of them, with the name of the first one's job
-  int restarts = 0;                ///< that were before it
-  std::string first_failure = {};  ///< of the first attempt
-  std::string previous_job = {};   ///< of the attempt before
+  std::string job = {};              ///< its random name, also of its flight record's folder
+  std::string run = {};              ///< the same for all of them, with the name of the first one's job
+  int restarts = 0;                  ///< that were before it
+  std::string first_failure = {};    ///< of the first attempt
+  std::string previous_job = {};     ///< of the attempt before
+  MetricsServer* metrics = nullptr;  ///< of all attempts; borrowed
 };
 
 struct JobEnd {
@@ -60,6 +63,9 @@ class Job {
   void look_at_stragglers();
   std::vector<Straggler> stragglers();
   void give_up(const Stragglers::GivenUp& given_up);
+  bool wants_live() const;
+  void look_live();
+  void tell_standstill(std::vector<view::LiveHost> hosts);
   void finish_hosts();
   void write_remaining_output();
   void leave_records(const Verdict& verdict);
@@ -94,6 +100,9 @@ class Job {
   bool suspended_ = false;  // by Ctrl-Z
   Deadline look_at_ = Deadline::never();
   std::optional<Stragglers::GivenUp> given_up_;
+  Standstill standstill_;
+  bool is_standstill_ = false;  // which is told after one more look
+  Deadline live_at_;
   Deadline terminate_at_ = Deadline::never();
   Deadline kill_at_ = Deadline::never();
 };

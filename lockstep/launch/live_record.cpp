@@ -2,13 +2,16 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
-#include <optional>
-#include <vector>
+#include <utility>
 
 #include "lockstep/base/process_status.h"
+#include "lockstep/base/system_file.h"
 #include "lockstep/launch/flight_recorder.h"
 #include "lockstep/view/profile/page_record.h"
 
@@ -16,6 +19,8 @@ namespace lockstep::launch {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::size_t most_environment = std::size_t{1} << 20;
 
 std::multimap<pid_t, pid_t> children_by_parent() {
   std::multimap<pid_t, pid_t> children;
@@ -34,38 +39,125 @@ std::vector<pid_t> family_of(pid_t pid) {
   return family;
 }
 
-UniqueFd open_page_of(pid_t pid) {
+/// Where /proc shows that a process has a control page open; "": nowhere that we may look.
+std::string place_of_page(pid_t pid) {
   std::error_code error;
   fs::directory_iterator entry(fmt::format("/proc/{}/fd", pid), error);
   for (const fs::directory_iterator end; !error && entry != end; entry.increment(error)) {
     std::error_code ignored;
     const std::string target = fs::read_symlink(entry->path(), ignored);
-    if (!target.starts_with(std::string("/memfd:") + ControlPage::file_name)) continue;
-    UniqueFd fd(::open(entry->path().c_str(), O_RDONLY | O_CLOEXEC));
-    if (fd) return fd;
+    if (target.starts_with(std::string("/memfd:") + ControlPage::file_name)) return entry->path();
   }
   return {};
 }
 
+UniqueFd open_page_of(pid_t pid) {
+  const std::string place = place_of_page(pid);
+  return place.empty() ? UniqueFd() : UniqueFd(::open(place.c_str(), O_RDONLY | O_CLOEXEC));
+}
+
+/// The same for all processes that have one page; 0: none that we may look at.
+ino_t page_number(pid_t pid) {
+  struct stat found {};
+  const std::string place = place_of_page(pid);
+  return !place.empty() && ::stat(place.c_str(), &found) == 0 ? found.st_ino : 0;
+}
+
+/// Root may look at everybody's.
+bool is_ours(pid_t pid) {
+  struct stat found {};
+  return ::stat(fmt::format("/proc/{}", pid).c_str(), &found) == 0 && found.st_uid == ::geteuid();
+}
+
+std::string program_of(pid_t pid) {
+  std::error_code ignored;
+  return fs::read_symlink(fmt::format("/proc/{}/exe", pid), ignored);
+}
+
+/// The launcher's guard holds no page, and is the one that was called; see run.h.
+pid_t launcher_of(pid_t holder) {
+  const pid_t parent = base::read_status(holder).parent;
+  const std::string program = program_of(holder);
+  return !program.empty() && program_of(parent) == program ? parent : holder;
+}
+
+/// What the launcher has told its ranks.
+std::string name_in_environment(pid_t pid) {
+  constexpr std::string_view variable = "LOCKSTEP_JOB=";
+  const std::string all = '\0' + base::system_text(fmt::format("/proc/{}/environ", pid), most_environment);
+  const std::size_t found = all.find('\0' + std::string(variable));
+  if (found == std::string::npos) return {};
+  return all.c_str() + found + 1 + variable.size();
+}
+
+/// `holders`: all that have the page of one job.
+RunningJob job_of(const std::vector<pid_t>& holders) {
+  const auto is_below_none = [&](pid_t pid) {
+    return !std::ranges::count(holders, base::read_status(pid).parent);
+  };
+  const auto first = std::ranges::find_if(holders, is_below_none);
+  const pid_t holder = first == holders.end() ? holders.front() : *first;
+  RunningJob job{.pid = launcher_of(holder), .holder = holder};
+  for (auto pid = holders.rbegin(); pid != holders.rend() && job.name.empty(); ++pid)
+    job.name = name_in_environment(*pid);
+  return job;
+}
+
 }  // namespace
 
-trace::FlightRecord read_running_job(pid_t pid) {
-  for (const pid_t member : family_of(pid)) {
-    UniqueFd fd = open_page_of(member);
-    if (!fd) continue;
-    const ControlPage page = ControlPage::read_only(std::move(fd));
-    trace::FlightRecord record = view::read_record(page);
-    record.goes_on = true;
-    record.at_ns = trace::now_ns();
-    for (trace::FlightRank& rank : record.ranks) {
-      if (rank.joined) rank.state = state_of(rank.pid);
-    }
-    return record;
+std::vector<RunningJob> running_jobs() {
+  std::map<ino_t, std::vector<pid_t>> holders;
+  for (const pid_t pid : base::numbers_in("/proc")) {
+    if (!is_ours(pid)) continue;
+    if (const ino_t page = page_number(pid); page != 0) holders[page].push_back(pid);
   }
-  throw_invalid_argument(
-      fmt::format("process {} has joined no job of Lockstep, nor has any below it (or they are not ours to "
-                  "look at): pass the process id of the job's `lockstep run`, or of a rank",
-                  pid));
+  std::vector<RunningJob> jobs;
+  for (auto& [page, pids] : holders) {
+    std::ranges::sort(pids);
+    jobs.push_back(job_of(pids));
+  }
+  std::ranges::sort(jobs, {}, &RunningJob::pid);
+  return jobs;
+}
+
+RunningJob running_job_of(pid_t pid) {
+  const std::vector<pid_t> family = family_of(pid);
+  std::vector<pid_t> holders;
+  std::ranges::copy_if(family, std::back_inserter(holders),
+                       [](pid_t member) { return !place_of_page(member).empty(); });
+  if (holders.empty()) {
+    throw_invalid_argument(
+        fmt::format("process {} has joined no job of Lockstep, nor has any below it (or they are not ours to "
+                    "look at): pass the process id of the job's `lockstep run`, or of a rank",
+                    pid));
+  }
+  RunningJob job = job_of(holders);
+  job.pid = pid;
+  return job;
+}
+
+std::optional<ControlPage> page_of(const RunningJob& job) {
+  UniqueFd fd = open_page_of(job.holder);
+  if (!fd) return std::nullopt;
+  return ControlPage::read_only(std::move(fd));
+}
+
+ino_t page_number_of(const RunningJob& job) { return page_number(job.holder); }
+
+void note_states(trace::FlightRecord& record) {
+  for (trace::FlightRank& rank : record.ranks) {
+    if (rank.joined) rank.state = state_of(rank.pid);
+  }
+}
+
+trace::FlightRecord read_running_job(pid_t pid) {
+  const auto page = page_of(running_job_of(pid));
+  if (!page) throw_invalid_argument(fmt::format("process {} has just left its job", pid));
+  trace::FlightRecord record = view::read_record(*page);
+  record.goes_on = true;
+  record.at_ns = trace::now_ns();
+  note_states(record);
+  return record;
 }
 
 }  // namespace lockstep::launch

@@ -14,6 +14,7 @@
 #include "lockstep/launch/descendants.h"
 #include "lockstep/launch/flight_recorder.h"
 #include "lockstep/launch/limits.h"
+#include "lockstep/launch/live_record.h"
 #include "lockstep/trace/clock.h"
 #include "lockstep/view/profile/page_record.h"
 
@@ -170,6 +171,13 @@ std::vector<Straggler> LocalRanks::stragglers() {
                     .is_stopped = is_inside || is_stopped(started)});
   }
   return left;
+}
+
+std::optional<view::LiveHost> LocalRanks::look_live() {
+  if (!live_) live_.emplace(page_, world_ranks(plan_.places), plan_.facts.ranks);
+  view::LiveHost host = live_->look();
+  note_states(host.record);
+  return host;
 }
 
 void LocalRanks::finish(std::chrono::milliseconds grace) {

@@ -62,6 +62,7 @@ class LocalRanks final : public HostRanks {
   void tell(const FirstCause::Cause& cause) override;
   void note_failure() override;
   std::vector<Straggler> stragglers() override;
+  std::optional<view::LiveHost> look_live() override;
   void finish(std::chrono::milliseconds grace) override;
   bool is_finished() const override { return left_behind_.has_value(); }
   int left_behind() const override { return left_behind_.value_or(0); }
@@ -83,6 +84,7 @@ class LocalRanks final : public HostRanks {
   UniqueFd secret_fd_;
   ControlPage page_;
   std::optional<TimelineSpool> timeline_;
+  std::optional<view::LiveReader> live_;
   RankPipes pipes_;
   std::optional<StoreServer> store_;
   std::vector<Process> processes_;

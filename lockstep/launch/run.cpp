@@ -107,6 +107,11 @@ JobEnd run_on_hosts(const RunOptions& options, const Attempt& attempt, GuardLine
 /// Until the ranks end well, or have failed as often as they may.
 int run_attempts(const RunOptions& options, const std::function<JobEnd(const Attempt&)>& run_one) {
   Attempt attempt;
+  std::optional<MetricsServer> metrics;
+  if (options.metrics) {
+    attempt.metrics = &metrics.emplace(*options.metrics);
+    say("lockstep run: metrics are at " + metrics->address());
+  }
   for (;; ++attempt.restarts) {
     attempt.previous_job = std::exchange(attempt.job, random_name());
     if (attempt.restarts == 0) attempt.run = run_name(options, attempt.job);
@@ -175,6 +180,8 @@ int run(const RunOptions& options) {
         });
       } catch (const CannotExecute& error) {
         return fail(cannot_execute, error.what());
+      } catch (const CannotServe& error) {
+        return fail(wrong_usage, error.what());
       } catch (const agents::CannotGather& error) {
         return fail(error.exit_code(), error.what());
       } catch (const std::exception& error) {

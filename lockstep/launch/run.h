@@ -79,6 +79,9 @@ struct RunOptions {
   view::ProfileOptions profile = {};  ///< written at the end, however it comes; not where its folder is empty
   std::string report = {};            ///< folder for a report, written likewise; nowhere if empty
   int master_port = 0;                ///< for programs that read MASTER_PORT; 0: one that is free
+  std::optional<Endpoint> metrics = {};  ///< where all ranks' numbers are served while they run, by HTTP
+  /// When ranks of a job that stands still are named, as by a rank that waits so long; nanoseconds::max(): never.
+  std::chrono::nanoseconds explain_after = std::chrono::seconds(60);
   /// What survivors of a failure have to report it themselves before they get SIGTERM.
   std::chrono::milliseconds report_grace{1500};
   std::chrono::milliseconds terminate_grace{300};  ///< from that SIGTERM to SIGKILL

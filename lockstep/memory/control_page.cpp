@@ -96,7 +96,7 @@ ControlPage ControlPage::attach(UniqueFd fd, int local_ranks) {
 
 ControlPage ControlPage::read_only(UniqueFd fd) {
   Mapping mapping = Mapping::of_file(fd.get(), sizeof(PageHeader), Mapping::Access::read);
-  return attach(std::move(mapping), std::move(fd), 0);
+  return attach(std::move(mapping), UniqueFd(), 0);  // who is looked for by this descriptor are the job's own
 }
 
 ControlPage ControlPage::attach(Mapping mapping, UniqueFd fd, int local_ranks) {

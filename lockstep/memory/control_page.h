@@ -75,7 +75,7 @@ class ControlPage {
   /// Throws corrupt_data if the descriptor is no control page of this version, or one for other than
   /// `local_ranks` ranks (any number where that is 0).
   static ControlPage attach(UniqueFd fd, int local_ranks);
-  /// Another process's, to be looked at: writing to it ends this process. Throws as attach() does.
+  /// Another process's, to be looked at: writing to it ends this process. Keeps no descriptor. Throws as attach() does.
   static ControlPage read_only(UniqueFd fd);
   /// For ranks that are threads of this process.
   static ControlPage in_process(int local_ranks);

@@ -3,7 +3,7 @@
 #include "lockstep/trace/flight_record.h"
 
 #include "lockstep/base/error.h"
-#include "lockstep/view/failure/explain.h"
+#include "lockstep/view/explain/explain.h"
 #include "lockstep/view/profile/run_profile.h"
 #include "tests/fuzz/script.h"
 

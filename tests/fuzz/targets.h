@@ -93,7 +93,7 @@ int run_one(Input input);
 namespace output {
 int run_one(Input input);
 }
-/// The flight record's file, and what is said of it: trace/flight_record.h, view/failure/explain.h.
+/// The flight record's file, and what is said of it: trace/flight_record.h, view/explain/explain.h.
 namespace flight_record {
 int run_one(Input input);
 }

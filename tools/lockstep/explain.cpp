@@ -13,7 +13,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
 #include "lockstep/launch/live_record.h"
-#include "lockstep/view/failure/explain.h"
+#include "lockstep/view/explain/explain.h"
 
 namespace {
 

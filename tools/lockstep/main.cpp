@@ -15,6 +15,7 @@
 #include "profile.h"
 #include "report.h"
 #include "run.h"
+#include "top.h"
 
 namespace {
 
@@ -35,6 +36,8 @@ const std::vector<Subcommand>& subcommands() {
       {"agent", "", agent_command},  // started by run
       {"profile", "run an MPI program, and say which calls of MPI took how long", profile_command},
       {"report", "say what a run's time went to, who was late, and what changed between two", report_command},
+      {"top", "watch what the ranks of a running job do, how long their steps take, and who comes late",
+       top_command},
       {"explain", "say which rank of a failed or hanging job is where, and why", explain_command},
   };
   return all;

@@ -15,6 +15,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
 #include "lockstep/launch/dry_run.h"
+#include "lockstep/launch/metrics_server.h"
 #include "lockstep/launch/run.h"
 #include "lockstep/view/report/leave_report.h"
 #include "named_hosts.h"
@@ -86,6 +87,23 @@ std::string timeline_file(const RunFlags& flags) {
   return lockstep::launch::timeline_file();
 }
 
+std::optional<lockstep::Endpoint> metrics_address(const RunFlags& flags) {
+  using lockstep::launch::parse_metrics_address;
+  if (!flags.metrics.empty()) return parse_metrics_address("--metrics", flags.metrics);
+  const auto text = lockstep::env::text("LOCKSTEP_METRICS");
+  return text ? std::optional(parse_metrics_address("LOCKSTEP_METRICS", *text)) : std::nullopt;
+}
+
+std::chrono::nanoseconds explain_after(const RunFlags& flags) {
+  const auto set = flags.explain_after.empty()
+                       ? lockstep::env::duration("LOCKSTEP_EXPLAIN_AFTER")
+                       : lockstep::env::parse_duration("--explain-after", flags.explain_after);
+  const auto time = set.value_or(RunOptions{}.explain_after);
+  if (time != time.zero() && time < std::chrono::seconds(1))  // less is no standstill
+    throw_invalid_argument("--explain-after (LOCKSTEP_EXPLAIN_AFTER) is neither 0 nor at least 1s");
+  return time == time.zero() ? time.max() : time;
+}
+
 /// A run of days should not end with the news that its files never had a place.
 void require_places(const RunOptions& options, const RunFlags& flags) {
   if (flags.profile_all && options.profile.folder.empty())
@@ -142,6 +160,8 @@ RunOptions to_options(const RunFlags& flags, std::vector<std::string> command) {
   if (!options.report.empty()) options.profile.limits = lockstep::view::MachineLimits::from_environment();
   require_places(options, flags);
   options.profile.all_ranks = options.profile.all_ranks || flags.profile_all;
+  options.metrics = metrics_address(flags);
+  options.explain_after = explain_after(flags);
   options.stragglers = lockstep::launch::StragglerLimits::from_environment();
   options.pin = !flags.no_pin;
   options.nested = flags.nested;

@@ -24,6 +24,8 @@ OMP_NUM_THREADS unless you set that yourself.
 A rank that still runs 30 s (LOCKSTEP_WARN_AFTER) after others have ended, or is stopped then, is named. Where only
 stopped ones are left, they are ended after 10 minutes (LOCKSTEP_TIMEOUT).
 
+While nothing goes on and some rank has waited for 60 s (--explain-after), it is said once where the others are.
+
 The exit code is 0, or that of the rank that failed first (128 + signal where a signal killed it; 1 where it left
 early with 0, or was stopped). A signal that ended the job gives 128 + its number (130 after Ctrl-C, 143 after SIGTERM), or 0 where
 all ranks end with 0 then. Wrong usage is 2, a program that cannot run 126 or 127. It is 1 where the system refused
@@ -122,6 +124,15 @@ void describe_own(CLI::App& app, RunFlags& flags) {
                  "Folder for a report: what the time went to, who was late, what to do about it; its verdict "
                  "is shown at the end [LOCKSTEP_REPORT, or none]")
       ->check(is_named);
+  app.add_option(
+         "--metrics", flags.metrics,
+         "[ADDRESS:]PORT at which Prometheus finds all ranks' numbers while they run, at /metrics; port 0: "
+         "a free one, which is said [LOCKSTEP_METRICS, or none; address 127.0.0.1]")
+      ->check(is_named);
+  app.add_option(
+      "--explain-after", flags.explain_after,
+      "When it is said which rank is where in a job in which nothing goes on and some rank waits; 0: "
+      "never [LOCKSTEP_EXPLAIN_AFTER, or 60s]");
   app.add_flag(
       "--profile-all", flags.profile_all,
       "A file of each rank, in place of those with the least, the median and the most communication, and "

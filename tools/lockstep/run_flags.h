@@ -18,6 +18,8 @@ struct RunFlags {
   std::string profile;
   std::string timeline;
   std::string report;
+  std::string metrics;
+  std::string explain_after;
   std::string start_timeout;
   std::string master_port;
   std::string grace;

@@ -22,6 +22,7 @@
 #include "lockstep/base/system_file.h"
 #include "lockstep/base/words.h"
 #include "lockstep/group/interface_address.h"
+#include "lockstep/launch/agents/live_messages.h"
 #include "lockstep/launch/agents/message_pipe.h"
 #include "lockstep/launch/agents/output_messages.h"
 #include "lockstep/launch/agents/rank_input.h"
@@ -187,6 +188,7 @@ void Agent::take(const Message& message) {
     }
     case Kind::note_failure: return ranks_->note_failure();
     case Kind::look: return tell_stragglers();
+    case Kind::live_asked: return send_live(pipe_, ranks_->look_live());
     default:
       throw Error(
           ErrorCode::corrupt_data,

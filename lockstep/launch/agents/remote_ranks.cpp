@@ -114,6 +114,13 @@ void RemoteRanks::take(const Message& message) {
       (void)index_of(names.rank);
       return timeline_.take(names);
     }
+    case Kind::live_part: return coming_.take(content_of<LivePart>(message));
+    case Kind::live_rank: return coming_.take(content_of<LiveRankTold>(message));
+    case Kind::live_end:
+      is_live_asked_ = false;
+      if (auto live = coming_.finish(parts_.ranks, clock_, parts_.connection->host()))
+        live_ = std::move(live);
+      return;
     case Kind::input_room:
       if (parts_.input) parts_.input->add_room(content_of<InputRoom>(message).bytes);
       return;
@@ -224,6 +231,12 @@ std::vector<Straggler> RemoteRanks::stragglers() {
   std::vector<Straggler> left = stragglers_;
   std::erase_if(left, [&](const Straggler& one) { return ended_[index_of(one.rank)]; });
   return left;
+}
+
+// One question at a time: an agent that does not get to read has to read no more than one.
+std::optional<view::LiveHost> RemoteRanks::look_live() {
+  if (running_ > 0 && !std::exchange(is_live_asked_, true)) pipe().send(LiveAsked{});
+  return live_;
 }
 
 void RemoteRanks::finish(std::chrono::milliseconds grace) {

@@ -9,6 +9,7 @@
 
 #include "lockstep/launch/agents/clock_offset.h"
 #include "lockstep/launch/agents/connection.h"
+#include "lockstep/launch/agents/live_messages.h"
 #include "lockstep/launch/agents/timeline_messages.h"
 #include "lockstep/launch/agents/wire.h"
 #include "lockstep/launch/host_ranks.h"
@@ -58,6 +59,7 @@ class RemoteRanks final : public HostRanks {
   void tell(const FirstCause::Cause& cause) override;
   void note_failure() override { pipe().send(NoteFailure{}); }
   std::vector<Straggler> stragglers() override;
+  std::optional<view::LiveHost> look_live() override;
   void finish(std::chrono::milliseconds grace) override;
   bool is_finished() const override { return finished_; }
   int left_behind() const override { return left_behind_; }
@@ -98,6 +100,9 @@ class RemoteRanks final : public HostRanks {
   Deadline ask_at_;  // the other clock
   int clocks_asked_ = 0;
   ReceivedTimeline timeline_;
+  ReceivedLive coming_;  // of the look that was asked for
+  std::optional<view::LiveHost> live_;
+  bool is_live_asked_ = false;
   int left_behind_ = 0;
 };
 

@@ -40,6 +40,9 @@ enum class Kind : std::uint8_t {
   clock_told,
   timeline_part,
   timeline_names,
+  live_part,
+  live_rank,
+  live_end,
   // The launcher's
   plan = 64,
   probe,
@@ -55,6 +58,7 @@ enum class Kind : std::uint8_t {
   input,
   conclusion,
   clock_asked,
+  live_asked,
 };
 
 struct Message {
@@ -322,6 +326,36 @@ struct TimelineNames {
   std::vector<std::string> names = {};
   std::uint64_t left_out = 0;
   static auto fields(auto& m) { return std::tie(m.rank, m.pid, m.names, m.left_out); }
+};
+
+/// What do the ranks do now?
+struct LiveAsked {
+  static constexpr Kind kind = Kind::live_asked;
+  static auto fields(auto&) { return std::tie(); }
+};
+
+/// A piece of the text of their record.
+struct LivePart {
+  static constexpr Kind kind = Kind::live_part;
+  std::string text = {};
+  static auto fields(auto& m) { return std::tie(m.text); }
+};
+
+/// What is known of one of them beside it, a view::LiveRank.
+struct LiveRankTold {
+  static constexpr Kind kind = Kind::live_rank;
+  std::int32_t rank = 0;
+  std::uint64_t resident_bytes = 0, user_ns = 0, system_ns = 0, last_arrivals = 0;
+  std::vector<std::pair<std::string, double>> counters = {};
+  static auto fields(auto& m) {
+    return std::tie(m.rank, m.resident_bytes, m.user_ns, m.system_ns, m.last_arrivals, m.counters);
+  }
+};
+
+/// That is all, of one look.
+struct LiveEnd {
+  static constexpr Kind kind = Kind::live_end;
+  static auto fields(auto&) { return std::tie(); }
 };
 
 /// The last one.

@@ -34,7 +34,7 @@ std::vector<CollectiveEvent> last_events(trace::RecordRings& rings, std::size_t 
   return calls;
 }
 
-trace::FlightRank read_rank(const ControlPage& page, int local_rank, int ranks_in_all) {
+trace::FlightRank read_rank(const ControlPage& page, int local_rank, std::size_t most_events) {
   const RankStatus& status = page.status(local_rank);
   trace::FlightRank rank{.rank = local_rank, .pid = std::max(status.pid.load(), 0)};
   rank.joined = rank.pid != 0;
@@ -42,8 +42,7 @@ trace::FlightRank read_rank(const ControlPage& page, int local_rank, int ranks_i
   rank.open_calls = trace::read_open_calls(page.open_calls(local_rank));
   std::erase_if(rank.open_calls, [](const OpenCall& call) { return !makes_sense(call); });
   rank.open_calls_left_out = page.open_calls(local_rank).left_out.load();
-  const std::size_t share = FlightLimits::events / static_cast<std::size_t>(ranks_in_all);
-  rank.events = last_events(page.record(local_rank), std::min(share, trace::ring_capacity));
+  rank.events = last_events(page.record(local_rank), most_events);
   rank.costs = {.joined_at_ns = status.joined_at_ns.load(),
                 .left_at_ns = status.left_at_ns.load(),
                 .process = {.user_ns = status.user_ns.load(),
@@ -91,13 +90,14 @@ std::vector<trace::FlightGroup> join_groups(const std::vector<std::vector<trace:
 }  // namespace
 
 trace::FlightRecord read_record(const ControlPage& page, const std::vector<int>& world_ranks,
-                                int ranks_in_all) {
+                                int ranks_in_all, std::size_t most_events) {
   trace::FlightRecord record{.host = base::host_name()};
   const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
   record.written_at = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now));
   std::vector<std::vector<trace::GroupEntry>> entries;
+  const auto all = static_cast<std::size_t>(std::max(ranks_in_all, page.local_ranks()));
   for (int local_rank = 0; local_rank < page.local_ranks(); ++local_rank) {
-    record.ranks.push_back(read_rank(page, local_rank, std::max(ranks_in_all, page.local_ranks())));
+    record.ranks.push_back(read_rank(page, local_rank, std::min(FlightLimits::events / all, most_events)));
     entries.push_back(trace::read_group_names(page.groups(local_rank)));
   }
   if (world_ranks.empty()) name_world_ranks(entries, record.ranks);

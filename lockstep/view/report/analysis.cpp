@@ -10,7 +10,7 @@
 
 #include "lockstep/base/size_bin.h"
 #include "lockstep/trace/group_names.h"
-#include "lockstep/view/failure/explain.h"
+#include "lockstep/view/explain/explain.h"
 #include "lockstep/view/report/steps.h"
 #include "lockstep/view/report/thresholds.h"
 

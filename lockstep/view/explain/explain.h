@@ -20,4 +20,8 @@ namespace lockstep::view {
 ///   nothing is wrong     nobody waited long
 std::string explain(const trace::FlightRecord& record);
 
+/// The same of a job that goes on and stands still, without what its ranks say themselves when they wait long (who
+/// waits for whom, in which call): the cause, and where those are that wait for nobody, if there are several.
+std::string explain_standstill(const trace::FlightRecord& record);
+
 }  // namespace lockstep::view

@@ -1,4 +1,4 @@
-#include "lockstep/view/failure/explain.h"
+#include "lockstep/view/explain/explain.h"
 
 #include <fmt/core.h>
 
@@ -7,8 +7,8 @@
 #include <set>
 
 #include "lockstep/base/words.h"
-#include "lockstep/view/failure/situation.h"
-#include "lockstep/view/failure/standing.h"
+#include "lockstep/view/explain/situation.h"
+#include "lockstep/view/explain/standing.h"
 
 namespace lockstep::view {
 namespace {
@@ -23,6 +23,7 @@ using Text = std::optional<std::string>;
 constexpr std::uint64_t long_wait_ns = 1'000'000'000;
 constexpr std::size_t most_kinds = 8;
 constexpr std::size_t most_links = 4;
+constexpr std::size_t most_told_of_a_standstill = 16;  // ranks
 
 // ---- mismatch: one number of one group, and two calls
 
@@ -319,6 +320,21 @@ std::string explain(const trace::FlightRecord& record) {
   }
   const std::string job = record.job.empty() ? "" : "job " + record.job + ", ";
   return text + one_line(job + "host " + record.host + ", " + record.written_at);
+}
+
+std::string explain_standstill(const trace::FlightRecord& record) {
+  const Situation situation(record);
+  std::string text = one_line(cause_of(situation));
+  std::vector<const Standing*> elsewhere;
+  for (const Standing& standing : situation.standings()) {
+    if (standing.waits.empty()) elsewhere.push_back(&standing);
+  }
+  if (elsewhere.size() == 1) return text;  // the cause tells of it
+  for (std::size_t i = 0; i < std::min(elsewhere.size(), most_told_of_a_standstill); ++i)
+    text += one_line("  " + line_of(situation, *elsewhere[i]));
+  if (elsewhere.size() > most_told_of_a_standstill)
+    text += fmt::format("  and {} more\n", elsewhere.size() - most_told_of_a_standstill);
+  return text;
 }
 
 }  // namespace lockstep::view

@@ -1,7 +1,7 @@
 // What is said where ranks waited for others, and where nothing is wrong.
 #include "lockstep/execute/message.h"
-#include "lockstep/view/failure/explain.h"
-#include "lockstep/view/failure/made_up_record_test.h"
+#include "lockstep/view/explain/explain.h"
+#include "lockstep/view/explain/made_up_record_test.h"
 
 namespace lockstep::view {
 namespace {

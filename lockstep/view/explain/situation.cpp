@@ -1,4 +1,4 @@
-#include "lockstep/view/failure/situation.h"
+#include "lockstep/view/explain/situation.h"
 
 #include <fmt/core.h>
 

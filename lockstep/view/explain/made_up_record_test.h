@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/hash.h"
-#include "lockstep/view/failure/explain.h"
+#include "lockstep/view/explain/explain.h"
 
 namespace lockstep::view {
 

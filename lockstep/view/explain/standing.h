@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "lockstep/view/failure/situation.h"
+#include "lockstep/view/explain/situation.h"
 
 namespace lockstep::view {
 

@@ -1,4 +1,4 @@
-#include "lockstep/view/failure/standing.h"
+#include "lockstep/view/explain/standing.h"
 
 #include <fmt/core.h>
 

@@ -1,0 +1,295 @@
+#include "top.h"
+
+#include <fmt/core.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <optional>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/env.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/system_file.h"
+#include "lockstep/base/unique_fd.h"
+#include "top_table.h"
+
+namespace {
+
+using lockstep::ControlPage;
+using lockstep::Deadline;
+using lockstep::UniqueFd;
+using lockstep::launch::RunningJob;
+using lockstep::view::LiveHost;
+using lockstep::view::LiveReader;
+
+constexpr const char* after_help =
+    R"(A table of the ranks of this host, again and again until q, Ctrl-C or the end of the job; where stdout is no terminal,
+one table of one interval. The job does not notice.
+
+  bytes/s   of calls, or of gradients where ranks read these from each other without a call
+  steps     of training so far; step: how long one took, and how much of it was exposed communication
+  blocked   share of the time in calls, in waits for them, and exposed in steps
+  last      how often the rank was the last to come to a collective, and late: the median of how long after the one before it
+  memory    resident, now
+
+The exit code is 0, 1 where there is no job, and 2 for wrong usage.
+
+  lockstep top
+  lockstep top --pid 4242 --once --json
+)";
+
+struct TopFlags {
+  std::string pid;
+  std::string job;
+  std::string interval;
+  bool once = false;
+  bool json = false;
+};
+
+class TopHelp : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: lockstep top [--pid PID | --job NAME] [--interval SECONDS] [--once] [--json]\n";
+  }
+};
+
+void describe(CLI::App& app, TopFlags& flags) {
+  app.formatter(std::make_shared<TopHelp>());
+  app.footer(after_help);
+  auto* pid =
+      app.add_option("--pid", flags.pid, "A job's `lockstep run`, or one of its ranks [your only job here]");
+  app.add_option("--job", flags.job, "Its name, or the beginning of that")->excludes(pid);
+  app.add_option("--interval", flags.interval, "From one table to the next [1s]");
+  app.add_flag("--once", flags.once, "One table of one interval");
+  app.add_flag("--json", flags.json, "The same as a line of JSON");
+}
+
+std::chrono::nanoseconds interval_of(const std::string& text) {
+  if (text.empty()) return std::chrono::seconds(1);
+  const auto interval = lockstep::env::parse_duration("--interval", text);
+  if (interval < std::chrono::milliseconds(50) || interval > std::chrono::hours(1))
+    lockstep::throw_invalid_argument("--interval " + text + " is not from 50ms to 1h");
+  return interval;
+}
+
+struct NoJob : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+std::string command_of(pid_t pid) {
+  std::string words = lockstep::base::system_text(fmt::format("/proc/{}/cmdline", pid), 200);
+  std::replace(words.begin(), words.end(), '\0', ' ');
+  return printable(words);
+}
+
+RunningJob find_job(const TopFlags& flags) {
+  if (!flags.pid.empty()) {
+    const auto most = std::numeric_limits<pid_t>::max();
+    return lockstep::launch::running_job_of(
+        static_cast<pid_t>(lockstep::env::parse_integer("--pid", flags.pid, 1, most)));
+  }
+  std::vector<RunningJob> jobs = lockstep::launch::running_jobs();
+  std::erase_if(jobs, [&](const RunningJob& job) { return !job.name.starts_with(flags.job); });
+  if (jobs.empty())
+    throw NoJob(flags.job.empty() ? "no job of yours runs on this host"
+                                  : "no job of yours on this host is called " + printable(flags.job));
+  if (jobs.size() == 1) return jobs.front();
+  std::string text = "there are several jobs; pass --pid or --job:";
+  for (const RunningJob& job : jobs)
+    text +=
+        fmt::format("\n  --pid {:<8} --job {:<16}  {}", job.pid, printable(job.name), command_of(job.pid));
+  lockstep::throw_invalid_argument(text);
+}
+
+/// A job that is looked at: where its ranks start again, at those of the next attempt.
+class Watched {
+ public:
+  explicit Watched(RunningJob job)
+      : job_(std::move(job)), end_(static_cast<int>(::syscall(SYS_pidfd_open, job_.holder, 0))) {
+    (void)look();
+  }
+
+  /// Ready when the job has ended.
+  int end_fd() const { return end_.get(); }
+  bool has_ended() const {
+    pollfd end{end_.get(), POLLIN, 0};
+    return !end_ || ::poll(&end, 1, 0) > 0;
+  }
+  /// From the look before to now; nullopt: there is nothing to compare, as where ranks have just started again.
+  std::optional<TopView> look() {
+    reopen();
+    if (!reader_) return std::nullopt;
+    LiveHost now = reader_->look();
+    lockstep::launch::note_states(now.record);
+    const auto before = std::exchange(last_, now);
+    return before ? std::optional(TopView::of(job_, *before, now)) : std::nullopt;
+  }
+
+ private:
+  // Of a job that has ended the last page stays.
+  void reopen() {
+    const ino_t number = lockstep::launch::page_number_of(job_);
+    if (number == number_ || number == 0) return;
+    auto page = lockstep::launch::page_of(job_);
+    if (!page) return;
+    number_ = number;
+    last_.reset();
+    reader_.reset();
+    page_ = std::move(page);
+    reader_.emplace(*page_, std::vector<int>(), 0, LiveReader::From::now);
+  }
+
+  RunningJob job_;
+  UniqueFd end_;
+  ino_t number_ = 0;
+  std::optional<ControlPage> page_;
+  std::optional<LiveReader> reader_;
+  std::optional<LiveHost> last_;
+};
+
+/// SIGINT and the like as a descriptor, so that the terminal is left as it was found.
+UniqueFd watch_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH}) sigaddset(&set, signal);
+  (void)::sigprocmask(SIG_BLOCK, &set, nullptr);
+  return UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+/// The whole terminal for a table, and keys as they are pressed, while it lives.
+class Screen {
+ public:
+  Screen() {
+    is_read_ = ::tcgetattr(STDIN_FILENO, &before_) == 0;
+    if (is_read_) {
+      termios keys = before_;
+      keys.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+      (void)::tcsetattr(STDIN_FILENO, TCSANOW, &keys);
+    }
+    write("\x1b[?1049h\x1b[?25l");
+  }
+  ~Screen() {
+    write("\x1b[?25h\x1b[?1049l");
+    if (is_read_) (void)::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
+  }
+  Screen(const Screen&) = delete;
+  Screen& operator=(const Screen&) = delete;
+
+  void show(const std::optional<TopView>& view) const {
+    winsize size{};
+    (void)::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
+    const std::size_t lines = size.ws_row > 3 ? size.ws_row - 2U : 0;
+    const std::string table = view ? table_of(*view, size.ws_col, lines) : "no ranks at the moment\n";
+    std::string text = "\x1b[H";
+    for (const char c : table) text += c == '\n' ? std::string("\x1b[K\r\n") : std::string(1, c);
+    write(text + "\x1b[K\r\nq: end\x1b[J");
+  }
+  bool is_read() const { return is_read_; }
+
+ private:
+  static void write(const std::string& text) {
+    (void)std::fputs(text.c_str(), stdout);
+    (void)std::fflush(stdout);
+  }
+
+  bool is_read_ = false;
+  termios before_{};
+};
+
+enum class Event { time, quit, ended, redraw };
+
+Event wait_for(const Watched& job, int signals, bool reads_keys, Deadline until) {
+  std::array<pollfd, 3> polled = {pollfd{job.end_fd(), POLLIN, 0}, pollfd{signals, POLLIN, 0},
+                                  pollfd{reads_keys ? STDIN_FILENO : -1, POLLIN, 0}};
+  if (::poll(polled.data(), polled.size(), until.poll_milliseconds(std::chrono::hours(1))) <= 0)
+    return Event::time;
+  if (polled[1].revents != 0) {
+    signalfd_siginfo signal{};
+    (void)!::read(signals, &signal, sizeof(signal));
+    return signal.ssi_signo == SIGWINCH ? Event::redraw : Event::quit;
+  }
+  if (polled[2].revents != 0) {
+    char key = 'q';  // where stdin has ended
+    const bool is_end = ::read(STDIN_FILENO, &key, 1) <= 0;
+    return is_end || key == 'q' || key == 'Q' ? Event::quit : Event::redraw;
+  }
+  return Event::ended;
+}
+
+int say(const std::string& text) {
+  return std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0 ? 1 : 0;
+}
+
+constexpr const char* has_ended = "the job has ended\n";
+
+/// Until there is something to compare.
+int show_once(Watched& job, const TopFlags& flags, std::chrono::nanoseconds interval, int signals) {
+  for (;;) {
+    Event event = Event::redraw;
+    for (const auto until = Deadline::after(interval); event == Event::redraw;)
+      event = wait_for(job, signals, false, until);
+    if (event == Event::quit) return 0;
+    const auto view = job.look();
+    const std::string end = job.has_ended() && !flags.json ? has_ended : "";
+    if (view) return say((flags.json ? json_of(*view) : table_of(*view)) + end);
+    if (job.has_ended()) return say(end);
+  }
+}
+
+int show_again_and_again(Watched& job, std::chrono::nanoseconds interval, int signals) {
+  std::optional<TopView> view;
+  bool is_over = false;
+  {
+    const Screen screen;
+    Deadline next = Deadline::after(interval);
+    for (Event event = Event::time; event != Event::quit && !is_over;) {
+      screen.show(view);
+      event = wait_for(job, signals, screen.is_read(), next);
+      is_over = job.has_ended();
+      if (event != Event::time && !is_over) continue;
+      next = Deadline::after(interval);
+      if (auto now = job.look()) view = std::move(now);
+    }
+  }
+  const std::string table = view ? table_of(*view) : "";
+  return say(is_over ? table + has_ended : "");
+}
+
+}  // namespace
+
+int top_command(const std::vector<std::string>& arguments) {
+  TopFlags flags;
+  CLI::App app("Shows what the ranks of a running job do.");
+  describe(app, flags);
+  try {
+    std::vector<std::string> words = arguments;
+    std::reverse(words.begin(), words.end());  // as CLI11 wants it
+    app.parse(words);
+    const auto interval = interval_of(flags.interval);
+    const UniqueFd signals = watch_signals();
+    Watched job(find_job(flags));
+    const bool is_once = flags.once || flags.json || ::isatty(STDOUT_FILENO) == 0;
+    return is_once ? show_once(job, flags, interval, signals.get())
+                   : show_again_and_again(job, interval, signals.get());
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
+  } catch (const NoJob& error) {
+    (void)std::fprintf(stderr, "lockstep top: %s\n", error.what());
+    return 1;
+  } catch (const std::exception& error) {
+    (void)std::fprintf(stderr, "lockstep top: %s\nSee `lockstep top --help`.\n", error.what());
+    return 2;
+  }
+}
