@@ -205,10 +205,10 @@ struct SizeKey {
   Operation operation;
   bool has_counts;
   int size_bin;
-  auto operator<=>(const SizeKey&) const = default;
+  auto operator<=>(const SizeKey&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
-void add_sizes(const FlightRecord& record, Analysis& analysis) {
+void add_sizes(const FlightRecord& record, const std::optional<MachineLimits>& limits, Analysis& analysis) {
   std::map<std::uint32_t, const trace::FlightGroup*> groups;
   for (const trace::FlightGroup& group : record.groups) groups[group.number] = &group;
   std::map<SizeKey, SizeRow> rows;
@@ -310,7 +310,7 @@ Analysis analyse(const RunData& run, const ReportOptions& options) {
     if (analysis.job.empty()) analysis.job = run.record->job;
     if (analysis.hosts.empty()) analysis.hosts = run.record->host;
     analysis.written_at = run.record->written_at;
-    add_sizes(*run.record, analysis);
+    add_sizes(*run.record, options.limits, analysis);
     find_failure(*run.record, analysis);
   }
   add_means(run, analysis);
