@@ -21,7 +21,7 @@ class ReceivedLive {
  public:
   /// Both throw Error{corrupt_data} for more than a host has.
   void take(const LivePart& part);
-  void take(const LiveRankTold& rank);
+  void take(const LiveRankTold& told);
   /// At its end: of those of `ranks` that are in it, in our clock; nullopt for what makes no sense. The next look begins.
   std::optional<view::LiveHost> finish(std::span<const int> ranks, const ClockOffset& clock,
                                        const std::string& host);

@@ -371,7 +371,7 @@ ReportDocument difference_of(const Analysis& before, const Analysis& after) {
                     {"after", after.name + ": " + judge(after).sentence},
                     {"ranks", fmt::format("{} before, {} after", before.ranks.size(), after.ranks.size())}};
   if (before.ranks.size() != after.ranks.size())
-    document.notes.push_back(
+    document.notes.emplace_back(
         "the runs have different numbers of ranks: times of a step are of different work");
   for (const Analysis* run : {&before, &after}) {
     for (const std::string& note : run->notes) document.notes.push_back(run->name + ": " + note);
