@@ -165,6 +165,12 @@ std::filesystem::path follow_links(std::filesystem::path path) {
   return path;
 }
 
+void write_file(const std::filesystem::path& path, const std::string& kind, const std::string& text) {
+  FileReplacement file(path, kind);
+  file.write(std::as_bytes(std::span(text)));
+  static_cast<void>(file.commit());
+}
+
 InputFile::InputFile(const std::filesystem::path& path, std::string kind)
     : name_(path.string()), kind_(std::move(kind)) {
   // Non-blocking, because opening a FIFO would otherwise wait for a writer.
@@ -195,6 +201,12 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> bytes) const {
     bytes = bytes.subspan(static_cast<std::size_t>(count));
     offset += static_cast<std::uint64_t>(count);
   }
+}
+
+std::string InputFile::text(std::uint64_t most) const {
+  std::string text(static_cast<std::size_t>(std::min(size_, most)), '\0');
+  read(0, std::as_writable_bytes(std::span(text)));
+  return text;
 }
 
 Mapping InputFile::map() const {

@@ -69,6 +69,9 @@ void remove_unless_locked(const std::filesystem::path& file,
 /// Where `path` leads; itself unless it is a link. Also a link to a file that is not there yet is followed.
 std::filesystem::path follow_links(std::filesystem::path path);
 
+/// `path` with this content, whole or as it was: a FileReplacement of it. Throws as that does.
+void write_file(const std::filesystem::path& path, const std::string& kind, const std::string& text);
+
 /// An existing file. Throws Error: system if it cannot be opened, invalid_argument if it is no regular file.
 class InputFile {
  public:
@@ -79,6 +82,9 @@ class InputFile {
   /// Fills `bytes` from `offset` on. Throws Error: system; corrupt_data if the file ends before, which is to
   /// say that it has shrunk where size() was asked first.
   void read(std::uint64_t offset, std::span<std::byte> bytes) const;
+
+  /// Its beginning, up to `most` bytes. Throws as read() does.
+  std::string text(std::uint64_t most = UINT64_MAX) const;
 
   /// The whole file in memory, for reading: pages come from the disk when they are first looked at, and all
   /// processes of a host have them in common. Ask require_whole() before looking: a page that the file no

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace lockstep {
@@ -46,6 +47,11 @@ constexpr std::string_view to_string(Operation operation) {
 constexpr bool has_root(Operation operation) {
   return operation == Operation::broadcast || operation == Operation::reduce ||
          operation == Operation::scatter || operation == Operation::gather;
+}
+
+/// The same with `_v` for a call with counts.
+inline std::string name_of_call(Operation operation, bool has_counts) {
+  return std::string(to_string(operation)) + (has_counts ? "_v" : "");
 }
 
 constexpr bool is_message(Operation operation) {

@@ -144,9 +144,7 @@ class Checked {
 
  private:
   /// As in messages. Only made for them: small calls are short.
-  std::string name() const {
-    return std::string(to_string(request_.call.operation)) + (has_counts_ ? "_v" : "");
-  }
+  std::string name() const { return name_of_call(request_.call.operation, has_counts_); }
 
   std::string type() const {
     const bool is_known =

@@ -24,9 +24,7 @@ trace::FlightEnding to_flight(const Ending& ending) {
 
 void write_file(const std::filesystem::path& folder, const std::string& text) {
   make_folders(folder, "flight record");
-  FileReplacement file(folder / trace::flight_record_file, "flight record");
-  file.write(std::as_bytes(std::span(text)));
-  file.commit();
+  lockstep::write_file(folder / trace::flight_record_file, "flight record", text);
 }
 
 }  // namespace

@@ -251,9 +251,8 @@ SpawnedRanks spawn(const SpawnOptions& options, const std::function<void(int ran
   run_options.output.prefix = options.prefix;
   run_options.record_dir = launch::record_dir(options.record_dir);
   run_options.timeline = launch::timeline_file();
-  run_options.profile = view::ProfileOptions::from_environment();
   run_options.report = view::report_folder(std::nullopt);
-  if (!run_options.report.empty()) run_options.profile.limits = view::MachineLimits::from_environment();
+  run_options.profile = view::ProfileOptions::from_environment(std::nullopt, !run_options.report.empty());
   run_options.stragglers = launch::StragglerLimits::from_environment();
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) launch::throw_refused("spawn: making a pipe");

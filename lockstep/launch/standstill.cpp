@@ -9,8 +9,7 @@ std::uint64_t completed(const std::vector<view::LiveHost>& hosts) {
   std::uint64_t count = 0;
   for (const view::LiveHost& host : hosts) {
     for (const trace::FlightRank& rank : host.record.ranks) {
-      count += rank.steps.steps + rank.totals_left_out.calls;
-      for (const trace::TotalsRow& row : rank.totals) count += row.totals.calls;
+      count += rank.steps.steps + trace::all_calls(rank).calls;
     }
   }
   return count;

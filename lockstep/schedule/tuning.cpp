@@ -180,9 +180,7 @@ std::string read_text(const std::string& path) {
     throw_invalid_argument(fmt::format("LOCKSTEP_TUNING_FILE: {} has {} bytes; a tuning file has at most {}",
                                        path, file.size(), most_tuning_bytes));
   }
-  std::string text(file.size(), '\0');
-  file.read(0, std::as_writable_bytes(std::span(text)));
-  return text;
+  return file.text();
 }
 
 }  // namespace

@@ -176,6 +176,18 @@ std::string FlightRecord::to_text() const {
   return text += "}\n";
 }
 
+CallTotals all_calls(const FlightRank& rank) {
+  CallTotals sums = rank.totals_left_out;
+  for (const TotalsRow& row : rank.totals) sums += row.totals;
+  return sums;
+}
+
+int world_size(const FlightRecord& record) {
+  const auto world = std::ranges::find(record.groups, "world", &FlightGroup::name);
+  const std::size_t known = world == record.groups.end() ? 0 : world->members.size();
+  return static_cast<int>(std::max(known, record.ranks.size()));
+}
+
 void shift_times(FlightRecord& record, std::int64_t nanoseconds) {
   const auto shift = [&](std::uint64_t& time) {  // 0 is never
     if (time != 0) time += static_cast<std::uint64_t>(nanoseconds);

@@ -102,6 +102,12 @@ struct FlightRecord {
   static FlightRecord parse(const std::string& text, const std::string& name);
 };
 
+/// Of all its calls, those without a row too.
+CallTotals all_calls(const FlightRank& rank);
+
+/// How many ranks the world has, also where some are missing here.
+int world_size(const FlightRecord& record);
+
 /// Of a record from a host whose clock is `nanoseconds` behind the reader's: its times as the reader's clock has them.
 void shift_times(FlightRecord& record, std::int64_t nanoseconds);
 

@@ -81,6 +81,15 @@ void Totals::add_blocked(const CallClass& of, std::uint64_t ns) {
   if (record_is_on && table_ != nullptr && steps_of_this_thread == 0) add_to(row_of(of).blocked_ns, ns);
 }
 
+CallTotals& CallTotals::operator+=(const CallTotals& more) {
+  calls += more.calls;
+  bytes += more.bytes;
+  ns += more.ns;
+  waited_ns += more.waited_ns;
+  blocked_ns += more.blocked_ns;
+  return *this;
+}
+
 std::vector<TotalsRow> read_totals(const TotalsTable& table) {
   std::vector<TotalsRow> rows;
   for (const TotalsTable::Row& row : table.rows) {

@@ -29,6 +29,8 @@ struct CallTotals {
   std::uint64_t ns = 0;          ///< from submission to completion
   std::uint64_t waited_ns = 0;   ///< of it, until all others were known to have come
   std::uint64_t blocked_ns = 0;  ///< that the program stayed in the call and in waits for it
+
+  CallTotals& operator+=(const CallTotals& more);
 };
 
 struct TotalsRow {

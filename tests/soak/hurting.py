@@ -11,6 +11,7 @@ from job import Job, Missed
 
 CALL = re.compile(r"^(barrier|send|recv|(all_reduce|reduce|reduce_scatter|broadcast|scatter|gather|all_gather|"
                   r"all_to_all)(_v|_grouped)?) (#\d+ |\")|^making group \"")
+NOT_SUBMITTED = re.compile(r"but not by ranks? (\d+(?:, \d+)*), for ")
 
 
 class Soak:
@@ -82,14 +83,16 @@ class Soak:
         return (report["code"], int(report["peer"])) == (code, hurt) and re.search(rf"\brank {hurt}\b", report["text"])
 
     def is_blamed_through_another(self, job, hurt, code, report):
-        """A rank that makes a group, or opens its first connection to another host, does not say for whom it waits: who
-        waits for it does not see behind it."""
-        late = re.search(r"ranks? ([\d, ]+) did not (arrive within|connect to)", report["text"])
+        """A rank that makes a group, opens its first connection to another host, or is still in the tensors before this
+        one, does not say for whom it waits: who waits for it does not see behind it."""
+        late = re.search(r"ranks? ([\d, ]+) did not (arrive within|connect to)", report["text"]) or NOT_SUBMITTED.search(
+            report["text"])
         if code != "timeout" or report["code"] != code or not late:
             return False
         ranks = [int(rank) for rank in late[1].split(", ")]
         texts = [report["text"], *(job.reports[rank]["text"] for rank in ranks if rank in job.reports)]
-        is_busy = any(text.startswith("making group") or f"rank {hurt} did not answer: " in text for text in texts)
+        is_busy = late.re is NOT_SUBMITTED or any(
+            text.startswith("making group") or f"rank {hurt} did not answer: " in text for text in texts)
         return is_busy and all(
             rank == hurt or self.is_blamed(hurt, code, job.reports[rank]) for rank in ranks)
 

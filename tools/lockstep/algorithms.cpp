@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "command_line.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/schedule/cost.h"
@@ -31,15 +32,8 @@ struct Flags {
   std::string name;
 };
 
-class Help : public CLI::Formatter {
- public:
-  std::string make_usage(const CLI::App*, std::string) const override {
-    return "Usage: lockstep algorithms [--ranks N] [--operation OPERATION] [NAME]\n";
-  }
-};
-
 void describe(CLI::App& app, Flags& flags) {
-  app.formatter(std::make_shared<Help>());
+  command_line::set_usage(app, "Usage: lockstep algorithms [--ranks N] [--operation OPERATION] [NAME]\n");
   app.footer(std::string(lockstep::schedule::picture_signs) + about_costs);
   app.add_option("--ranks", flags.ranks, "How many ranks are drawn [4]");
   app.add_option("--operation", flags.operation, "Only algorithms for this collective, such as all_reduce");
@@ -100,8 +94,7 @@ int algorithms_command(const std::vector<std::string>& arguments) {
   CLI::App app("Draws the algorithms of the collectives from their schedules, and counts what they cost.");
   describe(app, flags);
   try {
-    std::vector<std::string> words(arguments.rbegin(), arguments.rend());  // as CLI11 wants it
-    app.parse(words);
+    command_line::parse(app, arguments);
     const std::vector<AlgorithmEntry> entries = meant_by(flags);
     const auto ranks =
         lockstep::env::parse_integer("--ranks", flags.ranks, 1, lockstep::schedule::most_replayed_ranks);

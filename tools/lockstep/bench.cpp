@@ -9,9 +9,11 @@
 #include <optional>
 
 #include "calibration_run.h"
+#include "command_line.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/median.h"
 #include "lockstep/base/split.h"
 #include "lockstep/group/init.h"
 #include "lockstep/launch/run.h"
@@ -66,15 +68,9 @@ struct Options {
   std::string out = {};
 };
 
-class Help : public CLI::Formatter {
- public:
-  std::string make_usage(const CLI::App*, std::string) const override {
-    return "Usage: lockstep bench [-np N] [--calibrate|--machine] [--out FILE] [options]\n";
-  }
-};
-
 void describe(CLI::App& app, Flags& flags) {
-  app.formatter(std::make_shared<Help>());
+  command_line::set_usage(app,
+                          "Usage: lockstep bench [-np N] [--calibrate|--machine] [--out FILE] [options]\n");
   app.footer(after_help);
   app.add_option("-n,--np", flags.ranks, "Number of ranks on this host (also -np) [one a core]");
   app.add_flag("--calibrate", flags.calibrate, "Measure all algorithms, and write the table");
@@ -136,7 +132,7 @@ void show_times(const lockstep::Group& world, const measure::CalibrationPlan& pl
         std::vector<double> times;
         for (int pass = 0; pass < plan.passes; ++pass)
           times.push_back(buffers.time({operation, where, bytes}, 5 * plan.seconds_each));
-        return measure::median(std::move(times));
+        return lockstep::base::median(std::move(times));
       };
       const double own = time(Where::private_memory);
       if (operation == Operation::barrier) {
@@ -196,9 +192,9 @@ int bench_command(const std::vector<std::string>& arguments) {
   describe(app, flags);
   Options options;
   try {
-    std::vector<std::string> words(arguments.rbegin(), arguments.rend());  // as CLI11 wants it
+    std::vector<std::string> words = arguments;
     for (std::string& word : words) np_as_long_option(word);
-    app.parse(words);
+    command_line::parse(app, std::move(words));
     options = to_options(flags);
   } catch (const CLI::Success& success) {
     return app.exit(success);

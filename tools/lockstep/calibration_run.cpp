@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 
+#include "lockstep/base/median.h"
 #include "lockstep/group/impl.h"
 #include "lockstep/group/native_options.h"
 #include "lockstep/memory/host_region.h"
@@ -66,7 +67,7 @@ std::uint64_t best_of(const Group& world, const CalibrationPlan& plan, const Tun
   }
   constexpr double tolerance = 0.03;
   std::map<std::uint64_t, double> medians;
-  for (std::size_t i = 0; i < settings.size(); ++i) medians[settings[i]] = median(times[i]);
+  for (std::size_t i = 0; i < settings.size(); ++i) medians[settings[i]] = lockstep::base::median(times[i]);
   const auto best = std::ranges::min_element(medians, {}, [](const auto& one) { return one.second; });
   const auto now = medians.find(present);
   return now != medians.end() && now->second <= best->second * (1 + tolerance) ? present : best->first;
@@ -142,7 +143,7 @@ Tuning run_calibration(const Group& world, const CalibrationPlan& plan,
   }
   std::vector<lockstep::schedule::Timing> timings;
   for (Task& task : tasks) {
-    task.timing.seconds = median(std::move(task.seconds));
+    task.timing.seconds = lockstep::base::median(std::move(task.seconds));
     timings.push_back(std::move(task.timing));
   }
   Tuning table = lockstep::schedule::calibrate(tuning, world.size(), timings);

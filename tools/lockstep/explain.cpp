@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 
+#include "command_line.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
@@ -37,15 +38,8 @@ struct Flags {
   std::string pid;
 };
 
-class Help : public CLI::Formatter {
- public:
-  std::string make_usage(const CLI::App*, std::string) const override {
-    return "Usage: lockstep explain DIR|FILE\n       lockstep explain --pid PID\n";
-  }
-};
-
 void describe(CLI::App& app, Flags& flags) {
-  app.formatter(std::make_shared<Help>());
+  command_line::set_usage(app, "Usage: lockstep explain DIR|FILE\n       lockstep explain --pid PID\n");
   app.footer(after_help);
   app.add_option("DIR|FILE", flags.path, "A flight record, or the folder that holds it");
   app.add_option("--pid", flags.pid, "A process of a job that runs");
@@ -81,9 +75,7 @@ FlightRecord read_file(const fs::path& path) {
     lockstep::throw_invalid_argument(
         fmt::format("{} has more than {} bytes: it is no flight record", path.string(), FlightLimits::bytes));
   }
-  std::string text(file.size(), '\0');
-  file.read(0, std::as_writable_bytes(std::span(text)));
-  return FlightRecord::parse(text, path.string());
+  return FlightRecord::parse(file.text(), path.string());
 }
 
 FlightRecord read_record(const Flags& flags) {
@@ -102,11 +94,8 @@ int explain_command(const std::vector<std::string>& arguments) {
   CLI::App app("Says which rank of a job is where, and why the others wait.");
   describe(app, flags);
   try {
-    std::vector<std::string> words = arguments;
-    std::reverse(words.begin(), words.end());  // as CLI11 wants it
-    app.parse(words);
-    const std::string text = lockstep::view::explain(read_record(flags));
-    return std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0 ? 1 : 0;
+    command_line::parse(app, arguments);
+    return command_line::print(lockstep::view::explain(read_record(flags)));
   } catch (const CLI::Success& success) {
     return app.exit(success);
   } catch (const std::exception& error) {

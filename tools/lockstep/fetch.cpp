@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "command_line.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/fetch.h"
@@ -40,15 +41,9 @@ struct Flags {
   FetchOptions options;
 };
 
-class Help : public CLI::Formatter {
- public:
-  std::string make_usage(const CLI::App*, std::string) const override {
-    return "Usage: lockstep fetch mnist|fashion-mnist|cifar10 DIR [--url URL] [--checksum FILE=SUM]...\n";
-  }
-};
-
 void describe(CLI::App& app, Flags& flags) {
-  app.formatter(std::make_shared<Help>());
+  command_line::set_usage(
+      app, "Usage: lockstep fetch mnist|fashion-mnist|cifar10 DIR [--url URL] [--checksum FILE=SUM]...\n");
   app.footer(after_help);
   app.add_option("SET", flags.set, "mnist, fashion-mnist or cifar10")->required();
   app.add_option("DIR", flags.folder, "The folder for its files; it is made")->required();
@@ -164,8 +159,7 @@ int fetch_command(const std::vector<std::string>& arguments) {
   lockstep::PublicDataset set{};
   FetchOptions options;
   try {
-    std::vector<std::string> words(arguments.rbegin(), arguments.rend());  // as CLI11 wants it
-    app.parse(words);
+    command_line::parse(app, arguments);
     set = lockstep::parse_public_dataset(flags.set);
     options = to_options(flags);
     (void)lockstep::fetch::published(set, options);  // says what is wrong with them

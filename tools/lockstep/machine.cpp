@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "lockstep/base/median.h"
 #include "lockstep/base/words.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/group/impl.h"
@@ -31,11 +32,6 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-double over_all(const Group& group, double value, ReduceOp op) {
-  lockstep::all_reduce(group, std::span(&value, 1), op).wait();
-  return value;
-}
-
 /// The median of some passes of `rate`, each begun by all ranks at once. The same on all ranks.
 double median_rate(const Group& group, int passes, ReduceOp op, const std::function<double()>& rate) {
   std::vector<double> rates;
@@ -43,7 +39,7 @@ double median_rate(const Group& group, int passes, ReduceOp op, const std::funct
     lockstep::barrier(group).wait();
     rates.push_back(over_all(group, rate(), op));
   }
-  return median(std::move(rates));
+  return lockstep::base::median(std::move(rates));
 }
 
 /// Of `host`'s first `cores` ranks at once, the others being idle.
@@ -111,7 +107,7 @@ double link_latency(const Group& world) {
         lockstep::send(world, std::span(&word, 1), peer).wait();
       }
     }
-    const double mine = times.empty() ? 0 : median(std::move(times));
+    const double mine = times.empty() ? 0 : lockstep::base::median(std::move(times));
     slowest = std::max(slowest, over_all(world, mine, ReduceOp::max));
   }
   return slowest;

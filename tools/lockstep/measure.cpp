@@ -15,11 +15,6 @@ using lockstep::Where;
 
 constexpr int root = 0;
 
-double slowest(const lockstep::Group& group, double seconds) {
-  lockstep::all_reduce(group, std::span(&seconds, 1), lockstep::ReduceOp::max).wait();
-  return seconds;
-}
-
 }  // namespace
 
 const std::vector<Operation>& operations() {
@@ -30,16 +25,15 @@ const std::vector<Operation>& operations() {
   return all;
 }
 
+double over_all(const lockstep::Group& group, double value, lockstep::ReduceOp op) {
+  lockstep::all_reduce(group, std::span(&value, 1), op).wait();
+  return value;
+}
+
 std::uint64_t buffer_bytes(Operation operation, std::uint64_t bytes, int ranks) {
   const lockstep::Call call{
       .operation = operation, .elements = bytes, .rank = root, .ranks = ranks, .root = root};
   return std::max(lockstep::schedule::input_elements(call), lockstep::schedule::output_elements(call));
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
 }
 
 Buffers::Buffers(const lockstep::Group& group, PrivateMemory& memory)
@@ -82,7 +76,9 @@ double Buffers::time(const Call& call, double seconds) const {
     for (int i = 0; i < calls; ++i) run(call);
     // A root must not run ahead of what the others have yet to do.
     lockstep::barrier(group_).wait();
-    return slowest(group_, std::chrono::duration<double>(Clock::now() - begin).count()) / calls;
+    return over_all(group_, std::chrono::duration<double>(Clock::now() - begin).count(),
+                    lockstep::ReduceOp::max) /
+           calls;
   };
   const double first = timed(2);  // the plan is made, pages are touched
   const double more = std::ceil(seconds / std::max(first, 1e-7));

@@ -48,7 +48,7 @@ class Buffers {
 /// How many bytes a rank's input or output has, the larger one, where a table's limits speak of `bytes`.
 std::uint64_t buffer_bytes(lockstep::Operation operation, std::uint64_t bytes, int ranks);
 
-/// REQUIRES: there are some.
-double median(std::vector<double> values);
+/// What all ranks' values come to. Collective.
+double over_all(const lockstep::Group& group, double value, lockstep::ReduceOp op);
 
 }  // namespace measure

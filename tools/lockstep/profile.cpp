@@ -15,6 +15,7 @@
 #include <random>
 #include <utility>
 
+#include "command_line.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
 #include "mpi_family.h"
@@ -171,8 +172,7 @@ int profile_command(const std::vector<std::string>& arguments) {
     if (end != arguments.end()) flags.command.assign(end + 1, arguments.end());
     if (end != arguments.end() && flags.command.empty())
       lockstep::throw_invalid_argument("there is no command behind --");
-    std::reverse(own.begin(), own.end());  // as CLI11 wants it
-    app.parse(own);
+    command_line::parse(app, std::move(own));
     return profile(std::move(flags));
   } catch (const CLI::Success& success) {
     return app.exit(success);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "command_line.h"
 #include "lockstep/base/error.h"
 #include "lockstep/view/report/leave_report.h"
 #include "lockstep/view/report/report_text.h"
@@ -33,15 +34,9 @@ struct Flags {
   std::string page;
 };
 
-class Help : public CLI::Formatter {
- public:
-  std::string make_usage(const CLI::App*, std::string) const override {
-    return "Usage: lockstep report DIR [-o FILE]\n       lockstep report BEFORE AFTER [-o FILE]\n";
-  }
-};
-
 void describe(CLI::App& app, Flags& flags) {
-  app.formatter(std::make_shared<Help>());
+  command_line::set_usage(
+      app, "Usage: lockstep report DIR [-o FILE]\n       lockstep report BEFORE AFTER [-o FILE]\n");
   app.footer(after_help);
   app.add_option("DIR", flags.folders, "Folders that `lockstep run --report` has filled, one or two")
       ->required()
@@ -49,7 +44,7 @@ void describe(CLI::App& app, Flags& flags) {
   app.add_option("-o,--output", flags.page, "Where the page goes [DIR/report.html; of two folders: nowhere]");
 }
 
-/// Prints the report's text; "" where there was nothing wrong, else a line.
+/// Writes the page, and prints the text. Returns the exit code.
 int make(const Flags& flags) {
   const view::ReportOptions options{.limits = view::MachineLimits::from_environment()};
   const view::RunData run = view::read_run(flags.folders[0]);
@@ -67,7 +62,7 @@ int make(const Flags& flags) {
     view::write_report_page(page, document, is_one ? &run.timeline : nullptr);
     text += "\nThe page is " + page.string() + "\n";
   }
-  return std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0 ? 1 : 0;
+  return command_line::print(text);
 }
 
 int complain(const std::exception& error, int exit_code) {
@@ -83,9 +78,7 @@ int report_command(const std::vector<std::string>& arguments) {
   CLI::App app("Says what a run's time went to, who was late, and what would be won by what.");
   describe(app, flags);
   try {
-    std::vector<std::string> words = arguments;
-    std::reverse(words.begin(), words.end());  // as CLI11 wants it
-    app.parse(words);
+    command_line::parse(app, arguments);
     return make(flags);
   } catch (const CLI::Success& success) {
     return app.exit(success);

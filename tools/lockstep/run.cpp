@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "check_build.h"
+#include "command_line.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
@@ -153,11 +154,10 @@ RunOptions to_options(const RunFlags& flags, std::vector<std::string> command) {
   options.record_dir =
       lockstep::launch::record_dir(flags.record_dir.empty() ? std::nullopt : std::optional(flags.record_dir));
   options.timeline = timeline_file(flags);
-  options.profile = lockstep::view::ProfileOptions::from_environment(
-      flags.profile.empty() ? std::nullopt : std::optional(flags.profile));
   options.report =
       lockstep::view::report_folder(flags.report.empty() ? std::nullopt : std::optional(flags.report));
-  if (!options.report.empty()) options.profile.limits = lockstep::view::MachineLimits::from_environment();
+  options.profile = lockstep::view::ProfileOptions::from_environment(
+      flags.profile.empty() ? std::nullopt : std::optional(flags.profile), !options.report.empty());
   require_places(options, flags);
   options.profile.all_ranks = options.profile.all_ranks || flags.profile_all;
   options.metrics = metrics_address(flags);
@@ -186,8 +186,7 @@ int run_command(const std::vector<std::string>& arguments) {
     std::vector<std::string> command(own.begin() + static_cast<std::ptrdiff_t>(end), own.end());
     if (!command.empty() && command.front() == "--") command.erase(command.begin());
     own.resize(end);
-    std::reverse(own.begin(), own.end());  // as CLI11 wants it
-    app.parse(own);
+    command_line::parse(app, std::move(own));
     refuse_repetition(app);
     if (flags.check_build) return std::fputs(describe_build().c_str(), stdout) < 0 ? 1 : 0;
     const RunOptions options = to_options(flags, std::move(command));

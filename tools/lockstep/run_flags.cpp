@@ -4,6 +4,7 @@
 #include <array>
 #include <memory>
 
+#include "command_line.h"
 #include "lockstep/base/error.h"
 #include "np_option.h"
 
@@ -36,13 +37,6 @@ something, be it to take the ranks' output.
   lockstep run -np 8 -H server1:4,server2:4 ./train
   lockstep run --nnodes 2 --nproc-per-node 4 --rdzv-endpoint server1 --rdzv-id 17 ./train      on each of two hosts
 )";
-
-class Help : public CLI::Formatter {
- public:
-  std::string make_usage(const CLI::App*, std::string) const override {
-    return "Usage: lockstep run [-np N] [-H HOST:SLOTS,...] [options] [--] program [arguments...]\n";
-  }
-};
 
 struct Meaningless {
   const char* option;
@@ -199,7 +193,8 @@ void describe_horovodrun(CLI::App& app, RunFlags& flags) {
 }  // namespace
 
 void describe(CLI::App& app, RunFlags& flags) {
-  app.formatter(std::make_shared<Help>());
+  command_line::set_usage(
+      app, "Usage: lockstep run [-np N] [-H HOST:SLOTS,...] [options] [--] program [arguments...]\n");
   app.footer(after_help);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // see refuse_repetition()
   describe_own(app, flags);

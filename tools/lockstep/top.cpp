@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 
+#include "command_line.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
@@ -58,15 +59,9 @@ struct TopFlags {
   bool json = false;
 };
 
-class TopHelp : public CLI::Formatter {
- public:
-  std::string make_usage(const CLI::App*, std::string) const override {
-    return "Usage: lockstep top [--pid PID | --job NAME] [--interval SECONDS] [--once] [--json]\n";
-  }
-};
-
 void describe(CLI::App& app, TopFlags& flags) {
-  app.formatter(std::make_shared<TopHelp>());
+  command_line::set_usage(
+      app, "Usage: lockstep top [--pid PID | --job NAME] [--interval SECONDS] [--once] [--json]\n");
   app.footer(after_help);
   auto* pid =
       app.add_option("--pid", flags.pid, "A job's `lockstep run`, or one of its ranks [your only job here]");
@@ -228,10 +223,6 @@ Event wait_for(const Watched& job, int signals, bool reads_keys, Deadline until)
   return Event::ended;
 }
 
-int say(const std::string& text) {
-  return std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0 ? 1 : 0;
-}
-
 constexpr const char* has_ended = "the job has ended\n";
 
 /// Until there is something to compare.
@@ -243,8 +234,8 @@ int show_once(Watched& job, const TopFlags& flags, std::chrono::nanoseconds inte
     if (event == Event::quit) return 0;
     const auto view = job.look();
     const std::string end = job.has_ended() && !flags.json ? has_ended : "";
-    if (view) return say((flags.json ? json_of(*view) : table_of(*view)) + end);
-    if (job.has_ended()) return say(end);
+    if (view) return command_line::print((flags.json ? json_of(*view) : table_of(*view)) + end);
+    if (job.has_ended()) return command_line::print(end);
   }
 }
 
@@ -264,7 +255,7 @@ int show_again_and_again(Watched& job, std::chrono::nanoseconds interval, int si
     }
   }
   const std::string table = view ? table_of(*view) : "";
-  return say(is_over ? table + has_ended : "");
+  return command_line::print(is_over ? table + has_ended : "");
 }
 
 }  // namespace
@@ -274,9 +265,7 @@ int top_command(const std::vector<std::string>& arguments) {
   CLI::App app("Shows what the ranks of a running job do.");
   describe(app, flags);
   try {
-    std::vector<std::string> words = arguments;
-    std::reverse(words.begin(), words.end());  // as CLI11 wants it
-    app.parse(words);
+    command_line::parse(app, arguments);
     const auto interval = interval_of(flags.interval);
     const UniqueFd signals = watch_signals();
     Watched job(find_job(flags));

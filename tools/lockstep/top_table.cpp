@@ -45,11 +45,6 @@ std::string state_of(const Situation& situation, const Standing& standing) {
   return wait == standing.waits.end() ? "running" : waiting(situation, *wait);
 }
 
-int world_size(const FlightRecord& record) {
-  const auto world = std::ranges::find(record.groups, "world", &lockstep::trace::FlightGroup::name);
-  return static_cast<int>(world == record.groups.end() ? record.ranks.size() : world->members.size());
-}
-
 std::uint64_t elapsed(const FlightRecord& record) {
   std::uint64_t first = record.at_ns;
   for (const FlightRank& rank : record.ranks) {
@@ -145,7 +140,7 @@ TopView TopView::of(const lockstep::launch::RunningJob& job, const lockstep::vie
                     const lockstep::view::LiveHost& after) {
   TopView view{.job = job,
                .ranks = live_rates(before, after),
-               .ranks_in_all = world_size(after.record),
+               .ranks_in_all = lockstep::trace::world_size(after.record),
                .elapsed_ns = elapsed(after.record),
                .interval_ns = after.record.at_ns - before.record.at_ns};
   const Situation situation(after.record);

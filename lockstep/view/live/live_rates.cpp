@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lockstep/base/median.h"
+
 namespace lockstep::view {
 namespace {
 
@@ -9,12 +11,6 @@ using trace::FlightRank;
 
 /// A call in which no wait has looked around for so long is one that nobody waits for.
 constexpr std::uint64_t looks_around_within_ns = 1'000'000'000;
-
-struct Sums {
-  std::uint64_t calls = 0;
-  std::uint64_t bytes = 0;
-  std::uint64_t blocked_ns = 0;
-};
 
 /// Since when the rank waits in a call that is not over, and so in no sum.
 std::uint64_t in_open_call_ns(const FlightRank& rank, std::uint64_t at_ns) {
@@ -27,15 +23,9 @@ std::uint64_t in_open_call_ns(const FlightRank& rank, std::uint64_t at_ns) {
   return longest;
 }
 
-Sums sums_of(const FlightRank& rank, std::uint64_t at_ns) {
-  Sums sums{.calls = rank.totals_left_out.calls,
-            .bytes = rank.totals_left_out.bytes,
-            .blocked_ns = rank.totals_left_out.blocked_ns};
-  for (const trace::TotalsRow& row : rank.totals) {
-    sums.calls += row.totals.calls;
-    sums.bytes += row.totals.bytes;
-    sums.blocked_ns += row.totals.blocked_ns;
-  }
+/// With what is blocked now.
+trace::CallTotals sums_of(const FlightRank& rank, std::uint64_t at_ns) {
+  trace::CallTotals sums = trace::all_calls(rank);
   sums.blocked_ns += rank.steps.exposed_work_ns + rank.steps.exposed_wait_ns + in_open_call_ns(rank, at_ns);
   return sums;
 }
@@ -45,13 +35,6 @@ double more(std::uint64_t before, std::uint64_t after) {
 }
 
 double share(double part, double whole) { return whole > 0 ? std::clamp(part / whole, 0.0, 1.0) : 0; }
-
-std::uint64_t median(std::vector<std::uint64_t> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
 
 void add_steps(RankRates& rates, const trace::StepTotals& before, const trace::StepTotals& after,
                double elapsed_ns) {
@@ -78,7 +61,8 @@ std::vector<RankRates> live_rates(const LiveHost& before, const LiveHost& after)
     const FlightRank& rank = after.record.ranks[i];
     const FlightRank& earlier = i < before.record.ranks.size() ? before.record.ranks[i] : rank;
     const LiveRank& live = after.ranks[i];
-    const Sums from = sums_of(earlier, before.record.at_ns), to = sums_of(rank, after.record.at_ns);
+    const trace::CallTotals from = sums_of(earlier, before.record.at_ns),
+                            to = sums_of(rank, after.record.at_ns);
     RankRates rates{
         .rank = rank.rank,
         .pid = rank.pid,
@@ -87,7 +71,7 @@ std::vector<RankRates> live_rates(const LiveHost& before, const LiveHost& after)
             more(from.bytes, to.bytes), more(earlier.steps.gradient_bytes, rank.steps.gradient_bytes))),
         .blocked_share = share(more(from.blocked_ns, to.blocked_ns), elapsed_ns),
         .last_arrivals = live.late.size(),
-        .late_ns = median(live.late),
+        .late_ns = live.late.empty() ? 0 : base::median(live.late),
         .resident_bytes = live.resident_bytes,
         .images_per_second = images_per_second(live)};
     add_steps(rates, earlier.steps, rank.steps, elapsed_ns);

@@ -23,10 +23,6 @@ std::map<std::uint32_t, std::size_t> groups_of_this_host(const trace::FlightReco
   return sizes;
 }
 
-bool is_collective(Operation operation) {
-  return operation != Operation::send && operation != Operation::receive;
-}
-
 }  // namespace
 
 LiveReader::LiveReader(const ControlPage& page, std::vector<int> world_ranks, int ranks_in_all, From from)
@@ -61,7 +57,7 @@ void LiveReader::count_arrivals(const trace::FlightRecord& record) {
     ranks_[place].calls = std::max(end, ranks_[place].calls + calls.size());
     for (const trace::CollectiveEvent& call : calls) {
       const auto size = sizes.find(call.group);
-      if (size == sizes.end() || !is_collective(call.operation) || call.failed != 0) continue;
+      if (size == sizes.end() || is_message(call.operation) || call.failed != 0) continue;
       const auto last = arrivals_.add(place, call, size->second);
       if (!last) continue;
       ++ranks_[last->place].live.last_arrivals;

@@ -74,8 +74,7 @@ void add_calls(Metrics& metrics, int rank, const std::string& operation, const t
 
 void add_rank(Metrics& metrics, const trace::FlightRank& rank, const LiveRank& live) {
   for (const trace::TotalsRow& row : rank.totals) {
-    const std::string operation = std::string(to_string(row.of.operation)) + (row.of.has_counts ? "_v" : "");
-    add_calls(metrics, rank.rank, operation, row.totals);
+    add_calls(metrics, rank.rank, name_of_call(row.of.operation, row.of.has_counts), row.totals);
   }
   if (rank.totals_left_out.calls > 0) add_calls(metrics, rank.rank, "other", rank.totals_left_out);
   const std::string labels = fmt::format("{{rank=\"{}\"}}", rank.rank);

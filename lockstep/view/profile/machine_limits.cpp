@@ -114,9 +114,7 @@ MachineLimits MachineLimits::parse(const std::string& text, const std::string& n
 std::optional<MachineLimits> MachineLimits::from_environment() {
   const auto path = env::text("LOCKSTEP_MACHINE_FILE");
   if (!path) return std::nullopt;
-  const InputFile file(*path, "machine file");
-  std::string text(std::min(file.size(), most_machine_bytes + 1), '\0');
-  file.read(0, std::as_writable_bytes(std::span(text)));
+  const std::string text = InputFile(*path, "machine file").text(most_machine_bytes + 1);
   return parse(text, "LOCKSTEP_MACHINE_FILE: " + *path);
 }
 

@@ -4,11 +4,11 @@
 
 namespace lockstep::view {
 
-ProfileOptions ProfileOptions::from_environment(const std::optional<std::string>& folder) {
+ProfileOptions ProfileOptions::from_environment(const std::optional<std::string>& folder, bool has_report) {
   ProfileOptions options{
       .folder = folder.value_or(env::text("LOCKSTEP_PROFILE").value_or("")),
       .all_ranks = env::flag("LOCKSTEP_PROFILE_ALL").value_or(env::text("TRACE_ALL_TASKS") == "yes")};
-  if (!options.folder.empty()) options.limits = MachineLimits::from_environment();
+  if (!options.folder.empty() || has_report) options.limits = MachineLimits::from_environment();
   return options;
 }
 

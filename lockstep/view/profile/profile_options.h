@@ -16,8 +16,9 @@ struct ProfileOptions {
   std::optional<MachineLimits> limits = {};  ///< that bandwidths are held against, in a report too
 
   /// `folder`, or LOCKSTEP_PROFILE; LOCKSTEP_PROFILE_ALL=1, or TRACE_ALL_TASKS=yes as mpitrace has it; LOCKSTEP_MACHINE_FILE where
-  /// there is a folder. Throws invalid_argument, system.
-  static ProfileOptions from_environment(const std::optional<std::string>& folder = std::nullopt);
+  /// there is a folder or `has_report`. Throws invalid_argument, system.
+  static ProfileOptions from_environment(const std::optional<std::string>& folder = std::nullopt,
+                                         bool has_report = false);
 };
 
 }  // namespace lockstep::view

@@ -33,7 +33,7 @@ struct RowKey {
   auto operator<=>(const RowKey&) const = default;  // NOLINT(modernize-use-nullptr)
 
   std::string name() const {
-    std::string operation_name = std::string(to_string(operation)) + (has_counts ? "_v" : "");
+    std::string operation_name = name_of_call(operation, has_counts);
     if (kind == RowKind::program) return operation_name;
     if (kind == RowKind::training) return "training step";
     return (kind == RowKind::named ? "named " : "control ") + operation_name;
@@ -46,14 +46,6 @@ struct Row {
 };
 
 using OperationRows = std::map<RowKey, Row>;
-
-void add(CallTotals& sums, const CallTotals& more) {
-  sums.calls += more.calls;
-  sums.bytes += more.bytes;
-  sums.ns += more.ns;
-  sums.waited_ns += more.waited_ns;
-  sums.blocked_ns += more.blocked_ns;
-}
 
 /// Their exposed communication: the rest is not in anybody's way.
 CallTotals of_steps(const trace::StepTotals& steps) {
@@ -81,14 +73,14 @@ void add_rows(OperationRows& rows, const std::map<std::uint32_t, bool>& named_gr
                          : is_message(row.of.operation) ? RowKind::control
                                                         : RowKind::named;
     Row& sums = rows[{kind, row.of.operation, row.of.has_counts}];
-    add(sums.all, row.totals);
-    add(sums.by_size[static_cast<std::size_t>(row.of.size_bin)], row.totals);
+    sums.all += row.totals;
+    sums.by_size[static_cast<std::size_t>(row.of.size_bin)] += row.totals;
   }
   if (rank.steps.steps == 0) return;
   const CallTotals step = of_steps(rank.steps);
   Row& sums = rows[{.kind = RowKind::training}];
-  add(sums.all, step);
-  add(sums.by_size[static_cast<std::size_t>(base::size_bin(step.bytes / step.calls))], step);
+  sums.all += step;
+  sums.by_size[static_cast<std::size_t>(base::size_bin(step.bytes / step.calls))] += step;
 }
 
 OperationRows rows_of(const FlightRecord& record, const FlightRank& rank) {
@@ -112,9 +104,7 @@ ProcessCosts process_costs_of(const FlightRank& rank) {
 }
 
 std::uint64_t communication_ns(const FlightRank& rank) {
-  std::uint64_t sum = rank.totals_left_out.blocked_ns + of_steps(rank.steps).blocked_ns;
-  for (const trace::TotalsRow& row : rank.totals) sum += row.totals.blocked_ns;
-  return sum;
+  return trace::all_calls(rank).blocked_ns + of_steps(rank.steps).blocked_ns;
 }
 
 std::vector<const FlightRank*> joined_ranks(const FlightRecord& record) {
@@ -125,18 +115,11 @@ std::vector<const FlightRank*> joined_ranks(const FlightRecord& record) {
   return ranks;
 }
 
-/// How many ranks the world has, also where some are missing here.
-int world_size(const FlightRecord& record) {
-  const auto world = std::ranges::find(record.groups, "world", &trace::FlightGroup::name);
-  const std::size_t known = world == record.groups.end() ? 0 : world->members.size();
-  return static_cast<int>(std::max(known, record.ranks.size()));
-}
-
 RunExtremes extremes_of(const FlightRecord& record) {
   std::vector<RankCosts> all;
   for (const FlightRank* rank : joined_ranks(record)) all.push_back(view::costs_of(*rank));
   RunExtremes run = view::extremes_of(all);
-  run.ranks = world_size(record);
+  run.ranks = trace::world_size(record);
   return run;
 }
 
@@ -210,7 +193,7 @@ std::string control_line(const OperationRows& rows, double ranks, double elapsed
   CallTotals control;
   bool has_named = false;
   for (const auto& [key, row] : rows) {
-    if (key.kind == RowKind::control) add(control, row.all);
+    if (key.kind == RowKind::control) control += row.all;
     has_named = has_named || key.kind == RowKind::named || key.kind == RowKind::control;
   }
   if (!has_named) return "";
@@ -225,11 +208,11 @@ std::string control_line(const OperationRows& rows, double ranks, double elapsed
 /// "4 ranks"; "2 of 4 ranks (nothing is known of ranks 2-3)", where their host was lost.
 std::string how_many(const FlightRecord& record) {
   std::vector<int> missing;
-  for (int rank = 0; rank < world_size(record); ++rank) {
+  for (int rank = 0; rank < trace::world_size(record); ++rank) {
     const auto found = std::ranges::find(record.ranks, rank, &FlightRank::rank);
     if (found == record.ranks.end() || !found->joined) missing.push_back(rank);
   }
-  const int all = world_size(record);
+  const int all = trace::world_size(record);
   if (missing.empty()) return base::counted(all, "rank");
   return fmt::format("{} of {} (nothing is known of {})", all - static_cast<int>(missing.size()),
                      base::counted(all, "rank"), base::name_rank_ranges(missing));
@@ -287,19 +270,14 @@ std::string bandwidth_lines(const FlightRecord& record, const std::vector<const 
   return text;
 }
 
-std::string begin_of_names(const std::string& folder, const FlightRecord& record) {
-  std::string job = record.job;
+std::string begin_of_names(const std::string& folder, std::string job) {
   std::ranges::replace(job, '/', '_');
-  return (fs::path(folder) / ("lockstep_profile." + job)).string();
-}
-
-void write_text(const fs::path& path, const std::string& text) {
-  FileReplacement file(path, "profile");
-  file.write(std::as_bytes(std::span(text)));
-  static_cast<void>(file.commit());
+  return (fs::path(folder) / (profile_prefix + job)).string();
 }
 
 }  // namespace
+
+std::string record_file_name(const std::string& job) { return begin_of_names("", job) + ".json"; }
 
 RankSums sums_of(const FlightRecord& record, const FlightRank& rank) {
   RankSums sums{
@@ -337,7 +315,7 @@ RankCosts costs_of(const FlightRank& rank) {
 void write_profile_of(const std::string& folder, const FlightRecord& record, const FlightRank& rank,
                       const RunExtremes& run) {
   make_folders(folder, "profile");
-  write_text(begin_of_names(folder, record) + "." + std::to_string(rank.rank),
+  write_file(begin_of_names(folder, record.job) + "." + std::to_string(rank.rank), "profile",
              profile_text(record, rank, run));
 }
 
@@ -359,7 +337,7 @@ std::string profile_summary(const FlightRecord& record, const std::optional<Mach
   for (const auto& [key, row] : rows) {
     CallTotals sums = row.all;
     if (key.kind == RowKind::training) sums.ns = sums.waited_ns = 0;  // is in the calls of the step
-    add(all, sums);
+    all += sums;
   }
   const RunExtremes run = extremes_of(record);
   const auto of_rank = [&](int wanted) {
@@ -388,7 +366,7 @@ std::string leave_profile(const ProfileOptions& options, const FlightRecord& rec
                           const std::string& speaker) {
   if (joined_ranks(record).empty())
     return speaker + ": there is no profile: no rank has called lockstep::init()\n";
-  const std::string begin = begin_of_names(options.folder, record);
+  const std::string begin = begin_of_names(options.folder, record.job);
   const std::string summary = profile_summary(record, options.limits);
   try {
     make_folders(options.folder, "profile");
@@ -398,7 +376,7 @@ std::string leave_profile(const ProfileOptions& options, const FlightRecord& rec
       if (std::ranges::binary_search(wanted, rank->rank))
         write_profile_of(options.folder, record, *rank, run);
     }
-    write_text(begin + ".json", record.to_text());
+    write_file(fs::path(options.folder) / record_file_name(record.job), "profile", record.to_text());
     return fmt::format("{}: profile of {}, in {}.*\n{}", speaker, how_many(record), begin, summary);
   } catch (const std::exception& error) {
     return fmt::format("{}: the profile could not be written: {}\n{}", speaker, error.what(), summary);

@@ -10,6 +10,11 @@
 
 namespace lockstep::view {
 
+/// Begins the names of a profile's files, of which the record ends with .json.
+inline constexpr const char* profile_prefix = "lockstep_profile.";
+/// "lockstep_profile.JOB.json"
+std::string record_file_name(const std::string& job);
+
 /// One rank's calls by operation, in the order of Operation; those of named operations after them, and then the messages by
 /// which ranks agree on these. The time of a row is what the program stayed in these calls and in waits for them: what else they
 /// were under way is overlapped.

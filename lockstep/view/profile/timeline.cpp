@@ -23,8 +23,6 @@ using trace::SpanEvent;
 using trace::TrainingStepEvent;
 
 constexpr std::size_t piece_bytes = std::size_t{1} << 16;
-// FreeRows of a rank, in their order: those of a kind begin here.
-constexpr int first_training_row = 1, first_call_row = 100, first_thread_row = 100000;
 
 /// In quotes. Names may be any bytes.
 std::string in_json(std::string_view text) {
@@ -195,13 +193,17 @@ void write_timeline(const Timeline& timeline, const std::function<void(std::stri
   Writer(timeline, write).run();
 }
 
+void write_timeline_file(const std::filesystem::path& path, const Timeline& timeline) {
+  FileReplacement file(path, "timeline");
+  write_timeline(timeline, [&](std::string_view text) { file.write(std::as_bytes(std::span(text))); });
+  static_cast<void>(file.commit());
+}
+
 std::string leave_timeline(const std::string& path, const Timeline& timeline, const std::string& speaker) {
   std::uint64_t left_out = 0;
   for (const RankTimeline& rank : timeline.ranks) left_out += rank.left_out;
   try {
-    FileReplacement file(path, "timeline");
-    write_timeline(timeline, [&](std::string_view text) { file.write(std::as_bytes(std::span(text))); });
-    static_cast<void>(file.commit());
+    write_timeline_file(path, timeline);
   } catch (const std::exception& error) {
     return fmt::format("{}: the timeline could not be written: {}\n", speaker, error.what());
   }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -30,6 +31,9 @@ struct RankTimeline {
       0;  ///< events that were overwritten before they were read, or for which there was no room
 };
 
+/// Rows of a rank by their `tid`; those of a kind begin here, in the order of FreeRows or of threads.
+inline constexpr int first_training_row = 1, first_call_row = 100, first_thread_row = 100000;
+
 struct Timeline {
   std::string job = {};
   std::vector<RankTimeline> ranks = {};
@@ -40,7 +44,10 @@ struct Timeline {
 /// Passes the text to `write` piece by piece. Times in it are microseconds from the first event on.
 void write_timeline(const Timeline& timeline, const std::function<void(std::string_view)>& write);
 
-/// The same into a file, whole or not at all. Returns a line for the user, as of `speaker`: where it is and what has to be known
+/// The same into a file, whole or as it was. Throws as FileReplacement does.
+void write_timeline_file(const std::filesystem::path& path, const Timeline& timeline);
+
+/// The same, and returns a line for the user, as of `speaker`: where it is and what has to be known
 /// of it, or why it could not be written.
 std::string leave_timeline(const std::string& path, const Timeline& timeline, const std::string& speaker);
 

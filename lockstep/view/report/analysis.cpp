@@ -11,6 +11,7 @@
 #include "lockstep/base/size_bin.h"
 #include "lockstep/trace/group_names.h"
 #include "lockstep/view/explain/explain.h"
+#include "lockstep/view/profile/run_profile.h"
 #include "lockstep/view/report/steps.h"
 #include "lockstep/view/report/thresholds.h"
 
@@ -127,17 +128,14 @@ double ns_of(std::uint64_t ns) { return static_cast<double>(ns); }
 
 RankFacts facts_of(const FlightRank& rank) {
   RankFacts facts{.rank = rank.rank, .pid = rank.pid};
-  const trace::FlightCosts& costs = rank.costs;
-  if (costs.left_at_ns > costs.joined_at_ns && costs.joined_at_ns > 0)
-    facts.elapsed_ns = ns_of(costs.left_at_ns - costs.joined_at_ns);
-  facts.user_ns = ns_of(costs.process.user_ns);
-  facts.system_ns = ns_of(costs.process.system_ns);
-  facts.most_resident_bytes = costs.process.most_resident_bytes;
-  facts.communication_ns = ns_of(rank.steps.exposed_wait_ns) + ns_of(rank.steps.exposed_work_ns) +
-                           ns_of(rank.totals_left_out.blocked_ns);
+  const RankCosts known = costs_of(rank);
+  if (rank.costs.joined_at_ns > 0) facts.elapsed_ns = ns_of(known.costs.elapsed_ns);
+  facts.user_ns = ns_of(known.costs.user_ns);
+  facts.system_ns = ns_of(known.costs.system_ns);
+  facts.most_resident_bytes = known.costs.most_resident_bytes;
+  facts.communication_ns = ns_of(known.communication_ns);
   facts.waited_ns = ns_of(rank.steps.exposed_wait_ns);
   for (const trace::TotalsRow& row : rank.totals) {
-    facts.communication_ns += ns_of(row.totals.blocked_ns);
     const double share =
         row.totals.ns == 0 ? 0 : std::min(1.0, ns_of(row.totals.waited_ns) / ns_of(row.totals.ns));
     facts.waited_ns += ns_of(row.totals.blocked_ns) * share;

@@ -152,7 +152,7 @@ ReportTable size_table(const Analysis& analysis) {
   for (const SizeRow& row : analysis.sizes) {
     const double bus = row.bus_bytes_per_second;
     std::vector<std::string> cells = {
-        std::string(to_string(row.operation)) + (row.has_counts ? "_v" : ""),
+        name_of_call(row.operation, row.has_counts),
         size_text(row.size_bin),
         std::to_string(row.calls),
         time_text(static_cast<double>(row.blocked_ns)),
@@ -354,10 +354,9 @@ ReportTable bandwidth_changes(const Analysis& before, const Analysis& after) {
     });
     if (old == before.sizes.end() || row.bus_bytes_per_second <= 0 || old->bus_bytes_per_second <= 0)
       continue;
-    add_row(table,
-            {std::string(to_string(row.operation)) + (row.has_counts ? "_v" : ""), size_text(row.size_bin),
-             rate_text(old->bus_bytes_per_second), rate_text(row.bus_bytes_per_second),
-             change_text(old->bus_bytes_per_second, row.bus_bytes_per_second)});
+    add_row(table, {name_of_call(row.operation, row.has_counts), size_text(row.size_bin),
+                    rate_text(old->bus_bytes_per_second), rate_text(row.bus_bytes_per_second),
+                    change_text(old->bus_bytes_per_second, row.bus_bytes_per_second)});
   }
   return table;
 }

@@ -3,11 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <span>
 #include <utility>
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/file.h"
+#include "lockstep/view/profile/run_profile.h"
 #include "lockstep/view/report/report_page.h"
 #include "lockstep/view/report/report_text.h"
 #include "lockstep/view/report/timeline_file.h"
@@ -17,27 +17,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void write_whole(const fs::path& path, const char* kind, const std::string& text) {
-  FileReplacement file(path, kind);
-  file.write(std::as_bytes(std::span(text)));
-  static_cast<void>(file.commit());
-}
-
-void write_timeline_file(const fs::path& path, const Timeline& timeline) {
-  FileReplacement file(path, "timeline");
-  write_timeline(timeline, [&](std::string_view text) { file.write(std::as_bytes(std::span(text))); });
-  static_cast<void>(file.commit());
-}
-
 /// Of the run whose report is in `folder`; "": of none.
 std::string job_of_report(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::is_regular_file(folder / report_timeline_file, ignored)) return "";
   const InputFile file(folder / report_timeline_file, "timeline");
-  std::string head(static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), 4096)), '\0');
-  file.read(0, std::as_writable_bytes(std::span(head)));
   TimelineParser parser;
-  parser.add(head);
+  parser.add(file.text(4096));
   return parser.finish().timeline.job;
 }
 
@@ -56,7 +42,7 @@ ReportDocument document_of(const RunData& run, const ReportOptions& options) {
 }
 
 void write_report_page(const fs::path& path, const ReportDocument& document, const Timeline* timeline) {
-  write_whole(path, "report", report_page(document, timeline));
+  write_file(path, "report", report_page(document, timeline));
 }
 
 std::string report_folder(const std::optional<std::string>& wish) {
@@ -83,7 +69,7 @@ std::string leave_report(const fs::path& folder, Timeline timeline, const trace:
     make_folders(folder, "report");
     remove_record_of(job_of_report(folder), folder);
     write_timeline_file(folder / report_timeline_file, run.timeline);
-    write_whole(folder / record_file_name(record.job), "record", record.to_text());
+    write_file(folder / record_file_name(record.job), "record", record.to_text());
     write_report_page(folder / report_page_file, document, &run.timeline);
     return summary + fmt::format("{}: the report is {}; `lockstep report {}` prints it\n", speaker,
                                  (folder / report_page_file).string(), folder.string());

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
+#include "lockstep/view/profile/run_profile.h"
 #include "lockstep/view/report/timeline_file.h"
 
 namespace lockstep::view {
@@ -14,7 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* record_prefix = "lockstep_profile.";
 constexpr std::size_t bytes_at_once = std::size_t{1} << 20;
 
 /// The records in a folder, the youngest first.
@@ -23,7 +23,7 @@ std::vector<fs::path> records_in(const fs::path& folder) {
   std::error_code ignored;
   for (fs::directory_iterator entry(folder, ignored), end; entry != end; entry.increment(ignored)) {
     const std::string name = entry->path().filename();
-    if (name.starts_with(record_prefix) && name.ends_with(".json")) found.push_back(entry->path());
+    if (name.starts_with(profile_prefix) && name.ends_with(".json")) found.push_back(entry->path());
   }
   std::ranges::sort(found, [](const fs::path& one, const fs::path& other) {
     std::error_code gone;
@@ -37,9 +37,7 @@ trace::FlightRecord read_record_file(const fs::path& path) {
   if (file.size() > trace::FlightLimits::bytes)
     throw Error(ErrorCode::corrupt_data, fmt::format("{}: has more than {} bytes, and is no record",
                                                      path.string(), trace::FlightLimits::bytes));
-  std::string text(file.size(), '\0');
-  file.read(0, std::as_writable_bytes(std::span(text)));
-  return trace::FlightRecord::parse(text, path.string());
+  return trace::FlightRecord::parse(file.text(), path.string());
 }
 
 TimelineParser::Result read_timeline_file(const fs::path& path) {
@@ -74,8 +72,6 @@ void take_record(RunData& data, const fs::path& path) {
 
 }  // namespace
 
-std::string record_file_name(const std::string& job) { return record_prefix + job + ".json"; }
-
 RunData read_run(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored))
@@ -87,7 +83,7 @@ RunData read_run(const fs::path& folder) {
   const bool has_timeline = fs::exists(timeline, ignored);
   if (!has_timeline && records.empty())
     throw_invalid_argument(folder.string() + " has neither " + report_timeline_file + " nor " +
-                           record_prefix +
+                           profile_prefix +
                            "JOB.json: pass a folder that `lockstep run --report DIR` has filled");
   if (has_timeline) {
     take_timeline(data, timeline);

@@ -22,9 +22,6 @@ struct RunData {
   std::vector<std::string> notes = {};  ///< what is missing or could not be read, a sentence each
 };
 
-/// "lockstep_profile.JOB.json", as a profile's record is called.
-std::string record_file_name(const std::string& job);
-
 /// Reads `folder`/timeline.json, and the record of the same job, lockstep_profile.JOB.json. Throws Error: invalid_argument
 /// where `folder` is none or has neither, corrupt_data where neither can be read; says where and what to do.
 RunData read_run(const std::filesystem::path& folder);

@@ -52,6 +52,7 @@ struct TimelineParser::Event {
   const json& arguments;
   int rank;
   std::int64_t row;
+  std::string phase;  // "X": a range, "C": a counter, ...
   std::string name;
   std::uint64_t begin_ns, end_ns;
 };
@@ -112,16 +113,16 @@ void TimelineParser::take_line(std::string_view line) {
               .arguments = member("args"),
               .rank = static_cast<int>(*rank),
               .row = static_cast<std::int64_t>(whole_member(parsed, "tid")),
+              .phase = phase,
               .name = text_of_member(parsed, "name"),
               .begin_ns = ns_of(std::max(begin, 0.0)),
               .end_ns = ns_of(std::max(begin, 0.0) + std::max(length, 0.0))});
 }
 
 void TimelineParser::take_event(const Event& event) {
-  const std::string phase = text_of_member(event.object, "ph");
-  if (phase == "M") return take_meta(event);
-  if (phase == "C") return take_span(event);
-  if (phase == "i") {  // "120 events of this rank had no room and are not here"
+  if (event.phase == "M") return take_meta(event);
+  if (event.phase == "C") return take_span(event);
+  if (event.phase == "i") {  // "120 events of this rank had no room and are not here"
     (void)std::from_chars(event.name.data(), event.name.data() + event.name.size(),
                           rank(event.rank).left_out);
     return;
@@ -231,8 +232,7 @@ void TimelineParser::take_span(const Event& event) {
     found = numbers.emplace(event.name, static_cast<std::uint32_t>(of.span_names.size())).first;
     of.span_names.push_back(event.name);
   }
-  constexpr std::int64_t first_thread_row = 100000;
-  const bool is_counter = text_of_member(event.object, "ph") == "C";
+  const bool is_counter = event.phase == "C";
   const auto value = event.arguments.value("value", json());
   of.spans.push_back({.begin_ns = event.begin_ns,
                       .end_ns = std::max(event.begin_ns, event.end_ns),

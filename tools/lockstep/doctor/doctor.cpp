@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "command_line.h"
 #include "examine.h"
 #include "lockstep/topology/topology.h"
 #include "named_hosts.h"
@@ -47,8 +48,7 @@ int doctor_command(const std::vector<std::string>& arguments) {
   CLI::App app("Says of this machine what training needs, and what would slow it.");
   describe(app, flags);
   try {
-    std::vector<std::string> words(arguments.rbegin(), arguments.rend());  // as CLI11 wants it
-    app.parse(words);
+    command_line::parse(app, arguments);
     const NamedHosts named = named_hosts(flags.hosts, flags.hostfile);
     lockstep::launch::RemoteOptions remote{.shell = remote_shell(flags.shell), .agent = flags.agent};
     remote.by_srun = named.by_slurm && remote.shell.empty();
@@ -62,9 +62,8 @@ int doctor_command(const std::vector<std::string>& arguments) {
     doctor::examine_software(report);
     doctor::examine_collectives(report, std::max(2, lockstep::topology::available_cores()));
     doctor::examine_hosts(report, named.hosts, remote);
-    const std::string text = flags.json ? report.json() : report.text();
-    if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) return 1;
-    return report.trains() ? 0 : 1;
+    const int exit_code = command_line::print(flags.json ? report.json() : report.text());
+    return report.trains() ? exit_code : 1;
   } catch (const CLI::Success& success) {
     return app.exit(success);
   } catch (const std::exception& error) {

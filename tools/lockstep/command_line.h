@@ -1,0 +1,39 @@
+// What the subcommands' command lines have in common.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace command_line {
+
+/// A help text that begins with `usage`, whole lines, as written.
+class Help : public CLI::Formatter {
+ public:
+  explicit Help(std::string usage) : usage_(std::move(usage)) {}
+  std::string make_usage(const CLI::App*, std::string) const override { return usage_; }
+
+ private:
+  std::string usage_;
+};
+
+inline void set_usage(CLI::App& app, std::string usage) {
+  app.formatter(std::make_shared<Help>(std::move(usage)));
+}
+
+/// Throws as CLI::App::parse() does, which wants the last word first.
+inline void parse(CLI::App& app, std::vector<std::string> words) {
+  std::reverse(words.begin(), words.end());
+  app.parse(std::move(words));
+}
+
+/// The exit code: 1 where stdout does not take it all.
+inline int print(const std::string& text) {
+  return std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0 ? 1 : 0;
+}
+
+}  // namespace command_line
