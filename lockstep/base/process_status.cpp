@@ -51,6 +51,19 @@ ProcessUse read_use(pid_t pid) {
           .system_ns = number(15) * tick_ns};
 }
 
+// The kernel's Documentation/scheduler/sched-stats.rst: time on a core, time on a run queue (both ns), turns.
+CoreTimes own_core_times() {
+  CoreTimes all;
+  for (const int thread : numbers_in("/proc/self/task")) {
+    std::istringstream fields(system_text(fmt::format("/proc/self/task/{}/schedstat", thread), 128));
+    std::uint64_t on_core = 0, on_queue = 0;
+    if (!(fields >> on_core >> on_queue)) continue;
+    all.on_core_ns += on_core;
+    all.waited_ns += on_queue;
+  }
+  return all;
+}
+
 std::vector<int> numbers_in(const std::string& folder) {
   std::vector<int> numbers;
   std::error_code ignored;  // a process that ends while we look, or no /proc

@@ -30,4 +30,11 @@ ProcessUse read_use(pid_t pid);
 /// descriptors in /proc/PID/fd (of this process also the one that reads them). As far as they can be read.
 std::vector<int> numbers_in(const std::string& folder);
 
+/// Of the threads of this process that live: how long they were on a core, and how long ready to run without one. Zeros where
+/// the kernel does not say.
+struct CoreTimes {
+  std::uint64_t on_core_ns = 0, waited_ns = 0;
+};
+CoreTimes own_core_times();
+
 }  // namespace lockstep::base

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/socket_traffic.h"
 #include "lockstep/base/waits_test.h"
 
 namespace lockstep {
@@ -175,6 +176,23 @@ TEST(Socket, TcpSendsSmallMessagesAtOnce) {
   socklen_t bytes = sizeof(value);
   ASSERT_EQ(::getsockopt(client.fd(), IPPROTO_TCP, TCP_NODELAY, &value, &bytes), 0);
   EXPECT_EQ(value, 1);
+}
+
+TEST(Socket, TcpTellsWhatItHasCarried) {
+  Listener listener = Listener::bind(Endpoint::tcp("127.0.0.1", 0));
+  Socket there = Socket::connect(listener.endpoint(), soon());
+  Socket here = listener.accept(soon());
+  const std::string text(std::size_t{64} << 20, 'x');  // the kernel counts time in ticks
+  std::thread reader([&] { (void)receive_text(here, text.size()); });
+  there.send_all(bytes_of(text), soon());
+  reader.join();
+  base::SocketTraffic traffic;
+  for (const Deadline end = soon(); traffic.sent_bytes < text.size() && !end.expired();)
+    traffic = base::traffic_of(there.fd());
+  EXPECT_EQ(traffic.sent_bytes, text.size());
+  EXPECT_GT(traffic.busy_ns, 0U);
+  EXPECT_EQ(base::traffic_of(here.fd()).sent_bytes, 0U);
+  EXPECT_EQ(base::traffic_of(Socket::pair().first.fd()).sent_bytes, 0U);
 }
 
 TEST(Socket, WaitsForAServerThatComesLater) {

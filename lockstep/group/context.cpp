@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lockstep/base/process_costs.h"
+#include "lockstep/base/process_status.h"
 #include "lockstep/trace/clock.h"
 #include "lockstep/view/profile/page_record.h"
 #include "lockstep/view/profile/run_profile.h"
@@ -62,6 +63,7 @@ std::shared_ptr<Context> Context::of_process(Arrival arrival) {
 
 void Context::join_page(std::shared_ptr<ControlPage> its_page, int rank, const WaitPolicy& policy) {
   page = std::move(its_page);
+  times_at_start = base::own_core_times();
   rank_in_page = rank;
   progress = std::make_shared<Progress>(page, policy);
   recorder = std::make_unique<trace::Recorder>(&page->record(rank));
@@ -77,6 +79,9 @@ void Context::note_leaving() const {
   status.user_ns.store(costs.user_ns);
   status.system_ns.store(costs.system_ns);
   status.most_resident_bytes.store(costs.most_resident_bytes);
+  const base::CoreTimes times = base::own_core_times();
+  status.on_core_ns.store(times.on_core_ns - std::min(times.on_core_ns, times_at_start.on_core_ns));
+  status.core_wait_ns.store(times.waited_ns - std::min(times.waited_ns, times_at_start.waited_ns));
   status.left_at_ns.store(trace::now_ns());
   if (profile.folder.empty() || !have_all_left(*page) || !page->take_profile_turn()) return;
   trace::FlightRecord record = view::read_record(*page);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "lockstep/base/per_rank.h"
+#include "lockstep/base/process_status.h"
 #include "lockstep/base/proof.h"
 #include "lockstep/execute/progress.h"
 #include "lockstep/group/group.h"
@@ -58,7 +59,8 @@ struct Context {
   std::shared_ptr<void> last_word;  ///< see leave_word_at_death()
   std::shared_ptr<ControlPage> page;
   int rank_in_page = 0;
-  view::ProfileOptions profile;  ///< of a page that no launcher looks after
+  base::CoreTimes times_at_start;  ///< when it joined the page
+  view::ProfileOptions profile;    ///< of a page that no launcher looks after
   std::shared_ptr<Progress> progress;
   std::unique_ptr<trace::Recorder> recorder;
   std::shared_ptr<trace::Totals> totals;

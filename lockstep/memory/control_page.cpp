@@ -15,8 +15,8 @@ namespace {
 
 using base::round_up;
 
-// "LckPage5": change it when the layout changes.
-constexpr std::uint64_t page_magic = 0x35656761506b634cULL;
+// "LckPage6": change it when the layout changes.
+constexpr std::uint64_t page_magic = 0x36656761506b634cULL;
 
 struct PageHeader {
   std::uint64_t magic;
@@ -37,6 +37,7 @@ struct RankRecord {
   trace::SpanRings spans;
   alignas(64) trace::OpenCallTable open_calls;
   alignas(64) trace::GroupTable groups;
+  alignas(64) trace::SentTable sent;
 };
 
 namespace {
@@ -146,5 +147,6 @@ trace::OpenCallTable& ControlPage::open_calls(int local_rank) const {
   return rank_record(local_rank).open_calls;
 }
 trace::GroupTable& ControlPage::groups(int local_rank) const { return rank_record(local_rank).groups; }
+trace::SentTable& ControlPage::sent(int local_rank) const { return rank_record(local_rank).sent; }
 
 }  // namespace lockstep

@@ -16,6 +16,7 @@
 #include "lockstep/trace/group_names.h"
 #include "lockstep/trace/open_calls.h"
 #include "lockstep/trace/recorder.h"
+#include "lockstep/trace/sent.h"
 #include "lockstep/trace/spans.h"
 #include "lockstep/trace/totals.h"
 
@@ -61,7 +62,7 @@ struct alignas(64) RankStatus {
   std::atomic<std::uint64_t> awaits_at_ns;  ///< when it said so last (trace::now_ns); it says so every few ms
   // By trace::now_ns(); 0: not yet. What the process has taken stands here when it leaves.
   std::atomic<std::uint64_t> joined_at_ns, left_at_ns;
-  std::atomic<std::uint64_t> user_ns, system_ns, most_resident_bytes;
+  std::atomic<std::uint64_t> user_ns, system_ns, most_resident_bytes, on_core_ns, core_wait_ns;
 };
 
 struct RankRecord;  // all that a rank leaves to be read of what it did
@@ -92,6 +93,7 @@ class ControlPage {
   trace::SpanRings& spans(int local_rank) const;
   trace::OpenCallTable& open_calls(int local_rank) const;
   trace::GroupTable& groups(int local_rank) const;
+  trace::SentTable& sent(int local_rank) const;
 
  private:
   ControlPage(UniqueFd fd, Mapping mapping, int local_ranks)

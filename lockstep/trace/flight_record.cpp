@@ -71,7 +71,9 @@ ordered_json to_json(const FlightCosts& costs) {
           {"left_at_ns", costs.left_at_ns},
           {"user_ns", costs.process.user_ns},
           {"system_ns", costs.process.system_ns},
-          {"most_resident_bytes", costs.process.most_resident_bytes}};
+          {"most_resident_bytes", costs.process.most_resident_bytes},
+          {"on_core_ns", costs.on_core_ns},
+          {"core_wait_ns", costs.core_wait_ns}};
 }
 
 ordered_json to_json(const StepTotals& steps) {
@@ -133,6 +135,10 @@ void append_rank(std::string& text, const FlightRank& rank) {
   append_lines(text, rank.events, [&](const CollectiveEvent& event) { append_event(text, event); });
   text += ",\n\"totals\": ";
   append_lines(text, rank.totals, [&](const TotalsRow& row) { append_totals(text, row); });
+  text += ",\n\"sent\": ";
+  append_lines(text, rank.sent, [&](const Sent& sent) {
+    text += dump({{"peer", sent.peer}, {"bytes", sent.bytes}, {"busy_ns", sent.busy_ns}});
+  });
   text += "}";
 }
 

@@ -11,6 +11,7 @@
 #include "lockstep/base/process_costs.h"
 #include "lockstep/trace/event.h"
 #include "lockstep/trace/open_calls.h"
+#include "lockstep/trace/sent.h"
 #include "lockstep/trace/totals.h"
 
 namespace lockstep::trace {
@@ -65,6 +66,8 @@ struct FlightCosts {
   std::uint64_t joined_at_ns = 0;  ///< init() was done
   std::uint64_t left_at_ns = 0;    ///< it said goodbye; of one that did not, when it ended
   base::ProcessCosts process = {};
+  /// From init() to its goodbye its threads were on a core, and ready to run without one; zeros: not known.
+  std::uint64_t on_core_ns = 0, core_wait_ns = 0;
 };
 
 struct FlightRank {
@@ -82,6 +85,7 @@ struct FlightRank {
   StepTotals steps = {};
   std::vector<TotalsRow> totals = {};
   CallTotals totals_left_out = {};  ///< of calls for which there was no row
+  std::vector<Sent> sent = {};      ///< to other hosts; known of ranks that left
 };
 
 /// Times are nanoseconds of the host's CLOCK_MONOTONIC.

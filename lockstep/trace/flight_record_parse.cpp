@@ -240,11 +240,16 @@ CallTotals sums_of(const json& value) {
 
 FlightCosts costs_of(const json& value) {
   const Fields fields(value);
+  const auto number = [&](const char* name) {
+    return fields.find(name) != nullptr ? fields.number(name) : 0;
+  };
   return {.joined_at_ns = fields.number("joined_at_ns"),
           .left_at_ns = fields.number("left_at_ns"),
           .process = {.user_ns = fields.number("user_ns"),
                       .system_ns = fields.number("system_ns"),
-                      .most_resident_bytes = fields.number("most_resident_bytes")}};
+                      .most_resident_bytes = fields.number("most_resident_bytes")},
+          .on_core_ns = number("on_core_ns"),
+          .core_wait_ns = number("core_wait_ns")};
 }
 
 StepTotals steps_of(const json& value) {
@@ -281,6 +286,13 @@ auto each(const json& list, const std::string& what, Parse parse) {
   return all;
 }
 
+Sent sent_of(const json& value) {
+  const Fields fields(value);
+  return {.peer = fields.integer("peer", 0, FlightLimits::ranks - 1),
+          .bytes = fields.number("bytes"),
+          .busy_ns = fields.number("busy_ns")};
+}
+
 FlightRank rank_of(const json& value) {
   const Fields fields(value);
   FlightRank rank{.rank = fields.integer("rank", 0, FlightLimits::ranks - 1),
@@ -302,6 +314,8 @@ FlightRank rank_of(const json& value) {
     rank.totals_left_out = within("\"totals_left_out\"", [&] { return sums_of(*rest); });
   if (fields.find("totals") != nullptr)
     rank.totals = each(fields.list("totals", TotalsTable::capacity), "row of totals", totals_of);
+  if (fields.find("sent") != nullptr)
+    rank.sent = each(fields.list("sent", SentTable::capacity), "connection", sent_of);
   return rank;
 }
 

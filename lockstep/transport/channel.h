@@ -14,6 +14,7 @@
 
 #include "lockstep/memory/control_page.h"
 #include "lockstep/memory/host_region.h"
+#include "lockstep/trace/sent.h"
 
 namespace lockstep {
 
@@ -69,6 +70,8 @@ class Transport {
   virtual std::optional<int> awaited_by(int rank, std::chrono::nanoseconds within) = 0;
   /// Says that this rank leaves in an orderly way.
   virtual void say_goodbye() = 0;
+  /// What has gone to each peer on another host; empty where there is none, or nobody counts.
+  virtual std::vector<trace::Sent> sent() const { return {}; }
   /// Descriptors that become readable or writable when progress is possible; empty where a doorbell is rung.
   virtual std::vector<pollfd> wait_descriptors() = 0;
 };

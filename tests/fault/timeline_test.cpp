@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/support/ssh_job_test.h"
+#include "tests/support/trace_events.h"
 
 namespace lockstep::testing {
 namespace {
@@ -14,31 +15,6 @@ using nlohmann::json;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
-
-/// Of complete events of each row, whether they nest: what viewers need, and do not say where it is not so.
-::testing::AssertionResult nests(const json& events) {
-  std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> rows;
-  for (const json& event : events) {
-    if (event["ph"] == "X")
-      rows[{event["pid"], event["tid"]}].emplace_back(event["ts"].get<double>(),
-                                                      event["ts"].get<double>() + event["dur"].get<double>());
-  }
-  for (auto& [row, ranges] : rows) {
-    std::ranges::sort(ranges, [](const auto& a, const auto& b) {
-      return a.first != b.first ? a.first < b.first : a.second > b.second;
-    });
-    std::vector<double> open;
-    for (const auto& [begin, end] : ranges) {
-      while (!open.empty() && open.back() <= begin + 1e-4) open.pop_back();
-      if (!open.empty() && end > open.back() + 1e-3)
-        return ::testing::AssertionFailure()
-               << "rank " << row.first << ", row " << row.second << ": a range that ends at " << end
-               << " is in one that ends at " << open.back();
-      open.push_back(end);
-    }
-  }
-  return ::testing::AssertionSuccess();
-}
 
 class TimelineOf : public SshJobTest {
  protected:
@@ -52,14 +28,6 @@ class TimelineOf : public SshJobTest {
     return start(words, variables, network).finish();
   }
   json read() const { return json::parse(text_in(file())); }
-  /// How often each rank has an event of this name.
-  static std::map<int, int> count(const json& timeline, const std::string& name) {
-    std::map<int, int> found;
-    for (const json& event : timeline["traceEvents"]) {
-      if (event["ph"] == "X" && event["name"] == name) ++found[event["pid"].get<int>()];
-    }
-    return found;
-  }
 };
 
 const std::map<int, int> three_each = {{0, 3}, {1, 3}};
@@ -72,8 +40,8 @@ TEST_F(TimelineOf, AJobHasAllCallsOfAllRanksNested) {
   EXPECT_THAT(ending.err, HasSubstr("lockstep run: timeline of 2 ranks in " + file()));
   const json timeline = read();
   EXPECT_TRUE(nests(timeline["traceEvents"]));
-  EXPECT_EQ(count(timeline, "all_reduce"), three_each);
-  EXPECT_EQ(count(timeline, "my range"), (std::map<int, int>{{0, 1}, {1, 1}}));
+  EXPECT_EQ(count_ranges(timeline, "all_reduce"), three_each);
+  EXPECT_EQ(count_ranges(timeline, "my range"), (std::map<int, int>{{0, 1}, {1, 1}}));
   double waited = 0;
   int counters = 0;
   for (const json& event : timeline["traceEvents"]) {
@@ -93,7 +61,7 @@ TEST_F(TimelineOf, AJobOfMoreCallsThanARingHoldsIsThereFromBeginningToEnd) {
   std::vector<std::string> actions;
   for (int i = 0; i < 3; ++i) actions.insert(actions.end(), {"many_barriers,3000", "sleep,100"});
   ASSERT_EQ(launch({"-np", "2"}, actions).exit_code, 0);
-  EXPECT_EQ(count(read(), "barrier"), (std::map<int, int>{{0, 9000}, {1, 9000}}));
+  EXPECT_EQ(count_ranges(read(), "barrier"), (std::map<int, int>{{0, 9000}, {1, 9000}}));
 }
 
 TEST_F(TimelineOf, AJobWhoseRankIsKilledIsWhole) {
@@ -102,12 +70,12 @@ TEST_F(TimelineOf, AJobWhoseRankIsKilledIsWhole) {
              {"all_reduce,f32,100", "all_reduce,f32,100", "all_reduce,f32,100", "1:raise,9", "barrier"});
   EXPECT_EQ(ending.exit_code, 128 + SIGKILL);
   const json timeline = read();
-  EXPECT_EQ(count(timeline, "all_reduce"), three_each);
+  EXPECT_EQ(count_ranges(timeline, "all_reduce"), three_each);
 }
 
 TEST_F(TimelineOf, NamesHoldAnyBytes) {
   ASSERT_EQ(launch({"-np", "2"}, {"range,a \"quoted\" <b>name</b> \\ \xff\x01"}).exit_code, 0);
-  EXPECT_EQ(count(read(), "a \"quoted\" <b>name</b> \\ \xef\xbf\xbd\x01"),
+  EXPECT_EQ(count_ranges(read(), "a \"quoted\" <b>name</b> \\ \xef\xbf\xbd\x01"),
             (std::map<int, int>{{0, 1}, {1, 1}}));
 }
 
@@ -141,8 +109,8 @@ TEST_F(TimelineOf, OfAJobThatStartsAgainEachAttemptHasItsOwn) {
                                file(), "/bin/sh", "-c", once})
                             .finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
-  EXPECT_EQ(count(read(), "barrier"), (std::map<int, int>{{0, 2}, {1, 1}}));
-  EXPECT_EQ(count(json::parse(text_in(folder() / "timeline.restart1.json")), "barrier"),
+  EXPECT_EQ(count_ranges(read(), "barrier"), (std::map<int, int>{{0, 2}, {1, 1}}));
+  EXPECT_EQ(count_ranges(json::parse(text_in(folder() / "timeline.restart1.json")), "barrier"),
             (std::map<int, int>{{0, 1}, {1, 1}}));
 }
 
@@ -151,7 +119,7 @@ TEST_F(TimelineOf, HorovodsVariableDoesIt) {
                               {{"HOROVOD_TIMELINE", file()}})
                             .finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
-  EXPECT_EQ(count(read(), "barrier"), (std::map<int, int>{{0, 1}, {1, 1}}));
+  EXPECT_EQ(count_ranges(read(), "barrier"), (std::map<int, int>{{0, 1}, {1, 1}}));
 }
 
 TEST_F(TimelineOf, TwoHostsIsOneAndTheirClocksAreCompared) {
@@ -163,7 +131,7 @@ TEST_F(TimelineOf, TwoHostsIsOneAndTheirClocksAreCompared) {
               ContainsRegex("timeline of 4 ranks in [^\n]*; clocks of hosts agree within [0-9.]+ [mu]s"));
   const json timeline = read();
   EXPECT_TRUE(nests(timeline["traceEvents"]));
-  EXPECT_EQ(count(timeline, "barrier"), (std::map<int, int>{{0, 2}, {1, 2}, {2, 2}, {3, 2}}));
+  EXPECT_EQ(count_ranges(timeline, "barrier"), (std::map<int, int>{{0, 2}, {1, 2}, {2, 2}, {3, 2}}));
   // No rank is through with a barrier before the last one has come, as far as clocks are right.
   std::map<int, std::map<int, std::pair<double, double>>> barriers;  // by number, by rank
   for (const json& event : timeline["traceEvents"]) {

@@ -4,8 +4,10 @@ import random
 import re
 import signal
 import statistics
+import tempfile
 import time
 
+import seen
 from hosts import NotPossible, TwoHosts
 from job import Job, Missed
 
@@ -104,8 +106,8 @@ class Soak:
     def others(self, hurt):
         return set(range(self.options.ranks)) - {hurt}
 
-    def kill_under_the_launcher(self, job, dice):
-        words = [self.options.lockstep, "run", "-np", str(self.options.ranks), "--no-prefix", "--"]
+    def kill_under_the_launcher(self, job, dice, *flags):
+        words = [self.options.lockstep, "run", "-np", str(self.options.ranks), "--no-prefix", *flags, "--"]
         job.start(words + self.victim, {"SOAK_SEED": str(dice.randrange(1 << 31))})
         rank, when = self.hurt(job, dice, signal.SIGKILL)
         job.await_reports(self.others(rank))
@@ -115,6 +117,13 @@ class Soak:
         if f"lockstep run: rank {rank} (pid {job.pids[rank]}) was killed by signal 9" not in job.said_on_stderr():
             raise Missed("the launcher does not name the rank that was killed")
         return self.require_in_time(self.latencies(job, rank, when, "peer_lost"), self.options.limit)
+
+    def kill_while_seen(self, job, dice):
+        with tempfile.TemporaryDirectory() as folder:
+            latencies = self.kill_under_the_launcher(job, dice, "--profile", f"{folder}/profile", "--profile-all",
+                                                     "--report", f"{folder}/report")
+            seen.require_whole(self.options.lockstep, folder, self.options.ranks)
+        return latencies
 
     def kill_on_two_hosts(self, job, dice):
         self.start_by_hand(job, self.hosts, {"SOAK_SEED": str(dice.randrange(1 << 31))})

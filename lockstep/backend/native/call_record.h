@@ -13,6 +13,7 @@
 #include "lockstep/trace/group_names.h"
 #include "lockstep/trace/open_calls.h"
 #include "lockstep/trace/recorder.h"
+#include "lockstep/trace/sent.h"
 #include "lockstep/trace/totals.h"
 #include "lockstep/transport/members.h"
 
@@ -24,6 +25,7 @@ struct RecordPlaces {
   std::shared_ptr<trace::Totals> totals = std::make_shared<trace::Totals>();
   std::shared_ptr<trace::OpenCalls> open_calls = std::make_shared<trace::OpenCalls>();
   std::shared_ptr<trace::GroupNames> group_names = std::make_shared<trace::GroupNames>();
+  trace::SentTable* sent = nullptr;  ///< borrowed; null: nowhere
 };
 
 /// One group's, on one of its ranks. Under the progress lock.
@@ -55,6 +57,9 @@ class CallRecord {
   }
   void note_blocked(const Signature& called, std::size_t element_bytes, std::uint64_t ns) {
     places_.totals->add_blocked(class_of(called.operation, sizes_of(called, element_bytes)), ns);
+  }
+  void note_sent(const trace::Sent& more) {
+    if (places_.sent != nullptr) trace::add_sent(*places_.sent, more);
   }
   /// The event of a call that is over and did not fail. Times as in CompletedCollective.
   trace::CompletedCollective event(const Signature& called, std::uint64_t number, std::uint64_t begin_ns,

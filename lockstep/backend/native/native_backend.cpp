@@ -98,6 +98,7 @@ NativeBackend::~NativeBackend() { progress_->detach(*this); }
 void NativeBackend::leave() {
   if (is_forked_child()) return;
   const auto lock = progress_->lock();
+  for (const trace::Sent& sent : transport_->sent()) parts_.record.note_sent(sent);
   transport_->say_goodbye();
 }
 

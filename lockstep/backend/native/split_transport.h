@@ -35,6 +35,7 @@ class SplitTransport final : public Transport {
     near_->say_goodbye();
     far_->say_goodbye();
   }
+  std::vector<trace::Sent> sent() const override { return far_->sent(); }
   std::vector<pollfd> wait_descriptors() override { return far_->wait_descriptors(); }
 
  private:

@@ -18,6 +18,7 @@
 #include "lockstep/train/replicas/told_where.h"
 #include "lockstep/train/tensor/openmp_runtimes.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
+#include "lockstep/train/tensor/traced_operators.h"
 
 namespace lockstep {
 namespace {
@@ -54,6 +55,7 @@ DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module
       hook_claim_(options.communication_hook),
       contributors_(group.size()) {
   warn_of_two_openmp_runtimes();
+  trace_operators_if_asked();
   make_hooks();
   if (options_.shared_heap && shares_memory(group_)) heap_ = SharedHeap::unless_there_is_one(group_);
 }

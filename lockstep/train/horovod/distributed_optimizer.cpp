@@ -20,6 +20,7 @@
 #include "lockstep/train/replicas/sparse_gradients.h"
 #include "lockstep/train/tensor/openmp_runtimes.h"
 #include "lockstep/train/tensor/shared_heap.h"
+#include "lockstep/train/tensor/traced_operators.h"
 
 namespace lockstep {
 namespace {
@@ -91,6 +92,7 @@ DistributedOptimizer::DistributedOptimizer(torch::optim::Optimizer& optimizer,
     : optimizer_(optimizer), group_(group), options_(options) {
   require_possible(options);
   warn_of_two_openmp_runtimes();
+  trace_operators_if_asked();
   auto parameters = parameters_of(optimizer, module);
   const auto sparse = sparse_gradients(module, parameters);
   const auto hook = hook_for(options);

@@ -19,6 +19,7 @@
 #include "lockstep/train/tensor/gradient_layout.h"
 #include "lockstep/train/tensor/openmp_runtimes.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
+#include "lockstep/train/tensor/traced_operators.h"
 
 namespace lockstep {
 namespace {
@@ -86,6 +87,7 @@ ShardedStep::ShardedStep(const torch::nn::Module& module, Group group, const Gro
     numbers_[model_.parameters()[i].item.tensor.unsafeGetTensorImpl()] = i;
   find_options(groups);
   warn_of_two_openmp_runtimes();
+  trace_operators_if_asked();
   if (options_.shared_heap && shares_memory_) heap_ = SharedHeap::unless_there_is_one(group_);
 }
 

@@ -132,6 +132,17 @@ std::optional<PeerNews> Peer::news(bool may_arrive) {
   return PeerNews{left_ ? PeerNews::Kind::left : PeerNews::Kind::died, rank_, {}};
 }
 
+base::SocketTraffic Peer::sent() const {
+  base::SocketTraffic all;
+  for (const Path& data : paths_) {
+    if (!data.out) continue;
+    const base::SocketTraffic one = base::traffic_of(data.out.fd());
+    all.sent_bytes += one.sent_bytes;
+    all.busy_ns += one.busy_ns;
+  }
+  return all;
+}
+
 void Peer::end_writing() {
   for (Path& data : paths_) {
     if (data.out) (void)::shutdown(data.out.fd(), SHUT_WR);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/socket_traffic.h"
 #include "lockstep/transport/channel.h"
 #include "lockstep/transport/tcp/dial.h"
 #include "lockstep/transport/tcp/door.h"
@@ -42,6 +43,8 @@ class Peer {
   /// For whom it waits, if it said so not too long ago.
   std::optional<int> awaited(std::chrono::nanoseconds within) const;
 
+  /// Data of all purposes.
+  base::SocketTraffic sent() const;
   /// No more data will be written.
   void end_writing();
   /// All notices have reached its host, or never will.

@@ -154,6 +154,16 @@ void TcpTransport::tell_peers() {
   for (auto& [rank, peer] : peers_) peer->tell(last_words_, awaited_told_, awaited_told_at_);
 }
 
+std::vector<trace::Sent> TcpTransport::sent() const {
+  std::vector<trace::Sent> all;
+  for (const auto& [rank, peer] : peers_) {
+    const base::SocketTraffic data = peer->sent();
+    if (data.sent_bytes == 0) continue;
+    all.push_back({.peer = options_.members[rank].world, .bytes = data.sent_bytes, .busy_ns = data.busy_ns});
+  }
+  return all;
+}
+
 std::vector<pollfd> TcpTransport::wait_descriptors() {
   std::vector<pollfd> descriptors{bell_->wait_descriptor()};
   for (auto& [rank, peer] : peers_) peer->add_wait_descriptors(descriptors);

@@ -66,6 +66,7 @@ class TcpTransport final : public Transport {
   void tell_waiting(int rank) override;
   std::optional<int> awaited_by(int rank, std::chrono::nanoseconds within) override;
   void say_goodbye() override;
+  std::vector<trace::Sent> sent() const override;
   /// For what the channels could not do since the last call.
   std::vector<pollfd> wait_descriptors() override;
 

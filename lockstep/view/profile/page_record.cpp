@@ -47,10 +47,13 @@ trace::FlightRank read_rank(const ControlPage& page, int local_rank, std::size_t
                 .left_at_ns = status.left_at_ns.load(),
                 .process = {.user_ns = status.user_ns.load(),
                             .system_ns = status.system_ns.load(),
-                            .most_resident_bytes = status.most_resident_bytes.load()}};
+                            .most_resident_bytes = status.most_resident_bytes.load()},
+                .on_core_ns = status.on_core_ns.load(),
+                .core_wait_ns = status.core_wait_ns.load()};
   rank.steps = trace::read_steps(page.record(local_rank).step_sums);
   rank.totals = trace::read_totals(page.totals(local_rank));
   rank.totals_left_out = trace::read_rest(page.totals(local_rank));
+  rank.sent = trace::read_sent(page.sent(local_rank));
   return rank;
 }
 

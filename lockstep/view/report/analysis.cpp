@@ -132,6 +132,9 @@ RankFacts facts_of(const FlightRank& rank) {
   if (rank.costs.joined_at_ns > 0) facts.elapsed_ns = ns_of(known.costs.elapsed_ns);
   facts.user_ns = ns_of(known.costs.user_ns);
   facts.system_ns = ns_of(known.costs.system_ns);
+  if (rank.costs.on_core_ns > 0)
+    facts.core_share =
+        ns_of(rank.costs.on_core_ns) / (ns_of(rank.costs.on_core_ns) + ns_of(rank.costs.core_wait_ns));
   facts.most_resident_bytes = known.costs.most_resident_bytes;
   facts.communication_ns = ns_of(known.communication_ns);
   facts.waited_ns = ns_of(rank.steps.exposed_wait_ns);
@@ -176,6 +179,15 @@ void find_ranks(const RunData& run, Analysis& analysis) {
   }
   analysis.host_count = std::max<std::size_t>(hosts.size(), 1);
   for (const std::string& host : hosts) analysis.hosts += (analysis.hosts.empty() ? "" : ", ") + host;
+}
+
+void find_links(const FlightRecord& record, Analysis& analysis) {
+  for (const FlightRank& rank : record.ranks) {
+    for (const trace::Sent& sent : rank.sent)
+      analysis.links.push_back(
+          {.from = rank.rank, .to = sent.peer, .bytes = ns_of(sent.bytes), .busy_ns = ns_of(sent.busy_ns)});
+  }
+  std::ranges::stable_sort(analysis.links, std::greater<>(), &LinkFacts::bytes);
 }
 
 void add_means(const RunData& run, Analysis& analysis) {
@@ -309,6 +321,7 @@ Analysis analyse(const RunData& run, const ReportOptions& options) {
     if (analysis.hosts.empty()) analysis.hosts = run.record->host;
     analysis.written_at = run.record->written_at;
     add_sizes(*run.record, options.limits, analysis);
+    find_links(*run.record, analysis);
     find_failure(*run.record, analysis);
   }
   add_means(run, analysis);

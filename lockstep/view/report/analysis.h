@@ -86,11 +86,20 @@ struct SizeRow {
   double limit_bytes_per_second = 0;  ///< that the machine allows; 0: not known
 };
 
+/// What went from a rank to one on another host.
+struct LinkFacts {
+  int from = 0, to = 0;
+  double bytes = 0, busy_ns = 0;
+  double bytes_per_second() const { return busy_ns > 0 ? bytes / (busy_ns * 1e-9) : 0; }
+};
+
 struct RankFacts {
   int rank = 0;
   int pid = 0;
   std::string host = {};
   double elapsed_ns = 0, user_ns = 0, system_ns = 0;  ///< 0: not known
+  /// Share of the time in which it was ready to run that it had a core; nullopt: not known.
+  std::optional<double> core_share = {};
   std::uint64_t most_resident_bytes = 0;
   double communication_ns = 0;  ///< that the program stayed in calls, waits for them and exposed in steps
   double waited_ns = 0;         ///< of it, for others
@@ -114,6 +123,7 @@ struct Analysis {
   std::optional<StepFacts> steps = {};
   std::vector<Meetings> meetings = {};  ///< those with the most waiting first
   std::vector<SizeRow> sizes = {};      ///< those with the most time first
+  std::vector<LinkFacts> links = {};    ///< those that carried most first
   std::uint64_t calls = 0, small_calls = 0, control_messages = 0;
   double small_calls_ns = 0, control_ns = 0;                   ///< that programs stayed in them, of all ranks
   double elapsed_ns = 0, communication_ns = 0, waited_ns = 0;  ///< means of the ranks

@@ -27,11 +27,6 @@ std::string bytes_text(double bytes) {
   return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, units[unit]);
 }
 
-std::string rate_text(double bytes_per_second) {
-  return bytes_per_second < 0.1e9 ? fmt::format("{:.2f} MB/s", bytes_per_second * 1e-6)
-                                  : fmt::format("{:.2f} GB/s", bytes_per_second * 1e-9);
-}
-
 double share_of(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
 void add_row(ReportTable& table, std::vector<std::string> cells) {
@@ -206,6 +201,16 @@ ReportTable rank_table(const Analysis& analysis) {
   return table;
 }
 
+ReportTable link_table(const Analysis& analysis) {
+  ReportTable table{.title = "Between hosts",
+                    .note = "What went over TCP. Busy: some of it was on the way and its reader had room.",
+                    .columns = {"from rank", "to rank", "bytes", "busy", "while busy"}};
+  for (const LinkFacts& link : analysis.links)
+    add_row(table, {std::to_string(link.from), std::to_string(link.to), bytes_text(link.bytes),
+                    time_text(link.busy_ns), rate_text(link.bytes_per_second())});
+  return table;
+}
+
 void add_facts(const Analysis& analysis, ReportDocument& document) {
   const auto add = [&](const char* name, std::string value) {
     document.facts.emplace_back(name, std::move(value));
@@ -277,6 +282,7 @@ ReportDocument document_of(const Analysis& analysis, const Verdict& verdict) {
     document.tables.push_back(size_table(analysis));
   }
   document.tables.push_back(rank_table(analysis));
+  if (!analysis.links.empty()) document.tables.push_back(link_table(analysis));
   return document;
 }
 

@@ -37,7 +37,9 @@ inline trace::FlightRank made_up_record(int rank, std::uint64_t elapsed_ns, doub
   made.costs = {.joined_at_ns = 1,
                 .left_at_ns = 1 + elapsed_ns,
                 .process = {.user_ns = static_cast<std::uint64_t>(static_cast<double>(elapsed_ns) * cores),
-                            .most_resident_bytes = 1 << 28}};
+                            .most_resident_bytes = 1 << 28},
+                .on_core_ns = static_cast<std::uint64_t>(static_cast<double>(elapsed_ns) * cores),
+                .core_wait_ns = static_cast<std::uint64_t>(static_cast<double>(elapsed_ns) * (1 - cores))};
   return made;
 }
 

@@ -38,35 +38,33 @@ double median_of_others(const Analysis& analysis, std::size_t place, Value value
   return median_of(std::move(values));
 }
 
-/// Share of the time in which a rank had work for it that it had a core; nullopt: not known.
-std::optional<double> core_share(const Analysis& analysis, std::size_t place) {
-  const RankFacts& rank = analysis.ranks[place];
-  const double used = rank.user_ns + rank.system_ns;
-  if (!analysis.steps || used <= 0 || rank.elapsed_ns <= 0 || analysis.steps->mean_ns <= 0)
-    return std::nullopt;
-  const PhaseTimes& times = analysis.steps->by_rank[place];
-  const double idle = (time_of(times, Phase::others) + time_of(times, Phase::data)) / analysis.steps->mean_ns;
-  const double wanted = rank.elapsed_ns * (1 - std::clamp(idle, 0.0, 0.99));
-  return used / wanted;
+/// Whether most of `excess` is what the rank had to wait for a core, which others did not. Nothing where that is not known.
+std::optional<double> share_of_busy_core(const Analysis& analysis, std::size_t place, Phase phase,
+                                         double excess) {
+  const auto share = analysis.ranks[place].core_share;
+  if (!share || *share >= Thresholds::has_its_core || phase == Phase::transfer) return std::nullopt;
+  const double others = median_of_others(
+      analysis, place, [&](std::size_t i) { return analysis.ranks[i].core_share.value_or(1); });
+  const double without =
+      (1 - *share / std::max(others, *share)) * time_of(analysis.steps->by_rank[place], phase);
+  return without >= Thresholds::busy_core_explains * excess ? share : std::nullopt;
 }
 
 Cause cause_of_phase(const Analysis& analysis, std::size_t place, Phase phase, double excess) {
   const double own = time_of(analysis.steps->by_rank[place], phase);
   const std::string more =
       fmt::format("{} a step, {} on the others", time_text(own), time_text(own - excess));
+  if (const auto share = share_of_busy_core(analysis, place, phase, excess))
+    return {fmt::format("because its core is shared: it had one for {} of the time it was ready to run ({})",
+                        percent_text(*share), more),
+            "end what else runs on its cores, or give the rank others"};
   switch (phase) {
     case Phase::data:
       return {"because its loader is slow (" + more + ")",
               "give its loader more workers, or its data a place as fast as the others'"};
-    case Phase::compute: {
-      const auto share = core_share(analysis, place);
-      if (share && *share < Thresholds::has_its_core)
-        return {fmt::format("because its core is shared: it had one for {} of the time it had work ({})",
-                            percent_text(*share), more),
-                "end what else runs on its cores, or give the rank others"};
+    case Phase::compute:
       return {"because its forward and backward take longer (" + more + ")",
               "look for more or longer samples on it, a slower core, fewer threads or a lower clock"};
-    }
     case Phase::optimizer:
       return {"because its optimizer takes longer (" + more + ")", "look at what its optimizer does besides"};
     case Phase::transfer:
@@ -102,15 +100,18 @@ Cause cause_of_lateness(const Analysis& analysis, int rank, double late_ns) {
   return cause_of_phase(analysis, place, worst, most);
 }
 
-/// Who comes last so often that it is no chance.
+/// For whom the others wait so long in all, and so often, that it is no chance.
 const Lateness* stands_out(const Analysis& analysis, const Meetings& meetings) {
   if (meetings.count < Thresholds::fewest || meetings.ranks.empty()) return nullptr;
-  const Lateness& first = meetings.ranks.front();
-  const auto count = static_cast<double>(meetings.count), last = static_cast<double>(first.last);
-  const double needed = analysis.ranks.size() <= 2 ? Thresholds::last_of_two : Thresholds::last_of_many;
+  const Lateness& worst = *std::ranges::max_element(meetings.ranks, {}, &Lateness::gain_ns);
+  double of_all = 0;
+  for (const Lateness& rank : meetings.ranks) of_all += rank.gain_ns;
+  const double needed = analysis.ranks.size() <= 2 ? Thresholds::late_of_two : Thresholds::late_of_many;
+  const double often = static_cast<double>(worst.last) / static_cast<double>(meetings.count);
   const double least =
       std::max(static_cast<double>(Thresholds::late_ns), static_cast<double>(analysis.clock_error_ns));
-  return last / count >= needed && first.median_late_ns > least ? &first : nullptr;
+  const bool is_late = worst.gain_ns >= needed * of_all && often >= Thresholds::last_at_least;
+  return is_late && worst.median_late_ns > least ? &worst : nullptr;
 }
 
 /// How often there is such a meeting in what `whole_of` is.
@@ -176,8 +177,9 @@ Found slow_data(const Analysis& analysis) {
   std::vector<double> of_ranks;  // one rank's slow loader makes that one late
   if (analysis.steps) {
     for (const PhaseTimes& times : analysis.steps->by_rank) of_ranks.push_back(time_of(times, Phase::data));
+    std::ranges::sort(of_ranks);
   }
-  const double data = analysis.steps ? median_of(std::move(of_ranks)) : analysis.data_ns;
+  const double data = analysis.steps ? of_ranks[(of_ranks.size() - 1) / 2] : analysis.data_ns;
   return found(analysis, Problem::data, data,
                fmt::format("all ranks wait {} of {} for their data",
                            percent_text(data / std::max(whole_of(analysis), 1.0)),
@@ -185,8 +187,40 @@ Found slow_data(const Analysis& analysis) {
                "Give the loader more workers, or prepare samples once and keep them");
 }
 
+/// "rank 4 (host c)".
+std::string rank_text(const Analysis& analysis, int rank) {
+  const std::size_t place = place_of_rank(analysis, rank);
+  const bool has_host =
+      analysis.host_count > 1 && place < analysis.ranks.size() && !analysis.ranks[place].host.empty();
+  return fmt::format("rank {}", rank) + (has_host ? " (host " + analysis.ranks[place].host + ")" : "");
+}
+
+Found slow_connection(const Analysis& analysis) {
+  std::vector<LinkFacts> links = analysis.links;
+  std::erase_if(links, [](const LinkFacts& link) {
+    return link.bytes < Thresholds::least_carried_bytes || link.busy_ns <= 0;
+  });
+  if (links.size() < 2) return std::nullopt;
+  const auto slowest = std::ranges::min_element(links, {}, &LinkFacts::bytes_per_second);
+  std::vector<double> of_others;
+  for (auto link = links.begin(); link != links.end(); ++link) {
+    if (link != slowest) of_others.push_back(link->bytes_per_second());
+  }
+  const double others = median_of(std::move(of_others)), own = slowest->bytes_per_second();
+  if (own * Thresholds::slow_connection > others) return std::nullopt;
+  const double exposed =
+      analysis.steps ? time_of(analysis.steps->mean, Phase::transfer) : analysis.communication_ns;
+  return found(
+      analysis, Problem::slow_link, exposed * (1 - own / others),
+      fmt::format("the connection from {} to {} is slow: it carries {} while it is busy, the others {}",
+                  rank_text(analysis, slowest->from), rank_text(analysis, slowest->to), rate_text(own),
+                  rate_text(others)),
+      "Look at the network cards, the cable and the switch between them; `lockstep doctor` says what a host "
+      "has");
+}
+
 Found small_step(const Analysis& analysis) {
-  if (!analysis.steps) return std::nullopt;
+  if (!analysis.steps || slow_connection(analysis)) return std::nullopt;
   const double exposed = time_of(analysis.steps->mean, Phase::transfer);
   const double compute = time_of(analysis.steps->mean, Phase::compute);
   if (compute >= Thresholds::small_step * exposed) return std::nullopt;
@@ -199,7 +233,7 @@ Found small_step(const Analysis& analysis) {
 }
 
 Found exposed_transfer(const Analysis& analysis) {
-  if (!analysis.steps || small_step(analysis)) return std::nullopt;
+  if (!analysis.steps || small_step(analysis) || slow_connection(analysis)) return std::nullopt;
   const StepFacts& steps = *analysis.steps;
   const double exposed = time_of(steps.mean, Phase::transfer);
   if (steps.buckets >= 2 && steps.buckets_complete <= Thresholds::buckets_late * (steps.buckets - 1)) {
@@ -221,7 +255,7 @@ Found exposed_transfer(const Analysis& analysis) {
 }
 
 Found slow_link(const Analysis& analysis) {
-  if (analysis.ranks.size() < 2 || late_rank(analysis)) return std::nullopt;
+  if (analysis.ranks.size() < 2 || late_rank(analysis) || slow_connection(analysis)) return std::nullopt;
   const auto slowest = std::ranges::max_element(analysis.ranks, {}, &RankFacts::transfer_ns);
   const auto place = static_cast<std::size_t>(slowest - analysis.ranks.begin());
   const double others =
@@ -233,9 +267,8 @@ Found slow_link(const Analysis& analysis) {
                                       : static_cast<double>(slowest->transfers);
   return found(
       analysis, Problem::slow_link, std::min((slowest->transfer_ns - others) * calls, exposed),
-      fmt::format("the transfer to rank {}{} is slow: median {} a call, {} on the others", slowest->rank,
-                  slowest->host.empty() || analysis.host_count < 2 ? "" : " (host " + slowest->host + ")",
-                  time_text(slowest->transfer_ns), time_text(others)),
+      fmt::format("the transfer to {} is slow: median {} a call, {} on the others",
+                  rank_text(analysis, slowest->rank), time_text(slowest->transfer_ns), time_text(others)),
       fmt::format(
           "Look at the network card, cable and cores of rank {}'s host; `lockstep doctor` says what it has",
           slowest->rank));
@@ -243,17 +276,20 @@ Found slow_link(const Analysis& analysis) {
 
 Found busy_cores(const Analysis& analysis) {
   std::vector<double> shares;
-  for (std::size_t i = 0; i < analysis.ranks.size(); ++i) {
-    if (const auto share = core_share(analysis, i)) shares.push_back(*share);
+  for (const RankFacts& rank : analysis.ranks) {
+    if (rank.core_share) shares.push_back(*rank.core_share);
   }
   if (shares.empty()) return std::nullopt;
   const double share = median_of(shares);
   if (share >= Thresholds::has_its_core) return std::nullopt;
+  const double busy = analysis.steps ? time_of(analysis.steps->mean, Phase::compute)
+                                     : analysis.elapsed_ns - analysis.waited_ns;
   return found(
-      analysis, Problem::busy_cores, time_of(analysis.steps->mean, Phase::compute) * (1 - share),
-      fmt::format("ranks had a core for {} of the time they had work: something else runs on their cores, or "
-                  "they sleep",
-                  percent_text(share)),
+      analysis, Problem::busy_cores, busy * (1 - share),
+      fmt::format(
+          "ranks had a core for {} of the time they were ready to run: they are more than the cores, or "
+          "something else runs there",
+          percent_text(share)),
       "End other programs, start fewer ranks, or leave threads to OMP_NUM_THREADS");
 }
 
@@ -298,11 +334,16 @@ std::string percent_text(double share) {
                                                   : fmt::format("{:.0f} %", percent);
 }
 
+std::string rate_text(double bytes_per_second) {
+  return bytes_per_second < 0.1e9 ? fmt::format("{:.2f} MB/s", bytes_per_second * 1e-6)
+                                  : fmt::format("{:.2f} GB/s", bytes_per_second * 1e-9);
+}
+
 Verdict judge(const Analysis& analysis) {
   Verdict verdict;
   if (has_enough(analysis)) {
-    for (const auto& look :
-         {late_rank, uneven, slow_data, small_step, exposed_transfer, slow_link, busy_cores}) {
+    for (const auto& look : {late_rank, uneven, slow_data, slow_connection, small_step, exposed_transfer,
+                             slow_link, busy_cores}) {
       Found one = look(analysis);
       if (one && one->share >= Thresholds::matters) verdict.findings.push_back(std::move(*one));
     }

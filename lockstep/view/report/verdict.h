@@ -37,6 +37,8 @@ Verdict judge(const Analysis& analysis);
 
 /// "4.2 ms", "850 us", "2.1 s".
 std::string time_text(double ns);
+/// "1.20 GB/s", "24.00 MB/s".
+std::string rate_text(double bytes_per_second);
 /// "38 %", "0.4 %".
 std::string percent_text(double share);
 

@@ -48,7 +48,7 @@ TEST(RunVerdict, TellsASlowForwardFromASharedCore) {
               HasSubstr("because its forward and backward take longer (26 ms a step, 20 ms on the others)"));
   training.ranks[1].cores = 0.6;
   EXPECT_THAT(first_finding(verdict_of(training)).text,
-              HasSubstr("because its core is shared: it had one for 60 % of the time it had work"));
+              HasSubstr("because its core is shared: it had one for 60 % of the time it was ready to run"));
 }
 
 TEST(RunVerdict, TellsASlowTransferFromALateArrival) {
@@ -100,6 +100,24 @@ TEST(RunVerdict, SeesBucketsThatAreReadyTooLate) {
             Problem::transfer);
 }
 
+TEST(RunVerdict, NamesTheConnectionThatIsSlow) {
+  const auto with_links = [](double slowest) {
+    RunData run = MadeUpTraining{.work_ms = 6}.run();
+    for (trace::FlightRank& rank : run.record->ranks)
+      rank.sent = {{.peer = (rank.rank + 1) % 4, .bytes = 1'000'000'000, .busy_ns = 1'000'000'000}};
+    run.record->ranks[2].sent[0].busy_ns = static_cast<std::uint64_t>(1e9 * slowest);
+    run.record->ranks[2].sent.push_back({.peer = 0, .bytes = 1000, .busy_ns = 1'000'000'000});
+    return judge(analyse(run));
+  };
+  const Finding first = first_finding(with_links(5));
+  EXPECT_EQ(first.problem, Problem::slow_link);
+  EXPECT_EQ(first.text,
+            "the connection from rank 2 to rank 3 is slow: it carries 0.20 GB/s while it is busy, the others "
+            "1.00 GB/s");
+  EXPECT_NEAR(first.gain_ns, 0.8 * 6 * one_ms, 0.1 * one_ms);
+  EXPECT_EQ(first_finding(with_links(1.5)).problem, Problem::transfer);
+}
+
 TEST(RunVerdict, SeesThatAllWaitForTheirData) {
   const Finding first = first_finding(verdict_of({.ranks = std::vector<MadeUpRank>(3, {.data_ms = 8})}));
   EXPECT_EQ(first.problem, Problem::data);
@@ -115,7 +133,7 @@ TEST(RunVerdict, SeesThatRanksTakeTurnsInBeingLate) {
 TEST(RunVerdict, SeesThatAllCoresAreShared) {
   const Finding first = first_finding(verdict_of({.ranks = std::vector<MadeUpRank>(2, {.cores = 0.5})}));
   EXPECT_EQ(first.problem, Problem::busy_cores);
-  EXPECT_THAT(first.text, HasSubstr("ranks had a core for 50 % of the time they had work"));
+  EXPECT_THAT(first.text, HasSubstr("ranks had a core for 50 % of the time they were ready to run"));
 }
 
 TEST(RunVerdict, SaysThatNothingStandsOut) {
