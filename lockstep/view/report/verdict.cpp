@@ -280,10 +280,11 @@ Found busy_cores(const Analysis& analysis) {
     if (rank.core_share) shares.push_back(*rank.core_share);
   }
   if (shares.empty()) return std::nullopt;
-  const double share = median_of(shares);
+  std::ranges::sort(shares);  // one rank's busy core makes that one late
+  const double share = shares[shares.size() / 2];
   if (share >= Thresholds::has_its_core) return std::nullopt;
-  const double busy = analysis.steps ? time_of(analysis.steps->mean, Phase::compute)
-                                     : analysis.elapsed_ns - analysis.waited_ns;
+  // Ranks that take turns wait for each other, too, and move data in each other's way.
+  const double busy = whole_of(analysis) - (analysis.steps ? time_of(analysis.steps->mean, Phase::data) : 0);
   return found(
       analysis, Problem::busy_cores, busy * (1 - share),
       fmt::format(
