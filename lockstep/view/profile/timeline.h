@@ -31,8 +31,9 @@ struct RankTimeline {
       0;  ///< events that were overwritten before they were read, or for which there was no room
 };
 
-/// Rows of a rank by their `tid`; those of a kind begin here, in the order of FreeRows or of threads.
-inline constexpr int first_training_row = 1, first_call_row = 100, first_thread_row = 100000;
+/// Rows of a rank by their `tid`; those of a kind begin here, in the order of FreeRows or of threads. None is a rank's number:
+/// viewers take a thread of its process's number for the main thread.
+inline constexpr int first_training_row = 10000, first_call_row = 20000, first_thread_row = 100000;
 
 struct Timeline {
   std::string job = {};

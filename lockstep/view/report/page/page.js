@@ -21,6 +21,7 @@
     "step": "compute", "forward": "compute", "data": "data",
   };
   const colourOf = name => colour(colourNames[name] ?? "bar");
+  const markText = us => us >= 1e6 ? +(us / 1e6).toFixed(6) + " s" : us >= 1e3 ? +(us / 1e3).toFixed(6) + " ms" : +us.toFixed(6) + " us";
   const timeText = us => us >= 1e6 ? (us / 1e6).toFixed(3) + " s" : us >= 1e3 ? (us / 1e3).toFixed(3) + " ms" : us.toFixed(1) + " us";
 
   // ---- verdict
@@ -61,10 +62,10 @@
     }
   };
 
+  const usedSeries = chart => chart.series.filter(one => one.values.some(value => value > 0));
   const datasetsOf = chart => {
     if (chart.kind !== "waterfall") {
-      const used = chart.series.filter(one => one.values.some(value => value > 0));
-      return used.map(one => ({label: one.name, data: one.values, backgroundColor: colourOf(one.name), maxBarThickness: 40}));
+      return usedSeries(chart).map(one => ({label: one.name, data: one.values, backgroundColor: colourOf(one.name), maxBarThickness: 40}));
     }
     let sum = 0;
     const values = chart.series[0].values;
@@ -113,8 +114,9 @@
       redraw.push(() => { drawn.destroy(); drawn = draw(canvas, chart); });
       const numbers = add(figure, "details");
       add(numbers, "summary", "Numbers");
-      tableOf(numbers, chart.title, ["", ...chart.series.map(one => one.name)],
-              chart.labels.map((label, i) => [label, ...chart.series.map(one => String(one.values[i]))]));
+      const used = usedSeries(chart);
+      tableOf(numbers, chart.title, ["", ...used.map(one => one.name)],
+              chart.labels.map((label, i) => [label, ...used.map(one => one.values[i].toFixed(3))]));
     }
   }
 
@@ -122,7 +124,7 @@
 
   // A row's events are one list of numbers: name, begin, length, first part, bytes, number.
   const width = 6;
-  const rowHeight = 18, rankHeight = 22;
+  const rowHeight = 18, rankHeight = 22, axisHeight = 24;
 
   class TimelineView {
     constructor(timeline) {
@@ -135,10 +137,10 @@
       this.chosen = null;
       add(main, "h2", "Timeline");
       if (timeline.note) add(main, "p", timeline.note, {class: "note"});
-      add(main, "p", "Wheel or + and - zoom, drag or arrows move, 0 shows all, n and p go from call to call.", {class: "note", id: "keys"});
+      add(main, "p", "Ctrl and wheel or + and - zoom, drag or arrows move, 0 shows all, n and p go from call to call.", {class: "note", id: "keys"});
       this.makeControls();
-      const box = add(main, "div", "", {class: "timeline"});
-      this.canvas = add(box, "canvas", "", {tabindex: "0", role: "application", "aria-label": "Timeline of all ranks", "aria-describedby": "keys"});
+      this.box = add(main, "div", "", {class: "timeline"});
+      this.canvas = add(this.box, "canvas", "", {tabindex: "0", role: "application", "aria-label": "Timeline of all ranks", "aria-describedby": "keys"});
       this.details = add(main, "p", "", {class: "details", "aria-live": "polite"});
       this.makeKey();
       this.listen();
@@ -176,7 +178,7 @@
 
     layOut() {
       this.rows = [];
-      let y = 24;
+      let y = axisHeight;
       for (const rank of this.timeline.ranks) {
         if (this.rank && String(rank.rank) !== this.rank) continue;
         this.rows.push({title: `rank ${rank.rank}${rank.host ? " on " + rank.host : ""}`, y});
@@ -234,7 +236,8 @@
       context.scale(ratio, ratio);
       context.font = "12px system-ui, sans-serif";
       context.textBaseline = "middle";
-      this.drawAxis(context, wide);
+      const marks = this.marks(wide);
+      this.drawGrid(context, marks);
       const cache = new Map();
       for (const row of this.rows) {
         if (row.title) {
@@ -244,19 +247,39 @@
           this.drawRow(context, row, cache);
         }
       }
+      this.drawAxis(context, marks, wide);
     }
 
-    drawAxis(context, wide) {
-      const marks = Math.max(2, Math.floor(wide / 130));
-      context.fillStyle = colour("soft");
+    /// Round times, far enough from each other for their text.
+    marks(wide) {
+      const least = (this.to - this.from) * 110 / wide;
+      const power = 10 ** Math.floor(Math.log10(least));
+      const apart = [1, 2, 5, 10].map(times => times * power).find(one => one >= least);
+      const marks = [];
+      for (let i = Math.ceil(this.from / apart); i * apart <= this.to; ++i) marks.push(i * apart);
+      return marks;
+    }
+
+    drawGrid(context, marks) {
       context.strokeStyle = colour("line");
-      for (let i = 0; i < marks; ++i) {
-        const x = i * wide / marks;
+      for (const mark of marks) {
+        const x = Math.round(this.x(mark)) + 0.5;
         context.beginPath();
-        context.moveTo(x + 0.5, 0);
-        context.lineTo(x + 0.5, this.height);
+        context.moveTo(x, 0);
+        context.lineTo(x, this.height);
         context.stroke();
-        context.fillText(timeText(this.time(x) / 10), x + 5, 12);
+      }
+    }
+
+    /// In sight also where the rows are scrolled.
+    drawAxis(context, marks, wide) {
+      const top = this.box.scrollTop;
+      context.fillStyle = colour("panel");
+      context.fillRect(0, top, wide, axisHeight - 3);
+      context.fillStyle = colour("soft");
+      for (const mark of marks) {
+        const text = markText(mark / 10), x = this.x(mark) + 5;
+        if (x + context.measureText(text).width <= wide) context.fillText(text, x, top + 12);
       }
     }
 
@@ -332,7 +355,15 @@
       this.chosen = {row, i};
       const begin = row.events[i + 1];
       if (begin < this.from || begin > this.to) this.show(begin - (this.to - this.from) / 2, begin + (this.to - this.from) / 2);
+      this.tell();
+    }
+
+    /// Of what a key has chosen.
+    tell() {
+      const {row, i} = this.chosen;
       this.details.textContent = this.describe(row, i);
+      const seen = this.box.clientHeight - rowHeight;
+      this.box.scrollTop = Math.min(Math.max(this.box.scrollTop, row.y - seen), row.y - axisHeight - rankHeight);
       this.draw();
     }
 
@@ -343,8 +374,7 @@
       if (!row) return;
       const at = this.chosen ? this.chosen.row.events[this.chosen.i + 1] : this.from;
       this.chosen = {row, i: Math.min(this.firstAfter(row.events, at), row.events.length - width)};
-      this.details.textContent = this.describe(row, this.chosen.i);
-      this.draw();
+      this.tell();
     }
 
     listen() {
@@ -360,19 +390,21 @@
         keys[event.key]();
       });
       this.canvas.addEventListener("wheel", event => {
+        if (!event.ctrlKey && !event.metaKey) return;  // the page's, or the rows'
         event.preventDefault();
         this.zoom(event.deltaY > 0 ? 1.25 : 0.8, this.time(event.offsetX));
       }, {passive: false});
       let drag = null;
       this.canvas.addEventListener("pointerdown", event => {
-        drag = event.offsetX;
+        drag = {x: event.offsetX, y: event.clientY};
         this.canvas.setPointerCapture(event.pointerId);
       });
-      this.canvas.addEventListener("pointerup", () => { drag = null; });
+      for (const end of ["pointerup", "pointercancel"]) this.canvas.addEventListener(end, () => { drag = null; });
       this.canvas.addEventListener("pointermove", event => {
         if (drag !== null) {
-          const by = this.time(drag) - this.time(event.offsetX);
-          drag = event.offsetX;
+          const by = this.time(drag.x) - this.time(event.offsetX);
+          this.box.scrollTop += drag.y - event.clientY;
+          drag = {x: event.offsetX, y: event.clientY};
           this.show(this.from + by, this.to + by);
           return;
         }
@@ -382,7 +414,8 @@
         this.details.textContent = this.describe(found.row, found.i);
         this.draw();
       });
-      new ResizeObserver(() => this.draw()).observe(this.canvas.parentElement);
+      this.box.addEventListener("scroll", () => this.draw());
+      new ResizeObserver(() => this.draw()).observe(this.box);
       redraw.push(() => this.draw());
     }
   }
