@@ -5,7 +5,7 @@ import unittest
 
 import browser
 from perfetto import Perfetto
-from runs import TIMELINE, TRAINING
+from runs import OPERATORS, TIMELINE, TRAINING
 
 QUERY = """async sql => {
   const found = await app.trace.engine.query(sql), names = found.columns(), rows = [];
@@ -84,6 +84,12 @@ class TimelineInPerfetto(unittest.TestCase):
                                   round(begin * 1000))
         opened.page.evaluate("waitForPerfettoIdle()")
         opened.opened.picture("perfetto")
+
+    def test_shows_operators_within_the_programs_ranges(self):
+        opened = Opened(self.browser, OPERATORS / "timeline.json")
+        self.check(opened, 2)
+        self.assertGreater(sum(number for (*_, depth, name, within), number in opened.slices().items()
+                               if name.startswith("aten::") and within == "forward"), 100)
 
     def test_shows_ranges_threads_and_calls_under_way_at_once(self):
         opened = Opened(self.browser, TIMELINE)
