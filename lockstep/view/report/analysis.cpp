@@ -160,7 +160,10 @@ void find_ranks(const RunData& run, Analysis& analysis) {
     facts.host = rank.host;
     facts.left_out = rank.left_out;
     std::vector<double> transfers;
+    const BlockingCalls blocking(record);
     for (const CollectiveEvent& call : rank.calls) {
+      // One that is under way beside the program's own work ends when the program looks.
+      if (rank.steps.empty() && !blocking.contains(call)) continue;
       if (!is_message(call.operation) && call.operation != Operation::barrier && call.failed == 0)
         transfers.push_back(ns_of(call.end_ns - std::min(call.end_ns, call.arrived_ns)));
     }
