@@ -11,6 +11,7 @@
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/random_name.h"
 #include "lockstep/base/secret.h"
 #include "lockstep/base/socket.h"
 #include "lockstep/base/words.h"
@@ -32,17 +33,6 @@ constexpr int wrong_usage = 2;
 constexpr int cannot_execute = 126;  // as shells have it
 
 void say(const std::string& line) { (void)!::write(STDERR_FILENO, (line + "\n").data(), line.size() + 1); }
-
-std::string random_name() {
-  static constexpr char digits[] = "0123456789abcdef";
-  const Secret source = Secret::random();
-  std::string name;
-  for (const std::byte byte : source.bytes().first(8)) {
-    name += digits[std::to_integer<unsigned>(byte) >> 4U];
-    name += digits[std::to_integer<unsigned>(byte) & 15U];
-  }
-  return name;
-}
 
 /// Under which files have what its ranks print.
 std::string run_name(const RunOptions& options, const std::string& job) {
@@ -113,7 +103,7 @@ int run_attempts(const RunOptions& options, const std::function<JobEnd(const Att
     say("lockstep run: metrics are at " + metrics->address());
   }
   for (;; ++attempt.restarts) {
-    attempt.previous_job = std::exchange(attempt.job, random_name());
+    attempt.previous_job = std::exchange(attempt.job, base::random_name());
     if (attempt.restarts == 0) attempt.run = run_name(options, attempt.job);
     try {
       const JobEnd end = run_one(attempt);

@@ -46,14 +46,23 @@ void TimelineSpool::look() {
 
 std::vector<view::RankTimeline> TimelineSpool::take() {
   std::vector<view::RankTimeline> all;
-  for (int place = 0; place < static_cast<int>(ranks_.size()); ++place) {
-    read(place);
-    Rank& rank = ranks_[static_cast<std::size_t>(place)];
-    rank.timeline.pid = std::max(page_.status(place).pid.load(), 0);
-    rank.timeline.span_names = trace::read_span_names(page_.spans(place));
-    all.push_back(std::move(rank.timeline));
-  }
+  for (int place = 0; place < static_cast<int>(ranks_.size()); ++place)
+    all.push_back(std::move(finish(place)));
   return all;
+}
+
+std::vector<view::RankTimeline> TimelineSpool::copy() {
+  std::vector<view::RankTimeline> all;
+  for (int place = 0; place < static_cast<int>(ranks_.size()); ++place) all.push_back(finish(place));
+  return all;
+}
+
+view::RankTimeline& TimelineSpool::finish(int place) {
+  read(place);
+  view::RankTimeline& timeline = ranks_[static_cast<std::size_t>(place)].timeline;
+  timeline.pid = std::max(page_.status(place).pid.load(), 0);
+  timeline.span_names = trace::read_span_names(page_.spans(place));
+  return timeline;
 }
 
 void TimelineSpool::read(int place) {

@@ -23,8 +23,10 @@ class TimelineSpool {
   /// Reads what is new, if it is time to.
   void look();
   Deadline next_look() const { return next_; }
-  /// All that there is, with what is new.
+  /// All that there is, with what is new. Once.
   std::vector<view::RankTimeline> take();
+  /// The same so far, as a copy; looking goes on.
+  std::vector<view::RankTimeline> copy();
 
  private:
   struct Rank {
@@ -34,6 +36,7 @@ class TimelineSpool {
   };
 
   void read(int place);
+  view::RankTimeline& finish(int place);
   template <class Event>
   void keep(Rank& rank, std::vector<Event>& into, const std::vector<Event>& events);
   /// Slices of time are those of all hosts: by the time of day.

@@ -27,6 +27,7 @@ TEST(TimelineSpool, HasTheEventsOfEachRankOnce) {
   trace::Recorder(&page.record(1)).record(step);
   trace::SpanRecorder spans(page.spans(1), nullptr);
   spans.record({.begin_ns = 1, .end_ns = 2, .value = 0, .name = spans.number_of("loss"), .thread = 0});
+  EXPECT_THAT(spool.copy().at(0).calls, SizeIs(1));
   const auto ranks = spool.take();
   ASSERT_THAT(ranks, SizeIs(2));
   EXPECT_EQ(ranks[0].rank, 4);

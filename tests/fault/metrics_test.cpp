@@ -5,8 +5,7 @@
 #include <sstream>
 #include <vector>
 
-#include "lockstep/base/error.h"
-#include "lockstep/base/socket.h"
+#include "tests/support/http_client.h"
 #include "tests/support/job_test.h"
 
 namespace lockstep::testing {
@@ -60,29 +59,7 @@ class MetricsOf : public JobTest {
     job.await_err("lockstep run: metrics are at http://127.0.0.1:" + std::to_string(port()) + "/metrics\n");
     return job;
   }
-  static Deadline patience() { return Deadline::after(std::chrono::seconds(60)); }
-  Socket connect() const {
-    return Socket::connect(Endpoint::tcp("127.0.0.1", static_cast<std::uint16_t>(port())), patience());
-  }
-  static void say(Socket& socket, const std::string& text) {
-    socket.send_all(std::as_bytes(std::span(text)), patience());
-  }
-  /// Until the other side closes.
-  static std::string read_all(Socket& socket) {
-    std::string text;
-    try {
-      for (char byte = 0;; text += byte)
-        socket.receive_all(std::as_writable_bytes(std::span(&byte, 1)), patience());
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::peer_lost) << error.what();
-    }
-    return text;
-  }
-  std::string ask(const std::string& request) const {
-    Socket socket = connect();
-    say(socket, request + "\r\nHost: here\r\n\r\n");
-    return read_all(socket);
-  }
+  std::string ask(const std::string& line) const { return http::ask(port(), line); }
   std::map<std::string, double> values() const {
     const std::string answer = ask("GET /metrics HTTP/1.1");
     EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; "));
@@ -91,7 +68,7 @@ class MetricsOf : public JobTest {
   /// Asks until a value is there and at least so much; counters must not go back meanwhile.
   std::map<std::string, double> await_value(const std::string& name, double least) const {
     std::map<std::string, double> last;
-    for (const Deadline limit = patience(); !limit.expired();) {
+    for (const Deadline limit = http::patience(); !limit.expired();) {
       auto now = values();
       for (const auto& [key, value] : last) {
         if (key.find("_total") != std::string::npos) {
@@ -166,18 +143,18 @@ TEST_F(MetricsOf, AJobAreServedWhileOthersSayNothingOrReadNothingOrTooMuch) {
   Process job = this->job({"0:read"});
   std::vector<Socket> silent;
   for (int i = 0; i < 200; ++i) {
-    silent.push_back(connect());
-    if (i % 2 == 0) say(silent.back(), "GET /metrics HTTP/1.1\r\n");
+    silent.push_back(http::connect(port()));
+    if (i % 2 == 0) http::say(silent.back(), "GET /metrics HTTP/1.1\r\n");
   }
-  Socket reads_nothing = connect();
-  say(reads_nothing, "GET /metrics HTTP/1.1\r\n\r\n");
-  Socket says_too_much = connect();
-  say(says_too_much, "GET /metrics HTTP/1.1\r\nX: " + std::string(8192, 'x'));
-  EXPECT_THAT(read_all(says_too_much), StartsWith("HTTP/1.1 431 "));
+  Socket reads_nothing = http::connect(port());
+  http::say(reads_nothing, "GET /metrics HTTP/1.1\r\n\r\n");
+  Socket says_too_much = http::connect(port());
+  http::say(says_too_much, "GET /metrics HTTP/1.1\r\nX: " + std::string(8192, 'x'));
+  EXPECT_THAT(http::read_all(says_too_much), StartsWith("HTTP/1.1 431 "));
   EXPECT_EQ(values()["lockstep_up"], 1);
-  EXPECT_EQ(read_all(silent.front()), "");  // it had to make room
-  EXPECT_EQ(read_all(silent.back()), "");   // its time is over
-  Socket last = connect();
+  EXPECT_EQ(http::read_all(silent.front()), "");  // it had to make room
+  EXPECT_EQ(http::read_all(silent.back()), "");   // its time is over
+  Socket last = http::connect(port());
   job.type("\n");
   EXPECT_EQ(job.finish().exit_code, 0);
 }

@@ -2,16 +2,19 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/http_client.h"
 #include "tests/support/job_test.h"
 
 namespace lockstep::testing {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 class Top : public JobTest {
  protected:
@@ -174,6 +177,48 @@ TEST_F(Top, OfTwoHostsThisHostsRanks) {
   EXPECT_THAT(top(of(probes[1])).finish().out,
               HasSubstr("; the 1 rank of this host are shown, the others are on other hosts\n"));
   for (Process& probe : probes) end(probe);
+}
+
+TEST_F(Top, AJobAsAPageForWhoKnowsItsAddress) {
+  Process job = this->job({"all_reduce,f32,1000", "barrier", "say,done", "pause"});
+  job.await("done");
+  Process page = start(
+      {program("lockstep"), "top", "--pid", std::to_string(job.pid()), "--page", std::to_string(port())});
+  const std::string server = "http://127.0.0.1:" + std::to_string(port());
+  page.await("\n");
+  ASSERT_THAT(page.out(), MatchesRegex("job [0-9a-f]{16} so far: " + server + "/[0-9a-f]{32}\n"));
+  const std::string path = page.out().substr(page.out().find(server) + server.size(), 33);
+  const std::string shown = http::ask(port(), "GET " + path + " HTTP/1.1");
+  EXPECT_THAT(
+      shown, AllOf(StartsWith("HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n"),
+                   HasSubstr("\r\nReferrer-Policy: no-referrer\r\n"), HasSubstr("Content-Security-Policy"),
+                   HasSubstr("<meta http-equiv=\"refresh\""), HasSubstr("all_reduce"), HasSubstr("</html>")));
+  for (const std::string& stranger : {std::string("/"), "/" + std::string(32, '0'), path + "0",
+                                      path.substr(0, 32), std::string("/report.html")}) {
+    const std::string refused = http::ask(port(), "GET " + stranger + " HTTP/1.1");
+    EXPECT_THAT(refused,
+                AllOf(StartsWith("HTTP/1.1 404 Not Found\r\n"),
+                      HasSubstr("This page's address has a token in it"), Not(HasSubstr("all_reduce"))));
+  }
+  EXPECT_THAT(http::ask(port(), "POST " + path + " HTTP/1.1"), StartsWith("HTTP/1.1 404 Not Found\r\n"));
+  end(job);
+  const Ending ending = page.finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out, HasSubstr("the job has ended\n"));
+}
+
+TEST_F(Top, APageWhosePortIsTakenSaysSo) {
+  Process job = this->job({"say,begun", "pause"});
+  job.await("begun");
+  take_port();
+  const Ending ending = start({program("lockstep"), "top", "--pid", std::to_string(job.pid()), "--page",
+                               std::to_string(port())})
+                            .finish();
+  EXPECT_EQ(ending.exit_code, 2);
+  EXPECT_THAT(ending.err, ContainsRegex("lockstep top: --page: port [0-9]+ on 127.0.0.1 is already in use"));
+  EXPECT_EQ(start({program("lockstep"), "top", "--page", "--json"}).finish().exit_code, 2);
+  EXPECT_EQ(start({program("lockstep"), "top", "--page", "70000"}).finish().exit_code, 2);
+  end(job);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include <optional>
 
 #include "command_line.h"
+#include "live_page.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
@@ -49,19 +50,23 @@ The exit code is 0, 1 where there is no job, and 2 for wrong usage.
 
   lockstep top
   lockstep top --pid 4242 --once --json
+  lockstep top --page
 )";
 
 struct TopFlags {
   std::string pid;
   std::string job;
   std::string interval;
+  std::optional<int> page_port;
   bool once = false;
   bool json = false;
 };
 
 void describe(CLI::App& app, TopFlags& flags) {
   command_line::set_usage(
-      app, "Usage: lockstep top [--pid PID | --job NAME] [--interval SECONDS] [--once] [--json]\n");
+      app,
+      "Usage: lockstep top [--pid PID | --job NAME] [--interval SECONDS] [--once] [--json]\n"
+      "       lockstep top [--pid PID | --job NAME] --page [PORT]\n");
   app.footer(after_help);
   auto* pid =
       app.add_option("--pid", flags.pid, "A job's `lockstep run`, or one of its ranks [your only job here]");
@@ -69,6 +74,15 @@ void describe(CLI::App& app, TopFlags& flags) {
   app.add_option("--interval", flags.interval, "From one table to the next [1s]");
   app.add_flag("--once", flags.once, "One table of one interval");
   app.add_flag("--json", flags.json, "The same as a line of JSON");
+  app.add_option("--page", flags.page_port,
+                 "Serve the report of the job so far to a browser on this host, at an address with a token "
+                 "in it, which is "
+                 "said, until the job or Ctrl-C [a free port]")
+      ->expected(0, 1)
+      ->default_str("0")
+      ->check(CLI::Range(0, 65535))
+      ->excludes("--once")
+      ->excludes("--json");
 }
 
 std::chrono::nanoseconds interval_of(const std::string& text) {
@@ -258,6 +272,27 @@ int show_again_and_again(Watched& job, std::chrono::nanoseconds interval, int si
   return command_line::print(is_over ? table + has_ended : "");
 }
 
+/// To a browser, until the job's end.
+int serve_page(const Watched& watched, const RunningJob& job, int port, int signals) {
+  LivePage page(job, static_cast<std::uint16_t>(port));
+  std::printf("job %s so far: %s\n", printable(job.name).c_str(), page.address().c_str());
+  (void)std::fflush(stdout);
+  bool is_over = false;
+  while (!is_over && !watched.has_ended()) {
+    page.look();
+    lockstep::launch::PollSet poll;
+    page.watch(poll);
+    poll.watch(watched.end_fd(), POLLIN, [] {});
+    poll.watch(signals, POLLIN, [&] {
+      signalfd_siginfo signal{};
+      (void)!::read(signals, &signal, sizeof(signal));
+      is_over = signal.ssi_signo != SIGWINCH;
+    });
+    poll.wait(page.wake_at());
+  }
+  return command_line::print(is_over ? "" : has_ended);
+}
+
 }  // namespace
 
 int top_command(const std::vector<std::string>& arguments) {
@@ -268,7 +303,9 @@ int top_command(const std::vector<std::string>& arguments) {
     command_line::parse(app, arguments);
     const auto interval = interval_of(flags.interval);
     const UniqueFd signals = watch_signals();
-    Watched job(find_job(flags));
+    const RunningJob found = find_job(flags);
+    Watched job(found);
+    if (flags.page_port) return serve_page(job, found, *flags.page_port, signals.get());
     const bool is_once = flags.once || flags.json || ::isatty(STDOUT_FILENO) == 0;
     return is_once ? show_once(job, flags, interval, signals.get())
                    : show_again_and_again(job, interval, signals.get());

@@ -220,13 +220,17 @@ std::string report_page_data(const ReportDocument& document, const Timeline* tim
   return in_page(data);
 }
 
-std::string report_page(const ReportDocument& document, const Timeline* timeline) {
+std::string report_page(const ReportDocument& document, const Timeline* timeline, int refresh_seconds) {
   const std::string style = page_style;
   const std::string script = std::string(chart_script) + "\n" + page_script;
   const std::string policy =
       fmt::format("default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'",
                   source_hash(script), source_hash(style));
+  const std::string refresh =
+      refresh_seconds > 0 ? fmt::format("<meta http-equiv=\"refresh\" content=\"{}\">\n", refresh_seconds)
+                          : "";
   return filled(page_form, {{"policy", policy},
+                            {"refresh", refresh},
                             {"style", style},
                             {"licence", chart_licence},
                             {"data", report_page_data(document, timeline)},

@@ -20,7 +20,7 @@ struct PageLimits {
 /// What the page's script reads: JSON in which nothing looks like markup. `timeline`: null shows none.
 std::string report_page_data(const ReportDocument& document, const Timeline* timeline);
 
-/// The whole page.
-std::string report_page(const ReportDocument& document, const Timeline* timeline);
+/// The whole page. `refresh_seconds`: after which a browser asks for it again; 0: never.
+std::string report_page(const ReportDocument& document, const Timeline* timeline, int refresh_seconds = 0);
 
 }  // namespace lockstep::view
