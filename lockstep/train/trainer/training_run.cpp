@@ -13,6 +13,7 @@
 #include "lockstep/base/quote.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/group/outcome.h"
+#include "lockstep/trace/traced_range.h"
 #include "lockstep/train/optimizer/optimizer_state.h"
 #include "lockstep/train/replicas/metrics.h"
 #include "lockstep/train/replicas/same_facts.h"
@@ -25,6 +26,7 @@ namespace lockstep {
 namespace {
 
 // In a checkpoint's metadata.
+constexpr double between_rates = 0.2;  // seconds of training
 constexpr const char* step_key = "trainer.step";
 constexpr const char* ranks_key = "trainer.ranks";
 constexpr const char* history_key = "trainer.history";
@@ -181,7 +183,7 @@ void TrainingRun::begin_epoch(std::uint64_t steps) {
   meter_ = {};
   result_ = {.epoch = epoch_};
   steps_of_epoch_ = 0;
-  epoch_began_ = Clock::now();
+  epoch_began_ = step_ended_ = Clock::now();
   if (progress_)
     progress_->begin(epoch_, options_.epochs, steps != 0 ? steps : steps_of_last_epoch_, epoch_began_);
 }
@@ -216,7 +218,13 @@ void TrainingRun::end_step(double loss, std::size_t samples) {
   meter_.add_loss(loss, samples);
   ++step_;
   ++steps_of_epoch_;
-  if (progress_) progress_->step(samples, loss, Clock::now());
+  const Clock::time_point now = Clock::now();
+  if (progress_) progress_->step(samples, loss, now);
+  untold_samples_ += samples;
+  untold_seconds_ += std::chrono::duration<double>(now - std::exchange(step_ended_, now)).count();
+  if (untold_seconds_ < between_rates) return;
+  traced_counter("images/s",
+                 static_cast<double>(std::exchange(untold_samples_, 0)) / std::exchange(untold_seconds_, 0));
 }
 
 void TrainingRun::end_training() {

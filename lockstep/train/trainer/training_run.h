@@ -92,6 +92,10 @@ class TrainingRun {
   std::uint64_t steps_of_last_epoch_ = 0;
   BatchMeter meter_;
   Clock::time_point epoch_began_;
+  // For the counter images/s: since it was set last.
+  Clock::time_point step_ended_;
+  double untold_seconds_ = 0;
+  std::uint64_t untold_samples_ = 0;
   EpochResult result_;
 };
 

@@ -420,6 +420,19 @@ TEST_F(Examples, AProfileOfDigitsHasEachOfItsStepsWithAllGradients) {
   }
 }
 
+TEST_F(Examples, ATrainerSaysItsImagesPerSecondInTimelines) {
+  write_digits(folder(), 10);
+  const auto timeline = folder() / "timeline.json";
+  const Ending ending = start({program("lockstep"), "run", "-np", "2", "--timeline", timeline,
+                               program("trainer"), "--data", folder(), "--epochs", "400"})
+                            .finish();
+  ASSERT_EQ(ending.exit_code, 0) << ending.err;
+  for (const char* rank : {"0", "1"})
+    EXPECT_THAT(text_in(timeline),
+                ContainsRegex(std::string(R"("ph":"C","pid":)") + rank +
+                              R"(,"name":"images/s","ts":[0-9.]+,"args":\{"value":[1-9])"));
+}
+
 TEST_F(Examples, LabelsThatAreNoClassAreNamedWithTheirPlace) {
   write_digits(folder(), 11);
   const Ending ending = launch({program("trainer"), "--data", folder()}).finish();
