@@ -12,16 +12,19 @@
 
 #include "lockstep/base/words.h"
 #include "mpitrace/call.h"
+#include "mpitrace/left_files.h"
 #include "mpitrace/profile.h"
+#include "mpitrace/run_timeline.h"
 #include "mpitrace/say.h"
 #include "mpitrace/settings.h"
 #include "mpitrace/summary.h"
+#include "mpitrace/tell_all.h"
 
 namespace lockstep::mpitrace {
 
 [[gnu::tls_model("initial-exec")]] constinit thread_local Thread thread = {};
 constinit Period period;
-constinit std::atomic<std::uint64_t> type_frees = 0;
+constinit std::atomic<std::uint64_t> type_frees = 0, name_changes = 0;
 
 namespace {
 
@@ -29,11 +32,14 @@ Settings settings;
 int our_rank = 0, rank_count = 1;
 std::atomic<bool> has_begun = false;
 std::string job;
+std::uint64_t start = 0;
 
 /// What rank 0 says for all: ranks of different opinion would wait for one another in vain.
 struct Common {
   char job[sizeof(Header::job)];
   char barriers[1024];
+  char timeline[sizeof(EventsHeader::timeline)];
+  std::uint64_t start;
   bool all, sites;
 };
 
@@ -47,22 +53,52 @@ bool is_spawned() {
   return parent != comm_null();
 }
 
+/// Steps of one batch job share its name, and those that come later, or at the same time, take one that is free.
+std::string free_name(const std::string& batch) {
+  std::string name = batch;
+  std::error_code none;
+  const auto is_taken = [&] {
+    return std::filesystem::exists(settings.folder + "/" + profile_name(name, 0), none) ||
+           std::filesystem::exists(rank_file(settings.folder, table_beginning, name, 0), none);
+  };
+  for (int step = 2; is_taken() && step < 10'000; ++step) name = batch + "-" + std::to_string(step);
+  return name;
+}
+
 std::string job_name() {
   const std::string batch = job_of_batch_system();
   std::string pid = std::to_string(::getpid());
   if (batch.empty()) return pid;
-  return is_spawned() ? batch + "-" + pid : batch;  // a world of its own in the same job
+  return is_spawned() ? batch + "-" + pid : free_name(batch);  // a world of its own in the same job
+}
+
+/// The file for the timeline, by its whole path; "" where it cannot be.
+std::string timeline_file() {
+  if (settings.timeline.empty()) return "";
+  std::error_code ignored;
+  std::filesystem::path file = std::filesystem::absolute(settings.timeline, ignored).lexically_normal();
+  if (is_spawned()) file.replace_extension("." + std::to_string(::getpid()) + file.extension().string());
+  const std::string problem = file.string().size() < sizeof(Common::timeline)
+                                  ? problem_with(file)
+                                  : "the timeline's path is too long";
+  if (!problem.empty()) say(problem + "; there will be no timeline");
+  return problem.empty() ? file.string() : "";
 }
 
 void agree() {
   Common common = {};
-  copy(job_name(), common.job, sizeof(common.job));
-  copy(settings.barriers, common.barriers, sizeof(common.barriers));
-  common.all = settings.all;
-  common.sites = settings.sites;
-  pmpi<int(void*, int, MPI_Datatype, int, MPI_Comm)>("PMPI_Bcast")(&common, sizeof(common), byte_type(), 0,
-                                                                   comm_world());
+  if (our_rank == 0) {
+    copy(job_name(), common.job, sizeof(common.job));
+    copy(settings.barriers, common.barriers, sizeof(common.barriers));
+    copy(timeline_file(), common.timeline, sizeof(common.timeline));
+    common.start = trace::now_ns() ^ static_cast<std::uint64_t>(::getpid()) << 40U;
+    common.all = settings.all;
+    common.sites = settings.sites;
+  }
+  tell_from_first(common);
   job = common.job;
+  start = common.start;
+  settings.timeline = common.timeline;
   settings.barriers = common.barriers;
   settings.all = common.all;
   settings.sites = common.sites;
@@ -112,18 +148,24 @@ void leave_to_parent() {
   if (period.table == nullptr) return;
   period.is_on = false;
   thread.slots = nullptr;
+  thread.events = nullptr;
+  if (period.events != nullptr) period.events->forget();
+  period.events = nullptr;
   period.table->forget();
   period.table = nullptr;
 }
 
-void make_table() {
+void make_folder() {
   std::error_code ignored;
   std::filesystem::create_directories(settings.folder, ignored);
   settings.folder = std::filesystem::absolute(settings.folder, ignored).lexically_normal().string();
   if (settings.folder.ends_with('/') && settings.folder.size() > 1) settings.folder.pop_back();
+}
+
+void make_table() {
   std::string problem;
-  const std::string name = "/.lockstep_mpitrace." + job + "." + std::to_string(our_rank);
-  period.table = Table::create(settings.folder + name, settings.sites, problem);
+  const std::string path = rank_file(settings.folder, table_beginning, job, our_rank);
+  period.table = Table::create(path, settings.sites, problem);
   if (!problem.empty())
     say("rank " + std::to_string(our_rank) + ": " + problem + "; the profile is lost if the rank is killed");
   if (period.table == nullptr) return;
@@ -132,14 +174,31 @@ void make_table() {
   ::pthread_atfork(nullptr, nullptr, &leave_to_parent);
 }
 
-/// Lets a thread's sums go on with another thread.
+TimelineRun timeline_run() {
+  return {.rank = our_rank,
+          .ranks = rank_count,
+          .job = job,
+          .run = settings.run,
+          .start = start,
+          .folder = settings.folder,
+          .timeline = settings.timeline};
+}
+
+/// Lets a thread's sums and events go on with another thread.
 struct Leaver {
   Sums* sums = nullptr;
+  ThreadEvents* events = nullptr;
   ~Leaver() {
     if (sums != nullptr && period.table != nullptr) period.table->leave(sums);
+    if (events != nullptr && period.events != nullptr) period.events->leave(events);
     thread.slots = nullptr;
+    thread.events = nullptr;
   }
 };
+
+void say_without_room(const char* what) {
+  say("rank " + std::to_string(our_rank) + ": no room for the " + what + " of one more thread");
+}
 
 }  // namespace
 
@@ -152,9 +211,11 @@ void begin_period() noexcept {
     pmpi<int(MPI_Comm, int*)>("PMPI_Comm_size")(comm_world(), &rank_count);
     settings = read_settings();
     if (our_rank == 0 && !settings.problems.empty()) say(settings.problems);
+    make_folder();
     agree();
     choose_barriers();
     make_table();
+    if (!settings.timeline.empty()) period.events = begin_timeline(timeline_run());
     period.is_on.store(period.table != nullptr, std::memory_order_release);
   } catch (const std::exception& error) {
     say(error.what());
@@ -164,11 +225,18 @@ void begin_period() noexcept {
 Sums* join() noexcept {
   try {
     static thread_local Leaver leaver;
-    leaver.sums = period.table->join();
     static std::atomic<bool> is_said = false;
-    if (leaver.sums == nullptr && !is_said.exchange(true))
-      say("rank " + std::to_string(our_rank) +
-          ": no room for the counters of one more thread, which is not counted");
+    leaver.sums = period.table->join();
+    if (leaver.sums == nullptr) {
+      if (!is_said.exchange(true)) say_without_room("counters");
+      return nullptr;
+    }
+    if (period.events != nullptr) {
+      leaver.events = period.events->join();
+      static std::atomic<bool> is_said_of_events = false;
+      if (leaver.events == nullptr && !is_said_of_events.exchange(true)) say_without_room("timeline");
+    }
+    thread.events = leaver.events;
     return thread.slots = leaver.sums;
   } catch (...) {
     return nullptr;
@@ -214,6 +282,8 @@ void end_period() noexcept {
     const RunReport report{
         .rank = our_rank, .ranks = rank_count, .all = settings.all, .job = job, .folder = settings.folder};
     write_profiles(report, period.table);
+    thread.events = nullptr;
+    if (!settings.timeline.empty()) end_timeline(timeline_run(), period.events);
   } catch (const std::exception& error) {
     say("rank " + std::to_string(our_rank) + ": " + error.what());
   }

@@ -1,16 +1,13 @@
 #include "mpitrace/profile.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <map>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/unique_fd.h"
-#include "lockstep/base/write.h"
+#include "lockstep/base/file.h"
 #include "mpitrace/source_lines.h"
 
 namespace lockstep::mpitrace {
@@ -186,12 +183,6 @@ std::string profile_name(const std::string& job, int rank) {
   return "mpi_profile." + job + "." + std::to_string(rank);
 }
 
-void write_profile(const std::string& path, const std::string& text) {
-  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!fd) throw_system(path);
-  if (const int error = write_all(fd.get(), std::as_bytes(std::span(text))); error != 0)
-    throw_system(path, error);
-  if (::close(fd.release()) != 0) throw_system(path);
-}
+void write_profile(const std::string& path, const std::string& text) { write_file(path, "profile", text); }
 
 }  // namespace lockstep::mpitrace

@@ -53,7 +53,7 @@ std::string profile_text(const RankProfile& rank, const view::RunExtremes& run, 
 
 /// "mpi_profile.JOB.RANK".
 std::string profile_name(const std::string& job, int rank);
-/// Throws Error{system}.
+/// Whole or as it was. Throws Error{system}.
 void write_profile(const std::string& path, const std::string& text);
 
 }  // namespace lockstep::mpitrace

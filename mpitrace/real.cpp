@@ -20,6 +20,7 @@ namespace {
 /// In the order in which a Fortran compiler is likely to write them.
 std::vector<std::string> names_in(Form form, const std::string& name) {
   if (form == Form::c) return {"P" + name};
+  if (form == Form::large) return {"P" + name + "_c"};
   std::string lower = name, upper = name;
   std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
   std::ranges::transform(upper, upper.begin(), [](unsigned char c) { return std::toupper(c); });

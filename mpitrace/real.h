@@ -9,10 +9,10 @@
 
 namespace lockstep::mpitrace {
 
-/// In which of its names a routine was called. The bindings of `use mpi_f08` differ from those of `use mpi` in what a
+/// In which of its names a routine was called; large: with large counts (MPI_Send_c). The bindings of `use mpi_f08` differ from those of `use mpi` in what a
 /// buffer is, and have names of their own; those with ts pass descriptors of arrays.
-enum class Form { c, fortran, f08, f08ts };
-inline constexpr int form_count = 4;
+enum class Form { c, large, fortran, f08, f08ts };
+inline constexpr int form_count = 5;
 
 /// Null: the process has none. Also looks in an MPI that was loaded for one plug-in alone (as mpi4py's is).
 void* find(const char* name);

@@ -2,28 +2,30 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
+#include <cstddef>
 #include <filesystem>
 #include <map>
-#include <thread>
+#include <span>
 #include <utility>
 
 #include "lockstep/base/deadline.h"
-#include "lockstep/base/error.h"
+#include "lockstep/base/file.h"
 #include "lockstep/base/mapping.h"
 #include "lockstep/base/unique_fd.h"
 #include "lockstep/base/words.h"
+#include "mpitrace/event_file.h"
+#include "mpitrace/left_files.h"
+#include "mpitrace/merge.h"
 #include "mpitrace/profile.h"
 
 namespace lockstep::mpitrace {
 namespace {
 
-constexpr std::string_view beginning = ".lockstep_mpitrace.";
+constexpr auto patience = std::chrono::seconds(5);
 
 struct Found {
   std::string path;
@@ -33,21 +35,9 @@ struct Found {
 /// Of one job and one start of it.
 using Jobs = std::map<std::pair<std::string, std::string>, std::vector<Found>>;
 
-/// False while its rank lives, for which it waits if that is of `run`.
-bool lock(int fd, const std::string& run, Deadline deadline) {
-  while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    Header header = {};
-    const bool is_ours = !run.empty() && ::pread(fd, &header, sizeof(header), 0) == sizeof(header) &&
-                         run == std::string(header.run, ::strnlen(header.run, sizeof(header.run)));
-    if (!is_ours || deadline.expired()) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  return true;
-}
-
 void look_at(const std::string& path, const std::string& run, Deadline deadline, Jobs& jobs) {
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (!fd || !lock(fd.get(), run, deadline)) return;
+  if (!fd || !lock_left_file(fd.get(), run, offsetof(Header, run), deadline)) return;
   const Mapping table = Mapping::of_file(fd.get(), page_bytes, Mapping::Access::read, path);
   RankProfile profile = read_profile(table.bytes(), path);
   if (!run.empty() && profile.run != run) return;
@@ -55,23 +45,17 @@ void look_at(const std::string& path, const std::string& run, Deadline deadline,
   job.push_back({path, std::move(fd), std::move(profile)});
 }
 
-Jobs find_tables(const std::string& folder, const std::string& run, Rescued& rescued) {
-  constexpr auto patience = std::chrono::seconds(5);
-  const Deadline deadline = Deadline::after(patience);
-  Jobs jobs;
-  std::error_code error;
-  std::filesystem::directory_iterator files(folder, error);
-  if (error) throw_system(folder, error.value());
-  for (const auto& entry : files) {
-    if (!entry.path().filename().string().starts_with(beginning)) continue;
+/// `look_at(path)` at each file; what it throws is told.
+template <class Look>
+void look_at_each(const std::string& folder, std::string_view beginning, Rescued& rescued, Look look_at) {
+  for (const std::string& path : files_with(folder, beginning)) {
     try {
-      look_at(entry.path(), run, deadline, jobs);
+      look_at(path);
     } catch (const std::exception& problem) {
       rescued.lines.push_back(std::string(problem.what()) + "; it stays");
       rescued.has_failed = true;
     }
   }
-  return jobs;
 }
 
 void write_job(const std::string& folder, const std::string& job, const std::vector<Found>& tables, bool all,
@@ -98,19 +82,73 @@ void write_job(const std::string& folder, const std::string& job, const std::vec
                   profile_name(job, 0).substr(0, profile_name(job, 0).size() - 1)));
 }
 
+/// Files of events of one start of a job, and the file that was wanted of them.
+struct LeftEvents {
+  std::vector<std::string> paths;
+  std::vector<UniqueFd> locks;
+  std::string timeline;
+};
+using LeftJobs = std::map<std::pair<std::string, std::uint64_t>, LeftEvents>;
+
+void look_at_events(const std::string& path, const std::string& run, Deadline deadline, LeftJobs& jobs) {
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!fd || !lock_left_file(fd.get(), run, offsetof(EventsHeader, run), deadline)) return;
+  const std::string begins = InputFile(path, "timeline's file").text(event_names_at);
+  const RankAbout about = read_about(std::as_bytes(std::span(begins)), path);
+  if (!run.empty() && about.run != run) return;
+  LeftEvents& job = jobs[{about.job, about.start}];
+  job.paths.push_back(path);
+  job.locks.push_back(std::move(fd));
+  job.timeline = about.timeline;
+}
+
+/// Of several jobs each has a file of its own.
+std::string name_of_one(const std::filesystem::path& file, const std::string& job, bool is_only_one) {
+  if (is_only_one) return file;
+  return file.parent_path() / (file.stem().string() + "." + job + file.extension().string());
+}
+
+/// `write(names, left)` for each job; of what it throws is told, and `stays`.
+template <class Jobs, class Write>
+void write_each(const Jobs& jobs, const std::string& stays, Rescued& rescued, Write write) {
+  for (const auto& job : jobs) {
+    try {
+      write(job.first, job.second);
+    } catch (const std::exception& problem) {
+      rescued.lines.push_back(std::string(problem.what()) + "; " + stays);
+      rescued.has_failed = true;
+    }
+  }
+}
+
 }  // namespace
 
 Rescued rescue(const std::string& folder, const std::string& run, bool all) {
   Rescued rescued;
-  const Jobs jobs = find_tables(folder, run, rescued);
-  for (const auto& [names, tables] : jobs) {
-    try {
-      write_job(folder, names.first, tables, all, rescued);
-    } catch (const std::exception& problem) {
-      rescued.lines.push_back(std::string(problem.what()) + "; the tables stay");
-      rescued.has_failed = true;
-    }
-  }
+  Jobs jobs;
+  const Deadline deadline = Deadline::after(patience);
+  look_at_each(folder, table_beginning, rescued,
+               [&](const std::string& path) { look_at(path, run, deadline, jobs); });
+  write_each(jobs, "the tables stay", rescued, [&](const auto& names, const auto& tables) {
+    write_job(folder, names.first, tables, all, rescued);
+  });
+  return rescued;
+}
+
+Rescued rescue_timelines(const std::string& folder, const std::string& run, const std::string& wanted) {
+  Rescued rescued;
+  LeftJobs jobs;
+  const Deadline deadline = Deadline::after(patience);
+  look_at_each(folder, events_beginning, rescued,
+               [&](const std::string& path) { look_at_events(path, run, deadline, jobs); });
+  write_each(jobs, "the ranks' files stay in " + folder, rescued, [&](const auto& names, const auto& left) {
+    const Merged merged = merge(left.paths);
+    const std::string path =
+        wanted.empty() ? left.timeline : name_of_one(wanted, names.first, jobs.size() == 1);
+    view::write_timeline_file(path, merged.timeline);
+    rescued.lines.push_back(view::timeline_line(path, merged.timeline));
+    for (const std::string& file : left.paths) ::unlink(file.c_str());
+  });
   return rescued;
 }
 

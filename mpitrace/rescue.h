@@ -1,4 +1,4 @@
-// Profiles of ranks that ended before MPI_Finalize, from the files that they had mapped. A rank keeps its file locked while
+// Profiles and timelines of ranks that ended before MPI_Finalize, from the files that they had mapped. A rank keeps its file locked while
 // it lives, so that a file that can be locked belongs to nobody any more.
 #pragma once
 
@@ -15,5 +15,9 @@ struct Rescued {
 /// the tables; `all`: a profile for each rank. For ranks of a named run that are still coming to their end it waits, some
 /// seconds at most. Throws Error{system} for a folder that cannot be read.
 Rescued rescue(const std::string& folder, const std::string& run, bool all);
+
+/// The same for events: a timeline of each job, where its ranks were told to write it, or in the file `wanted` if that is not
+/// "" (of several jobs with their names before its ending).
+Rescued rescue_timelines(const std::string& folder, const std::string& run, const std::string& wanted);
 
 }  // namespace lockstep::mpitrace

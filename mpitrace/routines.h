@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "lockstep/base/size_bin.h"
+#include "lockstep/view/profile/mpi_call.h"
 
 namespace lockstep::mpitrace {
 
@@ -14,6 +15,7 @@ struct Routine {
   int slot;
   int wait_slot;  ///< -1: no barrier precedes it
   bool has_sizes;
+  view::MpiPeers peers;
 };
 
 #include "routine_list.inc"

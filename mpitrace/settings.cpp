@@ -46,6 +46,7 @@ Settings read_settings() {
   if (settings.barriers.empty()) settings.barriers = yes_or_names("COLLECTIVE_BARRIER");
   settings.folder = env::text("LOCKSTEP_PROFILE").value_or(env::text("TRACE_DIR").value_or("."));
   settings.run = env::text("LOCKSTEP_PROFILE_RUN").value_or("");
+  settings.timeline = env::text("LOCKSTEP_TIMELINE").value_or("");
   return settings;
 }
 

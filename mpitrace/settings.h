@@ -11,6 +11,7 @@ struct Settings {
   bool sites = false;
   std::string barriers;  ///< "": none, "yes": before each blocking collective, else names with commas between
   std::string run;       ///< of `lockstep profile`
+  std::string timeline;  ///< the file that is wanted; "": none
   std::string problems;  ///< lines about what makes no sense, each of which counts as unset
 };
 Settings read_settings();

@@ -8,9 +8,9 @@
 
 #include "lockstep/base/words.h"
 #include "lockstep/trace/clock.h"
-#include "mpitrace/abi.h"
 #include "mpitrace/profile.h"
 #include "mpitrace/say.h"
+#include "mpitrace/tell_all.h"
 
 namespace lockstep::mpitrace {
 namespace {
@@ -22,15 +22,6 @@ struct Told {
   std::int32_t longest;      ///< its place in `routines`; -1: none was called
   std::int32_t has_profile;
 };
-
-template <class T>
-std::vector<T> tell_all(const T& mine, int ranks) {
-  std::vector<T> all(static_cast<std::size_t>(ranks));
-  using AllGather = int(const void*, int, MPI_Datatype, void*, int, MPI_Datatype, MPI_Comm);
-  pmpi<AllGather>("PMPI_Allgather")(&mine, sizeof(T), byte_type(), all.data(), sizeof(T), byte_type(),
-                                    comm_world());
-  return all;
-}
 
 Told told_of(const RankProfile& profile) {
   const view::ProcessCosts& costs = profile.sums.costs;

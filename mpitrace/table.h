@@ -13,8 +13,10 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "mpitrace/rank_file.h"
 #include "mpitrace/routines.h"
 
 namespace lockstep::mpitrace {
@@ -103,29 +105,24 @@ class Table {
   /// `wanted` "" or a file that cannot be made: memory alone, and `problem` says why.
   static Table* create(const std::string& wanted, bool has_sites, std::string& problem);
 
-  Header& header() const { return *reinterpret_cast<Header*>(data_); }
-  Module* modules() const { return reinterpret_cast<Module*>(data_ + modules_at); }
-  Site* sites() const { return reinterpret_cast<Site*>(data_ + sites_at); }
-  const std::byte* data() const { return data_; }
+  Header& header() const { return *reinterpret_cast<Header*>(file_.data()); }
+  Module* modules() const { return reinterpret_cast<Module*>(file_.data() + modules_at); }
+  Site* sites() const { return reinterpret_cast<Site*>(file_.data() + sites_at); }
+  const std::byte* data() const { return file_.data(); }
   std::size_t size() const { return threads_at + header().threads * thread_bytes; }
-  const std::string& path() const { return path_; }  ///< "": memory alone
+  const std::string& path() const { return file_.path(); }  ///< "": memory alone
 
   /// Sums for a thread that has none: new ones, or those of a thread that has left(). Null: no room.
   Sums* join();
   void leave(Sums* sums);
 
-  /// The file goes; the memory stays.
-  void remove_file();
-  /// In a forked child: neither the memory nor the file is its own.
-  void forget();
+  void remove_file() { file_.remove_file(); }
+  void forget() { file_.forget(); }
 
  private:
-  Table(std::byte* data, int fd, std::string path) : data_(data), fd_(fd), path_(std::move(path)) {}
-  bool reserve(std::size_t offset, std::size_t bytes) const;
+  explicit Table(RankFile file) : file_(std::move(file)) {}
 
-  std::byte* data_;
-  int fd_;  // -1: memory alone
-  std::string path_;
+  RankFile file_;
   std::mutex mutex_;
   std::vector<Sums*> free_;
   bool is_full_ = false;

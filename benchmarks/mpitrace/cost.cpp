@@ -28,6 +28,8 @@ int main(int count, char** words) {
   int rank = 0;
   double in = 1, out = 0;
   measure("MPI_Comm_rank", 10000, [&] { MPI_Comm_rank(MPI_COMM_WORLD, &rank); });
+  int flag = 0;
+  measure("MPI_Iprobe", 10000, [&] { MPI_Iprobe(0, 1, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE); });
   measure("MPI_Allreduce", 10000, [&] { MPI_Allreduce(&in, &out, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_SELF); });
   MPI_Finalize();
 }

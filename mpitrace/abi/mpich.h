@@ -23,6 +23,7 @@ using MPI_Offset = long long;
 using MPI_Count = long long;
 
 inline constexpr Family our_family = Family::mpich;
+inline constexpr int mpi_any_source = -2;
 inline constexpr int mpi_proc_null = -1;
 inline constexpr int mpi_root = -3;
 inline constexpr std::size_t mpi_in_place = ~std::size_t{0};  // as an address

@@ -23,6 +23,7 @@ using MPI_Offset = long long;
 using MPI_Count = long long;
 
 inline constexpr Family our_family = Family::openmpi;
+inline constexpr int mpi_any_source = -1;
 inline constexpr int mpi_proc_null = -2;
 inline constexpr int mpi_root = -4;
 inline constexpr std::size_t mpi_in_place = 1;  // as an address

@@ -24,6 +24,7 @@ using MPI_Offset = std::int64_t;
 using MPI_Count = std::int64_t;
 
 inline constexpr Family our_family = Family::standard;
+inline constexpr int mpi_any_source = -1;
 inline constexpr int mpi_proc_null = -3;
 inline constexpr int mpi_root = -4;
 inline constexpr std::size_t mpi_in_place = 1;  // as an address

@@ -50,6 +50,7 @@ constexpr Target targets[] = {
     {"output", output::run_one},
     {"flight_record", flight_record::run_one},
     {"timeline", timeline::run_one},
+    {"mpi_events", mpi_events::run_one},
 };
 
 std::filesystem::path corpora() {

@@ -98,6 +98,11 @@ namespace flight_record {
 int run_one(Input input);
 }
 
+/// What a rank of an MPI program has written of its calls: mpitrace/event_file.h, merge.h.
+namespace mpi_events {
+int run_one(Input input);
+}
+
 /// A timeline's file, and the report of it: view/report/timeline_file.h, report_page.h.
 namespace timeline {
 int run_one(Input input);

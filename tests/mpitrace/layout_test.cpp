@@ -5,6 +5,7 @@ namespace lockstep::testing {
 namespace {
 
 using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
@@ -65,6 +66,13 @@ TEST_P(MpitraceLayout, HasFourFilesAtMostUnlessAllAreAskedFor) {
       run_profiled(mpi(), 6, {program}, {{"LOCKSTEP_PROFILE_ALL", ""}, {"TRACE_ALL_TASKS", "yes"}});
   ASSERT_EQ(all.exit_code, 0) << all.err;
   EXPECT_THAT(files(), SizeIs(6));
+}
+
+TEST_P(MpitraceLayout, HasANameForEachStepOfABatchJob) {
+  const std::string program = compile(mpi(), "ends.c");
+  for (int step = 0; step < 3; ++step)
+    ASSERT_EQ(run_profiled(mpi(), 1, {program}, {{"SLURM_JOB_ID", "job7"}}).exit_code, 0);
+  EXPECT_THAT(files(), ElementsAre("mpi_profile.job7-2.0", "mpi_profile.job7-3.0", "mpi_profile.job7.0"));
 }
 
 TEST_P(MpitraceLayout, NamesTheLinesThatCall) {

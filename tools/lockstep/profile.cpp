@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,8 +17,10 @@
 #include <utility>
 
 #include "command_line.h"
+#include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
+#include "lockstep/launch/program.h"
 #include "mpi_family.h"
 #include "mpitrace/rescue.h"
 
@@ -29,6 +32,7 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 
 struct ProfileFlags {
   std::string folder = ".";
+  std::string timeline;
   std::string family;
   bool all = false, sites = false, barrier = false;
   std::vector<std::string> command;
@@ -36,6 +40,9 @@ struct ProfileFlags {
 
 void describe(CLI::App& app, ProfileFlags& flags) {
   app.add_option("--dir", flags.folder, "Where the profiles go [.]")->type_name("DIR");
+  app.add_option("--timeline", flags.timeline,
+                 "File for what all ranks called when, for trace viewers [LOCKSTEP_TIMELINE, or none]")
+      ->type_name("FILE");
   app.add_option("--family", flags.family,
                  "Of the program's MPI: openmpi, mpich (also Intel MPI) or abi [found out]");
   app.add_flag("--all", flags.all, "A profile for each rank, not for four of them alone");
@@ -43,8 +50,8 @@ void describe(CLI::App& app, ProfileFlags& flags) {
   app.add_flag("--barrier", flags.barrier, "A timed barrier before each blocking collective");
   app.footer(
       "lockstep profile [OPTIONS] -- mpirun -np 4 ./app    runs it, and writes mpi_profile.JOB.RANK\n"
-      "lockstep profile [--dir DIR] [--all]                writes the profiles of ranks that were killed "
-      "before");
+      "lockstep profile [--dir DIR] [--all]                writes the profiles and timelines of ranks that "
+      "were killed before");
 }
 
 void say(const std::string& text) { (void)std::fprintf(stderr, "lockstep profile: %s\n", text.c_str()); }
@@ -94,6 +101,7 @@ Variables variables_for(const ProfileFlags& flags, Family family, const std::str
   Variables variables = {
       {"LD_PRELOAD", preload}, {"LOCKSTEP_PROFILE", flags.folder}, {"LOCKSTEP_PROFILE_RUN", run}};
   if (std::getenv("MPI4PY_MPIABI") == nullptr) variables.emplace_back("MPI4PY_MPIABI", mpi4py_name(family));
+  if (!flags.timeline.empty()) variables.emplace_back("LOCKSTEP_TIMELINE", flags.timeline);
   if (flags.all) variables.emplace_back("LOCKSTEP_PROFILE_ALL", "1");
   if (flags.sites) variables.emplace_back("LOCKSTEP_PROFILE_SITES", "1");
   if (flags.barrier) variables.emplace_back("LOCKSTEP_PROFILE_BARRIER", "1");
@@ -143,20 +151,53 @@ int run_to_its_end(std::vector<std::string> words, const Variables& variables) {
 
 /// False if something could not be written.
 bool write_what_is_left(const ProfileFlags& flags, const std::string& run) {
-  const auto rescued = lockstep::mpitrace::rescue(flags.folder, run, flags.all);
-  for (const std::string& line : rescued.lines) say(line);
-  if (rescued.lines.empty() && run.empty()) say("no rank has left anything in " + flags.folder);
-  return !rescued.has_failed;
+  const auto profiles = lockstep::mpitrace::rescue(flags.folder, run, flags.all);
+  const auto timelines = lockstep::mpitrace::rescue_timelines(flags.folder, run, flags.timeline);
+  for (const std::string& line : profiles.lines) say(line);
+  for (const std::string& line : timelines.lines) say(line);
+  if (profiles.lines.empty() && timelines.lines.empty() && run.empty())
+    say("no rank has left anything in " + flags.folder);
+  return !profiles.has_failed && !timelines.has_failed;
+}
+
+/// The file for the timeline by its whole path; an error if it could not be written.
+std::string checked_timeline(const std::string& wanted) {
+  if (wanted.empty()) return "";
+  std::string file = fs::absolute(wanted).lexically_normal();
+  const lockstep::FileReplacement made_and_removed(file, "timeline");
+  return file;
+}
+
+/// Changes when a file is written, also where it replaces one of the same name.
+std::pair<std::uint64_t, fs::file_time_type> state_of(const std::string& file) {
+  struct stat status {};
+  std::error_code none;
+  if (::stat(file.c_str(), &status) != 0) return {};
+  return {status.st_ino, fs::last_write_time(file, none)};
 }
 
 int profile(ProfileFlags flags) {
+  const bool has_command = !flags.command.empty();
+  if (has_command) {
+    const auto program =
+        lockstep::launch::find_program(flags.command.front(), lockstep::launch::search_path());
+    if (program.exit_code != 0) {
+      say(program.problem);
+      return program.exit_code;
+    }
+    if (flags.timeline.empty()) flags.timeline = lockstep::env::text("LOCKSTEP_TIMELINE").value_or("");
+  }
+  flags.timeline = checked_timeline(flags.timeline);
   lockstep::make_folders(flags.folder, "profiles");
   flags.folder = fs::canonical(flags.folder);
-  if (flags.command.empty()) return write_what_is_left(flags, "") ? 0 : 1;
+  if (!has_command) return write_what_is_left(flags, "") ? 0 : 1;
   const std::string run = random_name();
   const Variables variables = variables_for(flags, family_for(flags), run);
+  const auto timeline_before = state_of(flags.timeline);
   const int exit_code = run_to_its_end(words_with(flags.command, variables), variables);
   const bool is_written = write_what_is_left(flags, run);
+  if (!flags.timeline.empty() && is_written && state_of(flags.timeline) == timeline_before)
+    say("there is no timeline: no rank has left any calls");
   return exit_code == 0 && !is_written ? 1 : exit_code;
 }
 

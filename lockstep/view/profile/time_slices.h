@@ -22,6 +22,7 @@ void with_each_list(RankTimeline& rank, Use use) {
   use(rank.calls);
   use(rank.steps);
   use(rank.spans);
+  use(rank.mpi_calls);
 }
 
 /// Leaves every second of the slices that are left, and doubles `kept_of`; where events are of one slice, every second event.

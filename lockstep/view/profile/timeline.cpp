@@ -49,14 +49,16 @@ class Writer {
 
   void run() {
     text_ = fmt::format(
-        "{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"job\":{},\"clock_error_us\":{:.3f}}},\"traceEvents\":"
+        "{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"job\":{},\"clock_error_us\":{:.3f}{}}},"
+        "\"traceEvents\":"
         "[",
-        in_json(timeline_.job), static_cast<double>(timeline_.clock_error_ns) / 1e3);
+        in_json(timeline_.job), static_cast<double>(timeline_.clock_error_ns) / 1e3, notes());
     for (const RankTimeline& rank : timeline_.ranks) {
       name_rank(rank);
       add_steps(rank);
       add_calls(rank);
       add_spans(rank);
+      add_mpi_calls(rank);
       if (rank.left_out > 0) say_left_out(rank);
     }
     text_ += "\n]}\n";
@@ -64,12 +66,18 @@ class Writer {
   }
 
  private:
+  std::string notes() const {
+    std::string text;
+    for (const std::string& note : timeline_.notes) text += (text.empty() ? "" : ",") + in_json(note);
+    return text.empty() ? "" : ",\"notes\":[" + text + "]";
+  }
   std::uint64_t first_moment() const {
     std::uint64_t first = std::numeric_limits<std::uint64_t>::max();
     for (const RankTimeline& rank : timeline_.ranks) {
       for (const auto& call : rank.calls) first = std::min(first, call.begin_ns);
       for (const auto& step : rank.steps) first = std::min(first, step.begin_ns);
       for (const auto& span : rank.spans) first = std::min(first, span.begin_ns);
+      for (const auto& call : rank.mpi_calls) first = std::min(first, call.begin_ns);
     }
     return first;
   }
@@ -140,16 +148,70 @@ class Writer {
     }
   }
   void add_call(int rank, int row, const CollectiveEvent& call) {
-    const auto group = groups_.find(call.group);
     const std::string algorithm(call.algorithm, ::strnlen(call.algorithm, sizeof(call.algorithm)));
     range(rank, row, in_json(to_string(call.operation)), "call", call.begin_ns, call.end_ns,
           fmt::format(R"("group":{},"number":{},"bytes":{},"dtype":"{}","algorithm":{},"failed":{})",
-                      group == groups_.end() ? "\"?\"" : group->second, call.sequence, bytes_of(call),
-                      to_string(call.dtype), in_json(algorithm), call.failed != 0));
+                      group_named(call.group), call.sequence, bytes_of(call), to_string(call.dtype),
+                      in_json(algorithm), call.failed != 0));
+    add_waiting_and_transfer(rank, row, "call", call);
+  }
+  template <class Call>
+  void add_waiting_and_transfer(int rank, int row, const char* kind, const Call& call) {
     const std::uint64_t arrived =
         std::clamp(call.arrived_ns, call.begin_ns, std::max(call.begin_ns, call.end_ns));
-    if (arrived > call.begin_ns) range(rank, row, "\"waiting for others\"", "call", call.begin_ns, arrived);
-    if (call.end_ns > arrived) range(rank, row, "\"transfer\"", "call", arrived, call.end_ns);
+    if (arrived > call.begin_ns) range(rank, row, "\"waiting for others\"", kind, call.begin_ns, arrived);
+    if (call.end_ns > arrived) range(rank, row, "\"transfer\"", kind, arrived, call.end_ns);
+  }
+  std::string group_named(std::uint32_t number) const {
+    const auto group = groups_.find(number);
+    return group == groups_.end() ? "\"?\"" : group->second;
+  }
+
+  void add_mpi_calls(const RankTimeline& rank) {
+    std::map<std::uint32_t, std::uint64_t> ends;  // by threads
+    for (const MpiCall& call : rank.mpi_calls) ends[call.thread] = 0;
+    for (const auto& [thread, end] : ends)
+      name_row(rank.rank, mpi_row(thread),
+               ends.size() == 1 ? "MPI calls" : fmt::format("MPI calls, thread {}", thread));
+    for (const MpiCall* recorded : in_order(rank.mpi_calls)) {
+      MpiCall call = *recorded;
+      std::uint64_t& end = ends[call.thread];
+      call.begin_ns = std::max(call.begin_ns, end);  // ranges of a row may not overlap
+      end = call.end_ns = std::max(call.begin_ns, call.end_ns);
+      range(rank.rank, mpi_row(call.thread), in_json(call.routine), "mpi", call.begin_ns, call.end_ns,
+            about(call));
+      if (call.arrived_ns != 0) add_waiting_and_transfer(rank.rank, mpi_row(call.thread), "mpi", call);
+    }
+  }
+  static int mpi_row(std::uint32_t thread) { return first_thread_row + static_cast<int>(thread % 1000000); }
+  std::string about(const MpiCall& call) const {
+    std::string text;
+    const auto add = [&](const char* name, const std::string& value) {
+      text += fmt::format(R"({}"{}":{})", text.empty() ? "" : ",", name, value);
+    };
+    if (call.has_bytes) add("bytes", std::to_string(call.bytes));
+    if (call.communicator != 0) add("communicator", group_named(call.communicator));
+    switch (call.peers) {
+      case MpiPeers::none: break;
+      case MpiPeers::root: add("root", rank_in_json(call.peer)); break;
+      case MpiPeers::target: add("target", rank_in_json(call.peer)); break;
+      case MpiPeers::to: add("to", rank_in_json(call.peer)); break;
+      case MpiPeers::from: add("from", rank_in_json(call.source)); break;
+      case MpiPeers::to_and_from:
+        add("to", rank_in_json(call.peer));
+        add("from", rank_in_json(call.source));
+        break;
+    }
+    if (!call.has_returned) add("returned", "false");
+    return text;
+  }
+  static std::string rank_in_json(std::int32_t rank) {
+    switch (rank) {
+      case mpi_any_rank: return "\"any\"";
+      case mpi_no_rank: return "\"none\"";
+      case mpi_root_here: return "\"here\"";
+      default: return std::to_string(rank);
+    }
   }
 
   void add_spans(const RankTimeline& rank) {
@@ -176,7 +238,8 @@ class Writer {
     fmt::format_to(std::back_inserter(text_), R"({{"ph":"i","s":"p","pid":{},"tid":0,"ts":0,"name":{}}})",
                    rank.rank,
                    in_json(base::counted(static_cast<std::int64_t>(rank.left_out), "event") +
-                           " of this rank had no room and are not here"));
+                           " of this rank had no room and are not here" +
+                           (rank.left_out_when.empty() ? "" : ": " + rank.left_out_when)));
   }
 
   const Timeline& timeline_;
@@ -199,22 +262,27 @@ void write_timeline_file(const std::filesystem::path& path, const Timeline& time
   static_cast<void>(file.commit());
 }
 
-std::string leave_timeline(const std::string& path, const Timeline& timeline, const std::string& speaker) {
+std::string timeline_line(const std::string& path, const Timeline& timeline) {
   std::uint64_t left_out = 0;
   for (const RankTimeline& rank : timeline.ranks) left_out += rank.left_out;
-  try {
-    write_timeline_file(path, timeline);
-  } catch (const std::exception& error) {
-    return fmt::format("{}: the timeline could not be written: {}\n", speaker, error.what());
-  }
   std::string line =
-      fmt::format("{}: timeline of {} in {}; https://ui.perfetto.dev opens it", speaker,
+      fmt::format("timeline of {} in {}; https://ui.perfetto.dev opens it",
                   base::counted(static_cast<std::int64_t>(timeline.ranks.size()), "rank"), path);
   if (timeline.clock_error_ns > 0)
     line += fmt::format("; clocks of hosts agree within {}", base::duration(timeline.clock_error_ns));
   if (left_out > 0)
     line += fmt::format("; {} had no room", base::counted(static_cast<std::int64_t>(left_out), "event"));
-  return line + "\n";
+  for (const std::string& note : timeline.notes) line += "; " + note;
+  return line;
+}
+
+std::string leave_timeline(const std::string& path, const Timeline& timeline, const std::string& speaker) {
+  try {
+    write_timeline_file(path, timeline);
+  } catch (const std::exception& error) {
+    return fmt::format("{}: the timeline could not be written: {}\n", speaker, error.what());
+  }
+  return speaker + ": " + timeline_line(path, timeline) + "\n";
 }
 
 }  // namespace lockstep::view

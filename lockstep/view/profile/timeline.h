@@ -4,6 +4,7 @@
 //   rank 0   training     [ step 17            [forward, backward  ] [exposed] ]
 //            calls        [all_reduce [waiting][transfer]]
 //            thread 0     [ loss ]                                               the program's own ranges
+//            MPI calls    [MPI_Allreduce [waiting][transfer]]                    of any MPI program (mpitrace/)
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 
 #include "lockstep/trace/event.h"
 #include "lockstep/trace/spans.h"
+#include "lockstep/view/profile/mpi_call.h"
 
 namespace lockstep::view {
 
@@ -26,9 +28,11 @@ struct RankTimeline {
   std::vector<trace::CollectiveEvent> calls = {};
   std::vector<trace::TrainingStepEvent> steps = {};
   std::vector<trace::SpanEvent> spans = {};
+  std::vector<MpiCall> mpi_calls = {};
   std::vector<std::string> span_names = {};  ///< by SpanEvent::name
   std::uint64_t left_out =
       0;  ///< events that were overwritten before they were read, or for which there was no room
+  std::string left_out_when = {};  ///< "": not known
 };
 
 /// Rows of a rank by their `tid`; those of a kind begin here, in the order of FreeRows or of threads. None is a rank's number:
@@ -39,7 +43,8 @@ struct Timeline {
   std::string job = {};
   std::vector<RankTimeline> ranks = {};
   std::vector<std::pair<std::uint32_t, std::string>> groups = {};  ///< names by the numbers in calls
-  std::uint64_t clock_error_ns = 0;  ///< the most that clocks of hosts may be apart
+  std::uint64_t clock_error_ns = 0;     ///< the most that clocks of hosts may be apart
+  std::vector<std::string> notes = {};  ///< what else has to be known of it
 };
 
 /// Passes the text to `write` piece by piece. Times in it are microseconds from the first event on.
@@ -48,8 +53,10 @@ void write_timeline(const Timeline& timeline, const std::function<void(std::stri
 /// The same into a file, whole or as it was. Throws as FileReplacement does.
 void write_timeline_file(const std::filesystem::path& path, const Timeline& timeline);
 
-/// The same, and returns a line for the user, as of `speaker`: where it is and what has to be known
-/// of it, or why it could not be written.
+/// For the user: that it is at `path`, and what has to be known of it.
+std::string timeline_line(const std::string& path, const Timeline& timeline);
+
+/// Writes it, and returns a line of `speaker` with that, or why it could not be written.
 std::string leave_timeline(const std::string& path, const Timeline& timeline, const std::string& speaker);
 
 }  // namespace lockstep::view

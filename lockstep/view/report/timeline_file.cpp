@@ -130,6 +130,10 @@ void TimelineParser::take_event(const Event& event) {
   const std::string kind = text_of_member(event.object, "cat");
   if (kind == "training") return take_training(event);
   if (kind == "program") return take_span(event);
+  if (kind == "mpi") {
+    has_mpi_ = true;
+    return;
+  }
   if (kind != "call") {
     ++unreadable_;
   } else if (event.name == "waiting for others" || event.name == "transfer") {
@@ -280,6 +284,9 @@ TimelineParser::Result TimelineParser::finish() {
     result.notes.emplace_back(
         "the timeline was cut off: what stands before its last whole line is here, and what came after it is "
         "not");
+  if (has_mpi_)
+    result.notes.emplace_back(
+        "the calls of MPI in the timeline are for trace viewers: a report is of calls of Lockstep's own");
   if (unreadable_ > 0)
     result.notes.push_back(fmt::format("{} of the timeline could not be read and {} left out",
                                        base::counted(static_cast<std::int64_t>(unreadable_), "line"),

@@ -53,6 +53,7 @@ class TimelineParser {
   std::size_t most_events_;
   std::string line_;
   bool skips_line_ = false;  // it is too long
+  bool has_mpi_ = false;     // calls of MPI, which are not read
   std::map<int, RankTimeline> ranks_;
   std::map<std::string, std::uint32_t> groups_;
   std::map<int, std::map<std::string, std::uint32_t>> span_numbers_;

@@ -54,7 +54,8 @@ SAME_KIND(MPI_Count)
 #ifndef LOCKSTEP_MPITRACE_ABI  // where not each has it
 static_assert(std::is_same_v<MPI_Fint, int>);
 #endif
-static_assert(ours::mpi_proc_null == MPI_PROC_NULL && ours::mpi_root == MPI_ROOT);
+static_assert(ours::mpi_proc_null == MPI_PROC_NULL && ours::mpi_root == MPI_ROOT &&
+              ours::mpi_any_source == MPI_ANY_SOURCE);
 
 template <class Theirs, class Ours>
 int differs(Theirs theirs, Ours ours) {

@@ -184,6 +184,21 @@ static void files(const char* path) {
   CALL(MPI_File_close, &file);
 }
 
+static void large_counts(void) {
+#if MPI_VERSION >= 4
+  MPI_Request request;
+  MPI_Count counts[64];
+  MPI_Aint offsets[64];
+  for (int i = 0; i < 64; ++i) counts[i] = 1, offsets[i] = i;
+  LARGE(40, MPI_Irecv, in, 5, MPI_DOUBLE, peer, 11, MPI_COMM_WORLD, &request);
+  LARGE(40, MPI_Send, out, 5, MPI_DOUBLE, peer, 11, MPI_COMM_WORLD);
+  CALL(MPI_Wait, &request, MPI_STATUS_IGNORE);
+  LARGE(16, MPI_Allreduce, out, in, 2, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+  LARGE(24, MPI_Bcast, out, 3, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+  LARGE(0, MPI_Allgatherv, out, 1, MPI_INT, in, counts, offsets, MPI_INT, MPI_COMM_WORLD);
+#endif
+}
+
 static void others(void) {
   MPI_Info info;
   char text[MPI_MAX_ERROR_STRING + MPI_MAX_PROCESSOR_NAME];
@@ -218,6 +233,7 @@ int main(int count, char** words) {
   windows();
   types();
   if (count > 1) files(words[1]);
+  large_counts();
   others();
   tell_truths(rank);
   return MPI_Finalize();

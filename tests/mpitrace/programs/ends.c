@@ -1,4 +1,4 @@
-/* Programs that do what a profile must stand: `ends kill|exit|abort|fork|exec|finalize`. */
+/* Programs that do what a profile must stand: `ends kill|kill_all|exit|abort|fork|exec|finalize`. */
 #include <mpi.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -40,6 +40,7 @@ int main(int count, char** words) {
     MPI_Abort(MPI_COMM_WORLD, 7);
     for (;;) pause(); /* MPICH 5 comes back, and is killed some time later */
   }
+  if (strcmp(what, "kill_all") == 0) kill(getpid(), SIGKILL);
   if (strcmp(what, "kill") == 0 && rank == 1) kill(getpid(), SIGKILL);
   if (strcmp(what, "kill") == 0 || strcmp(what, "abort") == 0) MPI_Barrier(MPI_COMM_WORLD);
   return MPI_Finalize();

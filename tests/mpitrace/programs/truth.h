@@ -33,6 +33,8 @@ static void tell_truths(int rank) {
 /* A call that moves nothing, and one that moves bytes. */
 #define CALL(name, ...) (note(#name, 0), check(#name, name(__VA_ARGS__)))
 #define MOVE(bytes, name, ...) (note(#name, bytes), check(#name, name(__VA_ARGS__)))
+/* The same with large counts, which stands in the same row. */
+#define LARGE(bytes, name, ...) (note(#name, bytes), check(#name, name##_c(__VA_ARGS__)))
 
 static void check(const char* name, int error) {
   if (error == 0) return;
