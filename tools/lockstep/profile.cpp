@@ -13,13 +13,13 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
-#include <random>
 #include <utility>
 
 #include "command_line.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/random_name.h"
 #include "lockstep/launch/program.h"
 #include "mpi_family.h"
 #include "mpitrace/rescue.h"
@@ -81,11 +81,6 @@ Family family_for(const ProfileFlags& flags) {
         "no word of the command is a program that is linked with an MPI, nor a launcher "
         "of one: say which it is with --family openmpi, mpich or abi");
   return *family;
-}
-
-std::string random_name() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}", random(), random());
 }
 
 /// mpi4py takes our functions for an MPI that is loaded, and cannot tell from them whose.
@@ -191,7 +186,7 @@ int profile(ProfileFlags flags) {
   lockstep::make_folders(flags.folder, "profiles");
   flags.folder = fs::canonical(flags.folder);
   if (!has_command) return write_what_is_left(flags, "") ? 0 : 1;
-  const std::string run = random_name();
+  const std::string run = lockstep::base::random_name();
   const Variables variables = variables_for(flags, family_for(flags), run);
   const auto timeline_before = state_of(flags.timeline);
   const int exit_code = run_to_its_end(words_with(flags.command, variables), variables);
