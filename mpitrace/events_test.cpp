@@ -135,6 +135,17 @@ TEST_F(EventFiles, HaveTheCallInWhichTheRankIs) {
   EXPECT_TRUE(std::all_of(calls.begin(), calls.end() - 1, [](const auto& one) { return one.has_returned; }));
 }
 
+TEST_F(EventFiles, HaveACallOnceThatWasBeingMoved) {
+  Events* const events = make(0);
+  ThreadEvents* const thread = events->join();
+  for (std::uint64_t i = 0; i < last_events; ++i) call(*thread, first_ns + 10 * i);
+  auto* const part = reinterpret_cast<std::byte*>(&events->header()) + event_threads_at(most_event_names);
+  auto* const ring = reinterpret_cast<Event*>(part + sizeof(EventCounts));
+  ring[last_events] = ring[0];
+  reinterpret_cast<EventCounts*>(part)->kept = 1;
+  EXPECT_THAT(read(path(0)).timeline.mpi_calls, SizeIs(last_events));
+}
+
 TEST_F(EventFiles, LeaveNothingOutWhileThereIsRoom) {
   ThreadEvents* const thread = make(0)->join();
   const std::uint64_t most = last_events + kept_events - 1;

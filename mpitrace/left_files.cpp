@@ -34,9 +34,9 @@ std::vector<std::string> files_with(const std::string& folder, std::string_view 
 bool lock_left_file(int fd, const std::string& run, off_t run_at, Deadline deadline) {
   while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     std::array<char, 64> its = {};
-    const bool is_ours = !run.empty() &&
-                         ::pread(fd, its.data(), its.size(), run_at) == static_cast<ssize_t>(its.size()) &&
-                         run == std::string(its.data(), ::strnlen(its.data(), its.size()));
+    const bool is_told = ::pread(fd, its.data(), its.size(), run_at) == static_cast<ssize_t>(its.size());
+    const bool is_ours =
+        run.empty() || (is_told && run == std::string(its.data(), ::strnlen(its.data(), its.size())));
     if (!is_ours || deadline.expired()) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }

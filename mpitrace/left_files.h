@@ -21,8 +21,8 @@ std::string rank_file(const std::string& folder, std::string_view beginning, con
 /// Paths of what is there with such a beginning, in order. Throws Error{system} for a folder that cannot be read.
 std::vector<std::string> files_with(const std::string& folder, std::string_view beginning);
 
-/// Locks a rank's file. False while its rank lives, for which it waits if the text of `run`, which stands at `run_at` in the
-/// file, is this one.
+/// Locks a rank's file. False if its rank lives at the deadline, or lives and the text of its run, which stands at `run_at` in
+/// the file, is another than `run` ("": of any).
 bool lock_left_file(int fd, const std::string& run, off_t run_at, Deadline deadline);
 
 }  // namespace lockstep::mpitrace

@@ -25,7 +25,8 @@
 namespace lockstep::mpitrace {
 namespace {
 
-constexpr auto patience = std::chrono::seconds(5);
+/// For ranks that are still dying when their launcher has ended: of a run, and of any, which may as well go on.
+constexpr std::chrono::seconds patience{5}, patience_with_any{1};
 
 struct Found {
   std::string path;
@@ -126,7 +127,7 @@ void write_each(const Jobs& jobs, const std::string& stays, Rescued& rescued, Wr
 Rescued rescue(const std::string& folder, const std::string& run, bool all) {
   Rescued rescued;
   Jobs jobs;
-  const Deadline deadline = Deadline::after(patience);
+  const Deadline deadline = Deadline::after(run.empty() ? patience_with_any : patience);
   look_at_each(folder, table_beginning, rescued,
                [&](const std::string& path) { look_at(path, run, deadline, jobs); });
   write_each(jobs, "the tables stay", rescued, [&](const auto& names, const auto& tables) {
@@ -138,7 +139,7 @@ Rescued rescue(const std::string& folder, const std::string& run, bool all) {
 Rescued rescue_timelines(const std::string& folder, const std::string& run, const std::string& wanted) {
   Rescued rescued;
   LeftJobs jobs;
-  const Deadline deadline = Deadline::after(patience);
+  const Deadline deadline = Deadline::after(run.empty() ? patience_with_any : patience);
   look_at_each(folder, events_beginning, rescued,
                [&](const std::string& path) { look_at_events(path, run, deadline, jobs); });
   write_each(jobs, "the ranks' files stay in " + folder, rescued, [&](const auto& names, const auto& left) {
