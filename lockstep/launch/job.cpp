@@ -318,6 +318,7 @@ void Job::leave_records(const Verdict& verdict) {
   trace::FlightRecord record = join_records(std::move(records));
   record.job = attempt_.job;
   note_endings(record, endings_);
+  if (stopped_by_user) record.ended_by = stop_.first();
   if (explains) output_.say(leave_record(options_.record_dir, record));
   view::Timeline timeline = keeps_timeline(options_) ? take_timeline(record) : view::Timeline();
   const std::string ending = std::filesystem::path(options_.timeline).extension();

@@ -131,7 +131,21 @@ RunningJob running_job_of(pid_t pid) {
                     "look at): pass the process id of the job's `lockstep run`, or of a rank",
                     pid));
   }
-  RunningJob job = job_of(holders);
+  std::map<ino_t, std::vector<pid_t>> jobs;
+  for (const pid_t holder : holders) jobs[page_number(holder)].push_back(holder);
+  auto chosen = jobs.begin();
+  if (jobs.size() > 1) {  // a job's ranks may have started others
+    chosen = std::ranges::find_if(jobs, [&](const auto& job) { return job_of(job.second).pid == pid; });
+    if (chosen == jobs.end()) {
+      std::string pids;
+      for (const auto& [page, of_job] : jobs)
+        pids += fmt::format("{}{}", pids.empty() ? "" : ", ", job_of(of_job).pid);
+      throw_invalid_argument(fmt::format(
+          "below process {} there are several jobs: pass the process id of one's `lockstep run`: {}", pid,
+          pids));
+    }
+  }
+  RunningJob job = job_of(chosen->second);
   job.pid = pid;
   return job;
 }

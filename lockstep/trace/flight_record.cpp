@@ -164,6 +164,7 @@ std::string FlightRecord::to_text() const {
                        {"written_at", written_at},
                        {"at_ns", at_ns},
                        {"goes_on", goes_on}};
+  if (ended_by != 0) head["ended_by"] = ended_by;
   if (first_cause) {
     head["first_cause"] = {{"code", to_string(first_cause->code)},
                            {"culprit", first_cause->culprit},

@@ -96,6 +96,7 @@ struct FlightRecord {
   /// When the launcher noticed the first failure; of a job that goes on: now.
   std::uint64_t at_ns = 0;
   bool goes_on = false;
+  int ended_by = 0;  ///< the signal by which the user ended the job, before anything had failed; 0: none
   std::optional<FlightCause> first_cause = {};
   std::vector<FlightGroup> groups = {};
   std::vector<FlightRank> ranks = {};  ///< in ascending order

@@ -340,6 +340,7 @@ FlightRecord record_of(const json& value) {
                       .written_at = fields.text("written_at"),
                       .at_ns = fields.number("at_ns"),
                       .goes_on = fields.flag("goes_on")};
+  if (fields.find("ended_by") != nullptr) record.ended_by = fields.integer("ended_by", 0, 255);
   if (const json* const cause = fields.find("first_cause"))
     record.first_cause = within("\"first_cause\"", [&] { return cause_of(*cause); });
   record.groups = each(fields.list("groups", FlightLimits::groups), "group", group_of);

@@ -85,6 +85,23 @@ TEST_F(ReportOf, AJobWhoseRankIsKilledSaysWhoItWas) {
   EXPECT_THAT(report({place()}).out, AllOf(HasSubstr("Where each rank was"), HasSubstr("rank 0 (pid ")));
 }
 
+TEST_F(ReportOf, AJobThatTheUserEndsBlamesNobody) {
+  Process job = start({program("lockstep"), "run", "-np", "2", "--report", place(), program("probe_rank"),
+                       "barrier", "say,done", "pause"});
+  job.await("rank=0 done\n");
+  job.await("rank=1 done\n");
+  job.send(SIGTERM);
+  const Ending ending = job.finish();
+  EXPECT_EQ(ending.exit_code, 128 + SIGTERM);
+  EXPECT_THAT(ending.err, Not(HasSubstr("The run failed")));
+  EXPECT_THAT(report({place()}).out, AllOf(HasSubstr("ended: by SIGTERM"), Not(HasSubstr("failed"))));
+}
+
+TEST_F(ReportOf, AJobOfOneRankSaysWhyThereIsNone) {
+  EXPECT_THAT(launch({"-np", "1", "--report", place()}, {"barrier"}).err,
+              HasSubstr("there is no report: one rank alone communicates with nobody, and has no record"));
+}
+
 TEST_F(ReportOf, AnotherJobTakesThePlaceOfTheOneBefore) {
   ASSERT_EQ(launch({"-np", "2", "--report", place()}, {"barrier"}).exit_code, 0);
   const Ending ending = launch({"-np", "2", "--report", place()}, {"barrier"});

@@ -207,6 +207,44 @@ TEST_F(Top, AJobAsAPageForWhoKnowsItsAddress) {
   EXPECT_THAT(ending.out, HasSubstr("the job has ended\n"));
 }
 
+TEST_F(Top, APageOfAJobThatIsStoppedSaysSo) {
+  Process job = this->job({"barrier", "say,done", "pause"});
+  job.await("rank=1 done\n");
+  const json seen = json_of(job);
+  const auto stopped = seen["ranks"][1]["pid"].get<pid_t>();
+  ASSERT_EQ(::kill(stopped, SIGSTOP), 0);
+  (void)await_state(job, 1, "stopped");
+  Process page = start(
+      {program("lockstep"), "top", "--pid", std::to_string(job.pid()), "--page", std::to_string(port())});
+  page.await("\n");
+  const std::string path = page.out().substr(page.out().rfind('/'), 33);
+  EXPECT_THAT(http::ask(port(), "GET " + path + " HTTP/1.1"),
+              HasSubstr("\"sentence\":\"Rank 1 is stopped. "));
+  ASSERT_EQ(::kill(stopped, SIGCONT), 0);
+  end(job);
+  (void)page.finish();
+}
+
+TEST_F(Top, OfAProcessAboveTwoJobsAsksWhich) {
+  Process both = start({"/bin/sh", "-c",
+                        program("lockstep") + " run -np 2 " + program("probe_rank") +
+                            " barrier say,one pause & " + program("lockstep") + " run -np 2 " +
+                            program("probe_rank") + " barrier say,two pause & wait"});
+  both.await("rank=1 one\n");
+  both.await("rank=1 two\n");
+  const Ending ending = top({"--pid", std::to_string(both.pid()), "--once"}).finish();
+  EXPECT_EQ(ending.exit_code, 2);
+  EXPECT_THAT(ending.err,
+              ContainsRegex("below process [0-9]+ there are several jobs: pass the process id of one's "
+                            "`lockstep run`: ([0-9]+), ([0-9]+)"));
+  std::string pids = ending.err.substr(ending.err.rfind(": ") + 2);
+  for (const std::string& pid : {pids.substr(0, pids.find(',')), pids.substr(pids.find(' ') + 1)}) {
+    EXPECT_EQ(top({"--pid", std::to_string(std::stoi(pid)), "--once"}).finish().exit_code, 0);
+    EXPECT_EQ(::kill(std::stoi(pid), SIGTERM), 0);
+  }
+  (void)both.finish();
+}
+
 TEST_F(Top, APageWhosePortIsTakenSaysSo) {
   Process job = this->job({"say,begun", "pause"});
   job.await("begun");

@@ -1,5 +1,7 @@
 #include "live_page.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <chrono>
 #include <numeric>
@@ -36,6 +38,7 @@ trace::FlightRecord record_so_far(const ControlPage& page, const std::string& jo
   record.host = lockstep::base::host_name();
   record.at_ns = trace::now_ns();
   record.goes_on = true;
+  lockstep::launch::note_states(record);
   for (trace::FlightRank& rank : record.ranks) {
     if (!rank.joined || rank.left) continue;
     const lockstep::base::ProcessUse use = lockstep::base::read_use(rank.pid);
@@ -44,6 +47,18 @@ trace::FlightRecord record_so_far(const ControlPage& page, const std::string& jo
         .user_ns = use.user_ns, .system_ns = use.system_ns, .most_resident_bytes = use.resident_bytes};
   }
   return record;
+}
+
+/// "Rank 1 is stopped. ", of each that does not run; "" where all do.
+std::string standing_of(const trace::FlightRecord& record) {
+  std::string text;
+  for (const trace::FlightRank& rank : record.ranks) {
+    const bool is_there =
+        !rank.joined || rank.left ||
+        (rank.state != trace::ProcessState::stopped && rank.state != trace::ProcessState::gone);
+    if (!is_there) text += fmt::format("Rank {} is {}. ", rank.rank, trace::to_string(rank.state));
+  }
+  return text;
 }
 
 }  // namespace
@@ -107,5 +122,7 @@ std::string LivePage::make() const {
   } else {
     run.notes.emplace_back("its ranks have not started yet");
   }
-  return view::report_page(view::document_of(run), &run.timeline, refresh_seconds);
+  view::ReportDocument document = view::document_of(run);
+  if (run.record) document.sentence = standing_of(*run.record) + document.sentence;
+  return view::report_page(document, &run.timeline, refresh_seconds);
 }

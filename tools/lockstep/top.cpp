@@ -25,6 +25,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/system_file.h"
 #include "lockstep/base/unique_fd.h"
+#include "lockstep/base/words.h"
 #include "top_table.h"
 
 namespace {
@@ -196,11 +197,12 @@ class Screen {
   Screen(const Screen&) = delete;
   Screen& operator=(const Screen&) = delete;
 
-  void show(const std::optional<TopView>& view) const {
+  /// `otherwise`: what is there where there is no view.
+  void show(const std::optional<TopView>& view, const std::string& otherwise) const {
     winsize size{};
     (void)::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
     const std::size_t lines = size.ws_row > 3 ? size.ws_row - 2U : 0;
-    const std::string table = view ? table_of(*view, size.ws_col, lines) : "no ranks at the moment\n";
+    const std::string table = view ? table_of(*view, size.ws_col, lines) : otherwise + "\n";
     std::string text = "\x1b[H";
     for (const char c : table) text += c == '\n' ? std::string("\x1b[K\r\n") : std::string(1, c);
     write(text + "\x1b[K\r\nq: end\x1b[J");
@@ -256,16 +258,19 @@ int show_once(Watched& job, const TopFlags& flags, std::chrono::nanoseconds inte
 int show_again_and_again(Watched& job, std::chrono::nanoseconds interval, int signals) {
   std::optional<TopView> view;
   bool is_over = false;
+  std::string otherwise =
+      "measuring for " + lockstep::base::duration(static_cast<std::uint64_t>(interval.count()));
   {
     const Screen screen;
     Deadline next = Deadline::after(interval);
     for (Event event = Event::time; event != Event::quit && !is_over;) {
-      screen.show(view);
+      screen.show(view, otherwise);
       event = wait_for(job, signals, screen.is_read(), next);
       is_over = job.has_ended();
       if (event != Event::time && !is_over) continue;
       next = Deadline::after(interval);
       if (auto now = job.look()) view = std::move(now);
+      otherwise = "no ranks at the moment";
     }
   }
   const std::string table = view ? table_of(*view) : "";

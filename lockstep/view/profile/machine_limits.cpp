@@ -22,8 +22,8 @@ constexpr int most_machine_ranks = 1 << 20;
 constexpr std::size_t most_cores = 1 << 16;
 
 double positive_in(const json& value, const std::string& name) {
-  if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() <= 0)
-    throw_invalid_argument(name + " must be a number above 0");
+  if (!value.is_number() || !(value.get<double>() >= 1e-12 && value.get<double>() <= 1e15))
+    throw_invalid_argument(name + " must be a number from 1e-12 to 1e15");
   return value.get<double>();
 }
 

@@ -362,10 +362,15 @@ std::string profile_summary(const FlightRecord& record, const std::optional<Mach
              seconds(run.longest_elapsed_ns), run.longest_elapsed);
 }
 
+std::string why_nobody_joined(const FlightRecord& record) {
+  return record.ranks.size() == 1 ? "one rank alone communicates with nobody, and has no record"
+                                  : "no rank has called lockstep::init()";
+}
+
 std::string leave_profile(const ProfileOptions& options, const FlightRecord& record,
                           const std::string& speaker) {
   if (joined_ranks(record).empty())
-    return speaker + ": there is no profile: no rank has called lockstep::init()\n";
+    return speaker + ": there is no profile: " + why_nobody_joined(record) + "\n";
   const std::string begin = begin_of_names(options.folder, record.job);
   const std::string summary = profile_summary(record, options.limits);
   try {

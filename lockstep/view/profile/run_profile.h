@@ -36,6 +36,9 @@ void write_profile_of(const std::string& folder, const trace::FlightRecord& reco
 std::string profile_summary(const trace::FlightRecord& record,
                             const std::optional<MachineLimits>& limits = std::nullopt);
 
+/// Of a record in which no rank has joined: why there is nothing to show.
+std::string why_nobody_joined(const trace::FlightRecord& record);
+
 /// Writes `options.folder`/lockstep_profile.JOB.RANK, and the record itself as lockstep_profile.JOB.json for `lockstep report`.
 /// Returns lines for the user, as of `speaker`: the summary, where the files are, or why they could not be written; one where no rank has used
 /// Lockstep.

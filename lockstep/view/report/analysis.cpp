@@ -325,7 +325,8 @@ Analysis analyse(const RunData& run, const ReportOptions& options) {
     analysis.written_at = run.record->written_at;
     add_sizes(*run.record, options.limits, analysis);
     find_links(*run.record, analysis);
-    find_failure(*run.record, analysis);
+    analysis.ended_by = run.record->ended_by;
+    if (analysis.ended_by == 0) find_failure(*run.record, analysis);
   }
   add_means(run, analysis);
   return analysis;

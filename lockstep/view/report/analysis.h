@@ -130,6 +130,7 @@ struct Analysis {
   double data_ns = 0;  ///< mean of the ranks, in all: ranges named `data`
   std::uint64_t clock_error_ns = 0;
   std::optional<Failure> failure = {};
+  int ended_by = 0;  ///< the user's signal; 0: the run ended by itself, or failed
   std::vector<std::string> notes = {};
 };
 

@@ -222,6 +222,7 @@ void add_facts(const Analysis& analysis, ReportDocument& document) {
   if (analysis.elapsed_ns > 0)
     add("elapsed", fmt::format("{}, {} in communication", time_text(analysis.elapsed_ns),
                                percent_text(share_of(analysis.communication_ns, analysis.elapsed_ns))));
+  if (analysis.ended_by != 0) add("ended", "by " + base::signal_name(analysis.ended_by));
   if (analysis.steps) {
     const StepFacts& steps = *analysis.steps;
     const double exposed = time_of(steps.mean, Phase::others) + time_of(steps.mean, Phase::transfer);

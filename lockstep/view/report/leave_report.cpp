@@ -61,7 +61,7 @@ std::string what_a_report_replaces(const fs::path& folder, const std::string& sp
 std::string leave_report(const fs::path& folder, Timeline timeline, const trace::FlightRecord& record,
                          const ReportOptions& options, const std::string& speaker) {
   if (std::ranges::none_of(record.ranks, &trace::FlightRank::joined))
-    return speaker + ": there is no report: no rank has called lockstep::init()\n";
+    return speaker + ": there is no report: " + why_nobody_joined(record) + "\n";
   const RunData run{.name = folder.string(), .timeline = std::move(timeline), .record = record};
   const ReportDocument document = document_of(run, options);
   const std::string summary = report_summary(document, speaker);

@@ -70,7 +70,9 @@ Cause cause_of_phase(const Analysis& analysis, std::size_t place, Phase phase, d
     case Phase::transfer:
       return {
           "because the transfer to it is slow (" + more + ")",
-          "look at its host's network card and cable, and at its cores; `lockstep doctor` says what it has"};
+          std::string(analysis.host_count > 1 ? "look at its host's network card and cable, and at its cores"
+                                              : "look at its cores") +
+              "; `lockstep doctor` says what it has"};
     case Phase::checkpoint:
       return {"because it saves checkpoints (" + more + ")",
               "save behind training (AsyncCheckpoint), or less often"};
@@ -153,7 +155,7 @@ Found late_rank(const Analysis& analysis) {
                     percent_text(static_cast<double>(late->last) / static_cast<double>(meetings.count)), what,
                     time_text(late->median_late_ns), cause.text.empty() ? "" : ", " + cause.text),
         cause.remedy.empty()
-            ? fmt::format("look at what rank {} does before it comes; TracedRange gives parts of it names",
+            ? fmt::format("Look at what rank {} does before it comes; TracedRange gives parts of it names",
                           late->rank)
             : fmt::format("Rank {}: {}", late->rank, cause.remedy));
   }
