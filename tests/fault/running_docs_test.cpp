@@ -7,6 +7,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "tests/support/shell_blocks.h"
 #include "tests/support/slurm_cluster.h"
 #include "tests/support/ssh_job_test.h"
 
@@ -41,30 +42,12 @@ constexpr How known[] = {
      "Install.* does it, into a folder of its own"},
 };
 
-std::vector<std::string> blocks_in(const std::string& page) {
-  std::vector<std::string> blocks;
-  const std::string begin = "```sh\n", end = "```\n";
-  for (std::size_t at = page.find(begin); at != std::string::npos; at = page.find(begin, at)) {
-    at += begin.size();
-    blocks.push_back(page.substr(at, page.find(end, at) - at));
-  }
-  return blocks;
-}
-
-std::vector<std::string> all_blocks() {
-  return blocks_in(text_in(fs::path(std::getenv("LOCKSTEP_SOURCE_DIR")) / "docs" / "running.md"));
-}
+std::vector<std::string> all_blocks() { return shell_blocks_in("docs/running.md"); }
 
 const How* how_to_run(const std::string& block) {
   const auto found =
       std::ranges::find_if(known, [&](const How& how) { return block.starts_with(how.begins); });
   return found == std::end(known) ? nullptr : &*found;
-}
-
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
-    text.replace(at, from.size(), to);
-  return text;
 }
 
 class RunningDocs : public SshJobTest {

@@ -26,7 +26,7 @@ namespace lockstep {
 namespace {
 
 // In a checkpoint's metadata.
-constexpr double between_rates = 0.2;  // seconds of training
+constexpr double between_rates = 0.05;  // seconds of training
 constexpr const char* step_key = "trainer.step";
 constexpr const char* ranks_key = "trainer.ranks";
 constexpr const char* history_key = "trainer.history";

@@ -424,7 +424,7 @@ TEST_F(Examples, ATrainerSaysItsImagesPerSecondInTimelines) {
   write_digits(folder(), 10);
   const auto timeline = folder() / "timeline.json";
   const Ending ending = start({program("lockstep"), "run", "-np", "2", "--timeline", timeline,
-                               program("trainer"), "--data", folder(), "--epochs", "400"})
+                               program("trainer"), "--data", folder(), "--epochs", "1000"})
                             .finish();
   ASSERT_EQ(ending.exit_code, 0) << ending.err;
   for (const char* rank : {"0", "1"})
