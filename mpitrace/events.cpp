@@ -157,7 +157,7 @@ ThreadEvents* Events::join() {
   touch(file_.data() + at, part_bytes);
   reinterpret_cast<EventCounts*>(file_.data() + at)->kept_of = 1;
   put(header().threads, header().threads + 1);
-  return new ThreadEvents(file_.data() + at);
+  return threads_.emplace_back(std::make_unique<ThreadEvents>(file_.data() + at)).get();
 }
 
 void Events::leave(ThreadEvents* thread) {

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -147,7 +148,8 @@ class Events {
 
   RankFile file_;
   std::mutex mutex_;
-  std::vector<ThreadEvents*> free_;
+  std::vector<std::unique_ptr<ThreadEvents>> threads_;  // with parts in the file
+  std::vector<ThreadEvents*> free_;                     // of them
 };
 
 }  // namespace lockstep::mpitrace

@@ -80,7 +80,7 @@ TEST_F(Explain, ARankThatLeftEarly) {
 }
 
 TEST_F(Explain, ARankThatGaveACallUp) {
-  EXPECT_EQ(first_line(explanation(2, {"barrier", "1:throw,100000", "all_reduce,f32,100000"})),
+  EXPECT_EQ(first_line(explanation(2, {"barrier", "1:sleep,500", "1:throw,100000", "all_reduce,f32,100000"})),
             "failed rank: rank 1 gave up all_reduce #1: an exception there ended it early; rank 0 waited for "
             "it in all_reduce #1 (sum of f32 x 100000) in group \"world\"");
 }
