@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +20,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/folder_test.h"
 #include "lockstep/view/profile/time_slices.h"
 #include "mpitrace/event_file.h"
 #include "mpitrace/left_files.h"
@@ -42,16 +42,10 @@ using ::testing::StartsWith;
 constexpr std::uint64_t first_ns = 1'000'000'000'000;
 constexpr int some_routine = 1;
 
-class EventFiles : public ::testing::Test {
+class EventFiles : public test::FolderTest {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "lockstep-events-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
   void TearDown() override {
     for (const auto& events : all_) events->forget();
-    fs::remove_all(folder_);
   }
 
   Events* make(int rank, int ranks = 1, const std::string& run = "", std::uint64_t start = 5) {
@@ -75,10 +69,8 @@ class EventFiles : public ::testing::Test {
     return rank_file(folder_, events_beginning, "job" + std::to_string(start), rank);
   }
   fs::path timeline() const { return folder_ / "timeline.json"; }
-  const fs::path& folder() const { return folder_; }
 
  private:
-  fs::path folder_;
   std::vector<std::unique_ptr<Events>> all_;
 };
 
@@ -304,7 +296,7 @@ TEST_F(EventFiles, WithoutRoomOnTheDiskAreNotThere) {
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   EXPECT_EQ(events, nullptr);
   EXPECT_THAT(problem, HasSubstr("File too large"));
-  EXPECT_TRUE(fs::is_empty(folder()));
+  EXPECT_TRUE(fs::is_empty(folder_));
 }
 
 TEST_F(EventFiles, OfSeveralRanksBecomeOneTimeline) {
@@ -316,7 +308,7 @@ TEST_F(EventFiles, OfSeveralRanksBecomeOneTimeline) {
     Event& open = events->join()->begin(some_routine, 8, about);
     open.begin_ns = first_ns + (rank == 0 ? 20 : 60);
   }
-  const Merged merged = merge({path(2), path(0), folder() / "missing"});
+  const Merged merged = merge({path(2), path(0), folder_ / "missing"});
   EXPECT_EQ(merged.wanted, timeline());
   EXPECT_THAT(merged.ranks, ElementsAre(0, 2));
   ASSERT_THAT(merged.timeline.ranks, SizeIs(2));
@@ -374,7 +366,7 @@ TEST_F(EventFiles, AreThinnedOutAlikeWhereTogetherTheyAreTooMany) {
 
 TEST_F(EventFiles, OfALivingRankStay) {
   make(0);
-  EXPECT_THAT(rescue_timelines(folder(), "", "").lines, IsEmpty());
+  EXPECT_THAT(rescue_timelines(folder_, "", "").lines, IsEmpty());
   EXPECT_TRUE(fs::exists(path(0)));
 }
 
@@ -382,8 +374,8 @@ TEST_F(EventFiles, OfRanksThatAreGoneBecomeATimelineWhereItWasWanted) {
   Events* const gone = make(0, 1, "run1");
   call(*gone->join(), first_ns);
   gone->forget();
-  EXPECT_THAT(rescue_timelines(folder(), "run2", "").lines, IsEmpty()) << "of another run";
-  const Rescued rescued = rescue_timelines(folder(), "run1", "");
+  EXPECT_THAT(rescue_timelines(folder_, "run2", "").lines, IsEmpty()) << "of another run";
+  const Rescued rescued = rescue_timelines(folder_, "run1", "");
   ASSERT_THAT(rescued.lines, SizeIs(1));
   EXPECT_THAT(rescued.lines.front(), StartsWith("timeline of 1 rank in " + timeline().string()));
   EXPECT_FALSE(fs::exists(path(0)));
@@ -397,13 +389,13 @@ TEST_F(EventFiles, OfSeveralJobsBecomeSeveralTimelines) {
     call(*events->join(), first_ns);
     events->forget();
   }
-  EXPECT_FALSE(rescue_timelines(folder(), "", folder() / "all.json").has_failed);
-  EXPECT_TRUE(fs::exists(folder() / "all.job5.json") && fs::exists(folder() / "all.job6.json"));
+  EXPECT_FALSE(rescue_timelines(folder_, "", folder_ / "all.json").has_failed);
+  EXPECT_TRUE(fs::exists(folder_ / "all.job5.json") && fs::exists(folder_ / "all.job6.json"));
 }
 
 TEST_F(EventFiles, StayWhereTheTimelineCannotBeWritten) {
   make(0)->forget();
-  const Rescued rescued = rescue_timelines(folder(), "", folder() / "missing" / "timeline.json");
+  const Rescued rescued = rescue_timelines(folder_, "", folder_ / "missing" / "timeline.json");
   EXPECT_TRUE(rescued.has_failed);
   EXPECT_THAT(rescued.lines, ElementsAre(HasSubstr("there is no folder")));
   EXPECT_TRUE(fs::exists(path(0)));

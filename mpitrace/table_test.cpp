@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 
 #include <filesystem>
@@ -10,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/folder_test.h"
 #include "mpitrace/profile.h"
 #include "mpitrace/rescue.h"
 
@@ -22,19 +22,13 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-class Tables : public ::testing::Test {
+class Tables : public test::FolderTest {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "lockstep-tables-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
   void TearDown() override {
     for (Table* table : tables_) {
       table->forget();
       delete table;
     }
-    fs::remove_all(folder_);
   }
 
   /// Goes with the test.
@@ -59,10 +53,8 @@ class Tables : public ::testing::Test {
     return table;
   }
   std::string path(int rank) const { return folder_ / (".lockstep_mpitrace.j." + std::to_string(rank)); }
-  const fs::path& folder() const { return folder_; }
 
  private:
-  fs::path folder_;
   std::vector<Table*> tables_;
 };
 
@@ -85,7 +77,7 @@ TEST_F(Tables, AddUpWhatThreadsCounted) {
   add(one[0], 8, 100);
   EXPECT_EQ(calls_in(*table), 3U);
   table->remove_file();
-  EXPECT_TRUE(fs::is_empty(folder()));
+  EXPECT_TRUE(fs::is_empty(folder_));
   EXPECT_EQ(calls_in(*table), 3U) << "the numbers stay";
 }
 
@@ -93,14 +85,14 @@ TEST_F(Tables, OfALivingProcessStayAndAnotherHasANameOfItsOwn) {
   Table* const first = make(0);
   Table* const second = make(0);
   EXPECT_NE(first->path(), second->path());
-  EXPECT_THAT(rescue(folder(), "", true).lines, IsEmpty());
+  EXPECT_THAT(rescue(folder_, "", true).lines, IsEmpty());
   first->remove_file();
   second->remove_file();
 }
 
 TEST_F(Tables, WithoutAFolderAreInMemoryAlone) {
   std::string problem;
-  Table* const table = create(folder() / "missing" / "table", problem);
+  Table* const table = create(folder_ / "missing" / "table", problem);
   ASSERT_NE(table, nullptr);
   EXPECT_THAT(problem, HasSubstr("No such file or directory"));
   EXPECT_EQ(table->path(), "");
@@ -117,7 +109,7 @@ TEST_F(Tables, WithoutRoomOnTheDiskAreInMemoryAlone) {
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   EXPECT_THAT(problem, HasSubstr("File too large"));
   EXPECT_EQ(table->path(), "");
-  EXPECT_TRUE(fs::is_empty(folder()));
+  EXPECT_TRUE(fs::is_empty(folder_));
   EXPECT_NE(table->join(), nullptr);
 }
 
@@ -127,12 +119,12 @@ TEST_F(Tables, OfThoseThatAreGoneBecomeProfiles) {
     add(table->join()[0], 8, 100);
     table->forget();
   }
-  EXPECT_THAT(rescue(folder(), "run2", true).lines, IsEmpty()) << "of another run";
-  const Rescued rescued = rescue(folder(), "run1", true);
+  EXPECT_THAT(rescue(folder_, "run2", true).lines, IsEmpty()) << "of another run";
+  const Rescued rescued = rescue(folder_, "run1", true);
   ASSERT_THAT(rescued.lines, SizeIs(1));
   EXPECT_THAT(rescued.lines.front(), HasSubstr("2 ranks of 2 ended before MPI_Finalize"));
   EXPECT_FALSE(fs::exists(path(0)));
-  std::ifstream file(folder() / "mpi_profile.j.1");
+  std::ifstream file(folder_ / "mpi_profile.j.1");
   std::string line;
   std::getline(file, line);
   EXPECT_EQ(line, "Data for MPI rank 1 of 2:");
@@ -159,7 +151,7 @@ TEST_F(Tables, ThatAreDamagedAreNamedAndStay) {
   make(0)->forget();
   std::fstream(path(0), std::ios::in | std::ios::out) << "no table";
   std::ofstream(path(1)) << "short";
-  const Rescued rescued = rescue(folder(), "", true);
+  const Rescued rescued = rescue(folder_, "", true);
   EXPECT_TRUE(rescued.has_failed);
   EXPECT_THAT(rescued.lines, SizeIs(2));
   EXPECT_TRUE(fs::exists(path(0)) && fs::exists(path(1)));
@@ -169,7 +161,7 @@ TEST_F(Tables, WithMoreThreadsThanTheFileHasAreRefused) {
   Table* const table = make(0);
   table->header().threads = 900;
   table->forget();
-  EXPECT_TRUE(rescue(folder(), "", true).has_failed);
+  EXPECT_TRUE(rescue(folder_, "", true).has_failed);
 }
 
 }  // namespace

@@ -1,16 +1,14 @@
 #!/usr/bin/env python3
 """The arithmetic of script/bench profiling."""
-import importlib.machinery
-import importlib.util
 import pathlib
 import sys
 import unittest
 
 sys.dont_write_bytecode = True
-file = pathlib.Path(__file__).resolve().parent / "run"
-loader = importlib.machinery.SourceFileLoader("profiling_run", str(file))
-run = importlib.util.module_from_spec(importlib.util.spec_from_loader("profiling_run", loader))
-loader.exec_module(run)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import drivers  # noqa: E402
+
+run = drivers.beside(__file__)
 
 
 class Rows(unittest.TestCase):

@@ -150,13 +150,14 @@ RunningJob running_job_of(pid_t pid) {
   return job;
 }
 
-std::optional<ControlPage> page_of(const RunningJob& job) {
-  UniqueFd fd = open_page_of(job.holder);
+std::optional<ControlPage> JobPages::next() {
+  const ino_t number = page_number(job_.holder);
+  if (number == number_ || number == 0) return std::nullopt;
+  UniqueFd fd = open_page_of(job_.holder);
   if (!fd) return std::nullopt;
+  number_ = number;
   return ControlPage::read_only(std::move(fd));
 }
-
-ino_t page_number_of(const RunningJob& job) { return page_number(job.holder); }
 
 void note_states(trace::FlightRecord& record) {
   for (trace::FlightRank& rank : record.ranks) {
@@ -164,14 +165,18 @@ void note_states(trace::FlightRecord& record) {
   }
 }
 
-trace::FlightRecord read_running_job(pid_t pid) {
-  const auto page = page_of(running_job_of(pid));
-  if (!page) throw_invalid_argument(fmt::format("process {} has just left its job", pid));
-  trace::FlightRecord record = view::read_record(*page);
+trace::FlightRecord read_running(const ControlPage& page) {
+  trace::FlightRecord record = view::read_record(page);
   record.goes_on = true;
   record.at_ns = trace::now_ns();
   note_states(record);
   return record;
+}
+
+trace::FlightRecord read_running_job(pid_t pid) {
+  const auto page = JobPages(running_job_of(pid)).next();
+  if (!page) throw_invalid_argument(fmt::format("process {} has just left its job", pid));
+  return read_running(*page);
 }
 
 }  // namespace lockstep::launch

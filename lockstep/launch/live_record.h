@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/memory/control_page.h"
@@ -26,19 +27,29 @@ std::vector<RunningJob> running_jobs();
 /// to look at.
 RunningJob running_job_of(pid_t pid);
 
-/// A job's control page as it is now: where ranks start again, the next attempt's. nullopt: there is none at the moment, or
-/// the job is over. Nothing of the job is changed, and none of its processes notices. Throws corrupt_data if the job is of
-/// another version of Lockstep.
-std::optional<ControlPage> page_of(const RunningJob& job);
+/// A job's control pages, one after the other: where ranks start again, each attempt has one. Nothing of the job is changed, and
+/// none of its processes notices.
+class JobPages {
+ public:
+  explicit JobPages(RunningJob job) : job_(std::move(job)) {}
 
-/// Tells one attempt's page from the next one's; 0: there is none.
-ino_t page_number_of(const RunningJob& job);
+  const RunningJob& job() const { return job_; }
+  /// That of an attempt that was not there at the last call; nullopt: there is none, or the job is over. Throws corrupt_data if the
+  /// job is of another version of Lockstep.
+  std::optional<ControlPage> next();
+
+ private:
+  RunningJob job_;
+  ino_t number_ = 0;
+};
 
 /// How the processes of ranks are now.
 void note_states(trace::FlightRecord& record);
 
-/// What the ranks of a running job do now. `pid`: of the job's `lockstep run`, or of one of its ranks. Throws as
-/// running_job_of() and page_of() do.
+/// What the ranks of a page do now.
+trace::FlightRecord read_running(const ControlPage& page);
+/// The same of a running job. `pid`: of the job's `lockstep run`, or of one of its ranks. Throws as running_job_of() and
+/// JobPages::next() do.
 trace::FlightRecord read_running_job(pid_t pid);
 
 }  // namespace lockstep::launch

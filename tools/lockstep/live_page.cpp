@@ -10,8 +10,6 @@
 #include "lockstep/base/process_status.h"
 #include "lockstep/base/random_name.h"
 #include "lockstep/base/words.h"
-#include "lockstep/trace/clock.h"
-#include "lockstep/view/profile/page_record.h"
 #include "lockstep/view/report/leave_report.h"
 #include "lockstep/view/report/report_page.h"
 
@@ -33,12 +31,9 @@ constexpr const char* headers =
 
 /// As if it ended now.
 trace::FlightRecord record_so_far(const ControlPage& page, const std::string& job) {
-  trace::FlightRecord record = view::read_record(page);
+  trace::FlightRecord record = lockstep::launch::read_running(page);
   record.job = job;
   record.host = lockstep::base::host_name();
-  record.at_ns = trace::now_ns();
-  record.goes_on = true;
-  lockstep::launch::note_states(record);
   for (trace::FlightRank& rank : record.ranks) {
     if (!rank.joined || rank.left) continue;
     const lockstep::base::ProcessUse use = lockstep::base::read_use(rank.pid);
@@ -64,7 +59,7 @@ std::string standing_of(const trace::FlightRecord& record) {
 }  // namespace
 
 LivePage::LivePage(lockstep::launch::RunningJob job, std::uint16_t port)
-    : job_(std::move(job)),
+    : pages_(std::move(job)),
       path_("/" + lockstep::base::random_name(token_bytes)),
       server_(lockstep::Endpoint::tcp("127.0.0.1", port), "--page",
               [this](const std::string& path) { return answer_to(path); }) {
@@ -74,16 +69,12 @@ LivePage::LivePage(lockstep::launch::RunningJob job, std::uint16_t port)
 void LivePage::look() {
   if (next_page_.expired()) {
     next_page_ = Deadline::after(between_pages);
-    const ino_t number = lockstep::launch::page_number_of(job_);
-    if (number != number_ && number != 0) {  // ranks have started, or started again
-      if (auto page = lockstep::launch::page_of(job_)) {
-        spool_.reset();
-        page_ = std::move(page);
-        number_ = number;
-        std::vector<int> places(static_cast<std::size_t>(page_->local_ranks()));
-        std::iota(places.begin(), places.end(), 0);
-        spool_.emplace(*page_, places);
-      }
+    if (auto page = pages_.next()) {  // ranks have started, or started again
+      spool_.reset();
+      page_ = std::move(page);
+      std::vector<int> places(static_cast<std::size_t>(page_->local_ranks()));
+      std::iota(places.begin(), places.end(), 0);
+      spool_.emplace(*page_, places);
     }
   }
   if (spool_) spool_->look();
@@ -106,11 +97,12 @@ HttpAnswer LivePage::answer_to(const std::string& path) {
   return {.type = "text/html; charset=utf-8", .body = made_, .headers = headers};
 }
 
-std::string LivePage::make() const {
-  view::RunData run{.name = "job " + job_.name + ", which goes on"};
-  run.timeline.job = job_.name;
+std::string LivePage::make() {
+  const std::string& job = pages_.job().name;
+  view::RunData run{.name = "job " + job + ", which goes on"};
+  run.timeline.job = job;
   if (spool_) {
-    run.record = record_so_far(*page_, job_.name);
+    run.record = record_so_far(*page_, job);
     for (const trace::FlightGroup& group : run.record->groups)
       run.timeline.groups.emplace_back(group.number, group.name);
     run.timeline.ranks = spool_->copy();

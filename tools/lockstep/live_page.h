@@ -1,8 +1,6 @@
 // The report of a job that still runs, as a page for a browser on this host: made anew whenever it is asked for.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -30,14 +28,13 @@ class LivePage {
 
  private:
   lockstep::launch::HttpAnswer answer_to(const std::string& path);
-  std::string make() const;
+  std::string make();
 
-  const lockstep::launch::RunningJob job_;
+  lockstep::launch::JobPages pages_;
   const std::string path_;  // "/" and the token
   lockstep::launch::HttpServer server_;
-  ino_t number_ = 0;
   std::optional<lockstep::ControlPage> page_;
-  mutable std::optional<lockstep::launch::TimelineSpool> spool_;
+  std::optional<lockstep::launch::TimelineSpool> spool_;
   std::string made_;  // and kept for a moment
   lockstep::Deadline made_until_ = lockstep::Deadline::after({});
   lockstep::Deadline next_page_ = lockstep::Deadline::after({});

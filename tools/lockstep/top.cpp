@@ -127,7 +127,7 @@ RunningJob find_job(const TopFlags& flags) {
 class Watched {
  public:
   explicit Watched(RunningJob job)
-      : job_(std::move(job)), end_(static_cast<int>(::syscall(SYS_pidfd_open, job_.holder, 0))) {
+      : pages_(std::move(job)), end_(static_cast<int>(::syscall(SYS_pidfd_open, pages_.job().holder, 0))) {
     (void)look();
   }
 
@@ -144,26 +144,22 @@ class Watched {
     LiveHost now = reader_->look();
     lockstep::launch::note_states(now.record);
     const auto before = std::exchange(last_, now);
-    return before ? std::optional(TopView::of(job_, *before, now)) : std::nullopt;
+    return before ? std::optional(TopView::of(pages_.job(), *before, now)) : std::nullopt;
   }
 
  private:
   // Of a job that has ended the last page stays.
   void reopen() {
-    const ino_t number = lockstep::launch::page_number_of(job_);
-    if (number == number_ || number == 0) return;
-    auto page = lockstep::launch::page_of(job_);
+    auto page = pages_.next();
     if (!page) return;
-    number_ = number;
     last_.reset();
     reader_.reset();
     page_ = std::move(page);
     reader_.emplace(*page_, std::vector<int>(), 0, LiveReader::From::now);
   }
 
-  RunningJob job_;
+  lockstep::launch::JobPages pages_;
   UniqueFd end_;
-  ino_t number_ = 0;
   std::optional<ControlPage> page_;
   std::optional<LiveReader> reader_;
   std::optional<LiveHost> last_;
