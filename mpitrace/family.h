@@ -1,26 +1,21 @@
-// MPIs of one family understand one another's programs, and a program of one is lost under the library of another. Which
-// it is, the name of the library says that a program is linked with.
+// Which of our libraries is for which MPI.
 #pragma once
 
-#include <optional>
 #include <string>
-#include <string_view>
+
+#include "lockstep/base/mpi_family.h"
 
 namespace lockstep::mpitrace {
 
-enum class Family { openmpi, mpich, standard };
-
-/// "openmpi", "mpich", "abi": as they stand in the names of our libraries.
-std::string_view name_of(Family family);
-/// "Open MPI", "MPICH or Intel MPI", "MPI's standard ABI".
-std::string_view title_of(Family family);
-/// Of such a name; nullopt for another.
-std::optional<Family> family_named(std::string_view name);
-
-/// By the name of a library's file ("libmpi.so.40", with or without a folder); nullopt if it is no MPI.
-std::optional<Family> family_of_library(std::string_view file);
+using mpi::Family;
+using mpi::family_named;
+using mpi::family_of_library;
+using mpi::name_of;
+using mpi::title_of;
 
 /// "liblockstep_mpitrace_openmpi.so".
-std::string library_for(Family family);
+inline std::string library_for(Family family) {
+  return "liblockstep_mpitrace_" + std::string(name_of(family)) + ".so";
+}
 
 }  // namespace lockstep::mpitrace

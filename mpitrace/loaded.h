@@ -2,18 +2,13 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "mpitrace/family.h"
 
 namespace lockstep::mpitrace {
 
-struct LoadedMpi {
-  Family family;
-  std::string path;
-};
-/// In the order in which they were loaded.
-std::vector<LoadedMpi> loaded_mpis();
+using mpi::loaded_mpis;
+using mpi::LoadedMpi;
 
 /// Of our library for programs of `family`, beside the one that runs.
 std::string path_of_library(Family family);

@@ -12,6 +12,7 @@ MOST_RANKS = 16  # these three as in collectives/session.h
 HEADER_BYTES = 4096
 BUFFERS_BEGIN = 2 << 20
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+kept = set()  # children that are to stay when a program has ended
 RANK_VARIABLES = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK")
 
 
@@ -109,16 +110,10 @@ def adopt_strays():
 
 def end_strays():
     """Kills all that our programs left running: ranks that nobody waits for would disturb all further figures."""
-    while True:
-        try:
-            pid, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if pid:
-            continue
-        for child in children():
+    while strays := [child for child in children() if child not in kept]:
+        for child in strays:
             os.kill(child, signal.SIGKILL)
-        os.waitpid(-1, 0)
+            os.waitpid(child, 0)
 
 
 def children():

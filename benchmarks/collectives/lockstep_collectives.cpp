@@ -1,15 +1,17 @@
 // Lockstep's measuring program: private and arena buffers, and beside them what memory takes without any
-// waiting, by our kernel and by a triad.
+// waiting, by our kernel and by a triad; on several hosts, what plain sockets make of the same bytes.
 // benchmarks/collectives/run starts it under `lockstep run`; with --list it says which operations it has.
 #include <cstdio>
 #include <exception>
 #include <map>
+#include <optional>
 #include <span>
 #include <string_view>
 
 #include "collectives/kernel_alone.h"
 #include "collectives/measure.h"
 #include "collectives/pages.h"
+#include "collectives/socket_exchange.h"
 #include "collectives/triad.h"
 #include "lockstep/lockstep.h"
 
@@ -97,11 +99,20 @@ void run(const bench::Options& options) {
   bench::KernelAlone kernel(session, options.second_buffer());
   bench::Triad triad(session, bench::Triad::Stores::ordinary);
   bench::Triad streamed_triad(session, bench::Triad::Stores::streamed);
-  const std::map<std::string, bench::Contestant*> contestants{{"private", &on_private},
-                                                              {"arena", &on_arena},
-                                                              {"kernel", &kernel},
-                                                              {"triad", &triad},
-                                                              {"streamed_triad", &streamed_triad}};
+  std::optional<bench::SocketExchange> exchange;
+  if (!options.addresses.empty()) {
+    exchange.emplace(options, session, [&](int port) {
+      std::vector<int> ports(static_cast<std::size_t>(world.size()));
+      lockstep::all_gather(world, std::span<const int>(&port, 1), ports).wait();
+      return ports;
+    });
+  }
+  std::map<std::string, bench::Contestant*> contestants{{"private", &on_private},
+                                                        {"arena", &on_arena},
+                                                        {"kernel", &kernel},
+                                                        {"triad", &triad},
+                                                        {"streamed_triad", &streamed_triad}};
+  if (exchange) contestants["exchange"] = &*exchange;
   bench::for_each_case(options, world.rank(), [&](const Case& what) {
     for (const std::string& buffer : options.buffers) {
       const auto contestant = contestants.find(buffer);

@@ -25,6 +25,7 @@ struct Options {
   std::string op = "all_reduce";        ///< --op: a name of operation.h
   std::vector<std::string> dtypes;      ///< --dtypes f32,bf16
   std::vector<std::string> buffers;     ///< --buffers private,arena,kernel: what the program knows of them
+  std::vector<std::string> addresses;   ///< --addresses A,B: of the hosts, where ranks are on several
   std::vector<std::size_t> elements;    ///< --elements 1,16,...: of the larger of a rank's buffers
   std::size_t most_cases = SIZE_MAX;    ///< --cases N: the first N of all dtypes' elements
   std::size_t least_repetitions = 5;    ///< --least N
@@ -73,6 +74,8 @@ inline void take(Options& options, const std::string& flag, const std::string& v
     options.dtypes = split(value);
   } else if (flag == "--buffers") {
     options.buffers = split(value);
+  } else if (flag == "--addresses") {
+    options.addresses = split(value);
   } else if (flag == "--elements") {
     for (const auto& word : split(value)) options.elements.push_back(number(flag, word));
   } else if (flag == "--cases") {

@@ -30,3 +30,11 @@ def build(home, target_folder):
 def launcher(home, ranks, cores):
     words = [str(home / "bin/python"), str(folder / "collectives.py")]
     return words, {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+
+
+def launcher_on(home, hosts, each):
+    """The processes are forked on the first host; each then enters its own."""
+    words = [str(home / "bin/python"), str(folder / "collectives.py")]
+    networks = ",".join(hosts.network(host) for host in range(hosts.count) for _ in range(each))
+    return words, {"GLOO_SOCKET_IFNAME": "cable", "OMP_NUM_THREADS": "1", "BENCH_NETWORKS": networks,
+                   "BENCH_ADDRESS": hosts.address(0)}

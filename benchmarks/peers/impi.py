@@ -48,3 +48,9 @@ def launcher(home, ranks, cores):
     if ranks == 2 <= len(cores):
         settings["I_MPI_ADJUST_ALLREDUCE"] = f"10:0-8;2:9-{(16 << 10) - 1};14:{16 << 10}-{MOST_BYTES}"
     return words, {**environment_of(home), **settings}
+
+
+def launcher_on(home, hosts, each):
+    words = [str(home / "bin/mpiexec.hydra"), "-bootstrap", "ssh", "-bootstrap-exec", str(hosts.agent), "-iface", "cable", "-hosts",
+             ",".join(hosts.address(host) for host in range(hosts.count)), "-ppn", str(each), "-n", str(hosts.count * each)]
+    return words, {**environment_of(home), "I_MPI_PIN": "off", "I_MPI_FABRICS": "shm:ofi", "FI_PROVIDER": "tcp"}

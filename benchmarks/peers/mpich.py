@@ -41,3 +41,11 @@ def launcher(home, ranks, cores):
         settings[f"{operation}_INTRANODE_BUFFER_TOTAL_SIZE"] = str(512 << 10)
         settings[f"{operation}_INTRANODE_NUM_CELLS"] = "4"
     return words, {f"MPIR_CVAR_{name}": value for name, value in settings.items()}
+
+
+def launcher_on(home, hosts, each):
+    """By hydra's ssh. Its wheel has the device ucx alone, which is told to use TCP on the cable."""
+    words = [str(home / "bin/mpiexec"), "-launcher", "ssh", "-launcher-exec", str(hosts.agent), "-iface", "cable", "-hosts",
+             ",".join(f"{hosts.address(host)}:{each}" for host in range(hosts.count)), "-n", str(hosts.count * each), "-bind-to",
+             "none"]
+    return words, {"UCX_TLS": "tcp,self" if each == 1 else "tcp,self,sysv,posix,cma", "UCX_NET_DEVICES": "cable"}

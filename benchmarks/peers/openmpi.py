@@ -35,3 +35,13 @@ def launcher(home, ranks, cores):
     if os.geteuid() == 0:
         words.append("--allow-run-as-root")
     return words, {}
+
+
+def launcher_on(home, hosts, each):
+    words = [str(home / "bin/mpirun"), "-np", str(hosts.count * each), "--bind-to", "none", "--host",
+             ",".join(f"{hosts.address(host)}:{each}" for host in range(hosts.count)), "--prefix", str(home),
+             "--prtemca", "plm_ssh_agent", str(hosts.agent), "--mca", "btl", "self,sm,tcp", "--mca", "pml", "ob1",
+             "--mca", "btl_tcp_if_include", "cable"]
+    if os.geteuid() == 0:
+        words.append("--allow-run-as-root")
+    return words, {"UCX_TLS": "tcp,self"}

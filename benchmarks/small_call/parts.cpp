@@ -68,6 +68,7 @@ class Neighbours final : public Surroundings {
   Link& link(int) override { throw std::logic_error("no links here"); }
   void arrive(std::uint32_t stage) override { mine().arrive(number_, stage); }
   bool await(std::uint32_t stage) override { return mine().have_all_arrived(number_, stage); }
+  Exchange& exchange() override { throw std::logic_error("no engine here"); }
 
  private:
   std::shared_ptr<HostRegion> region_;
@@ -90,7 +91,7 @@ void measure_call(std::vector<Part>& parts, Neighbours& neighbours) {
   parts.push_back(
       timed("is the buffer in the arena", [&] { keep(arena->offset_of(block.bytes()).has_value()); }));
 
-  PlanCache plans({.one_host = true, .slot_bytes = slot_bytes}, Tuning::standard(), staging_bytes);
+  PlanCache plans({.slot_bytes = slot_bytes}, Tuning::standard(), staging_bytes);
   parts.push_back(timed("lookup: the plan, seen before",
                         [&] { keep(plans.find_one_shot(one_element, four_bytes, 4).get()); }));
 
@@ -110,7 +111,7 @@ void measure_call(std::vector<Part>& parts, Neighbours& neighbours) {
 }
 
 void measure_execution(std::vector<Part>& parts, Neighbours& neighbours) {
-  PlanCache plans({.one_host = true, .slot_bytes = slot_bytes}, Tuning::standard(), staging_bytes);
+  PlanCache plans({.slot_bytes = slot_bytes}, Tuning::standard(), staging_bytes);
   const auto plan = plans.find_one_shot(one_element, four_bytes, 4);
   float value = 1;
   float other = 1;

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include <array>
 #include <cerrno>
@@ -201,6 +202,22 @@ void Socket::receive_all(std::span<std::byte> bytes, Deadline deadline) {
 std::optional<std::size_t> Socket::try_send(std::span<const std::byte> bytes) {
   for (;;) {
     const ssize_t sent = ::send(fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) return static_cast<std::size_t>(sent);
+    if (errno == EAGAIN) return std::nullopt;
+    if (errno != EINTR) throw_failed(peer_, errno);
+  }
+}
+
+std::optional<std::size_t> Socket::try_send_both(std::span<const std::byte> first,
+                                                 std::span<const std::byte> second) {
+  // Nothing is written through these pointers; iovec is for reading, too.
+  iovec parts[] = {{const_cast<std::byte*>(first.data()), first.size()},
+                   {const_cast<std::byte*>(second.data()), second.size()}};
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = std::size(parts);
+  for (;;) {
+    const ssize_t sent = ::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent >= 0) return static_cast<std::size_t>(sent);
     if (errno == EAGAIN) return std::nullopt;
     if (errno != EINTR) throw_failed(peer_, errno);

@@ -78,6 +78,9 @@ class Socket {
 
   /// How many bytes went out, at least one; nullopt: it would block. REQUIRES: bytes not empty.
   std::optional<std::size_t> try_send(std::span<const std::byte> bytes);
+  /// The same of two buffers, one after the other. REQUIRES: not both are empty.
+  std::optional<std::size_t> try_send_both(std::span<const std::byte> first,
+                                           std::span<const std::byte> second);
   /// How many bytes came in; 0: the other side closed; nullopt: it would block. REQUIRES: bytes not empty.
   std::optional<std::size_t> try_receive(std::span<std::byte> bytes);
 

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-/// One rank's view. Group rank r is number r in the region (a group on one host has all its ranks there).
+/// One rank's view. Ranks are numbered as in the region; in a group on one host, as in the group.
 /// Works are numbered from 0; each has lane_count successors before its lane is used again.
 class Arrivals {
  public:

@@ -27,7 +27,7 @@ void Execution::begin(const Schedule& schedule, Surroundings& surroundings, int 
   sequence_ = sequence;
   signature_ = signature;
   next_ = first_step;
-  if (schedule.uses_channels()) tickets_.resize(schedule.steps().size());
+  if (schedule.uses_channels() || schedule.uses_exchange()) tickets_.resize(schedule.steps().size());
   const std::size_t scratch_bytes = schedule.scratch_elements() * bindings_.element_bytes;
   if (scratch_.size() < scratch_bytes) scratch_.resize(scratch_bytes);
 }
@@ -61,6 +61,8 @@ std::size_t Execution::take(const Step& step, std::uint64_t& own_work_ns) {
       return 1;
     case StepKind::wait: {
       const Step& started = schedule_->steps()[step.target];
+      if (started.kind == StepKind::exchange)
+        return surroundings_->exchange().is_over(tickets_[step.target]) ? 1 : 0;
       Link& link = surroundings_->link(static_cast<int>(started.target));
       const auto is_over = [&] {
         return (started.kind == StepKind::send ? link.sent() : link.received()) >= tickets_[step.target];
@@ -86,10 +88,31 @@ std::size_t Execution::take(const Step& step, std::uint64_t& own_work_ns) {
       }
       return copied.steps;
     }
+    case StepKind::exchange: tickets_[next_] = start_exchange(step); return 1;
     case StepKind::arrive: surroundings_->arrive(step.target); return 1;
     case StepKind::await: return surroundings_->await(step.target) ? 1 : 0;
   }
   return 0;
+}
+
+std::uint64_t Execution::start_exchange(const Step& step) {
+  const Call& call = *bindings_.call;
+  const auto among = static_cast<Among>(step.target);
+  const bool is_whole = among == Among::all;
+  return surroundings_->exchange().start(
+      {.operation = step.operation,
+       .among = among,
+       .input = address(schedule_->sources(step)[0]),
+       .output = address(schedule_->destinations(step)[0]),
+       .elements = step.elements,
+       .element_bytes = bindings_.element_bytes,
+       .dtype = bindings_.dtype,
+       .reduce_op = bindings_.reduce_op,
+       .root = call.root,
+       .in_place = is_whole ? call.in_place : schedule_->sources(step)[0] == schedule_->destinations(step)[0],
+       .counts = is_whole ? std::span<const std::size_t>(call.counts) : std::span<const std::size_t>(),
+       .receive_counts =
+           is_whole ? std::span<const std::size_t>(call.receive_counts) : std::span<const std::size_t>()});
 }
 
 Signature Execution::signature_of(const Step& step, std::span<const std::size_t> blocks) const {
@@ -139,6 +162,10 @@ void Execution::reduce(const Step& step) {
   std::ranges::transform(sources, sources_.begin(), [this](const Place& place) { return address(place); });
   std::ranges::transform(destinations, destinations_.begin(),
                          [this](const Place& place) { return address(place); });
+  // A result that only has to be scaled, by nothing.
+  if (sources_.size() == 1 && destinations_.size() == 1 && sources_[0] == destinations_[0] &&
+      (!step.last_reduction || bindings_.scale == 1.0))
+    return;
   std::byte* const for_others = destinations_.back();
   if (is_copied && destinations_.size() > 1) {
     destinations_.pop_back();

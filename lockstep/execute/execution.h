@@ -11,6 +11,7 @@
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/reduce_op.h"
 #include "lockstep/execute/arrivals.h"
+#include "lockstep/execute/exchange.h"
 #include "lockstep/execute/link.h"
 #include "lockstep/kernel/copy.h"
 #include "lockstep/schedule/schedule.h"
@@ -35,6 +36,7 @@ struct Bindings {
   ReduceOp reduce_op = ReduceOp::sum;
   double scale = 1.0;                       ///< applied by the last reduction
   const CustomReduction* custom = nullptr;  ///< of ReduceOp::custom
+  const Call* call = nullptr;               ///< of schedules that use an exchange; as its rank made it
 };
 
 /// How an execution reaches other ranks. All calls are made under the progress lock.
@@ -45,6 +47,8 @@ class Surroundings {
   virtual void arrive(std::uint32_t stage) = 0;
   /// Whether all ranks are there; may throw mismatch.
   virtual bool await(std::uint32_t stage) = 0;
+  /// Of schedules that use one.
+  virtual Exchange& exchange() = 0;
 };
 
 class Execution {
@@ -79,6 +83,7 @@ class Execution {
   Copied copy(const Step& step);
   std::optional<kernel::CopyTask> next_copy_beside(const kernel::CopyTask& task) const;
   void reduce(const Step& step);
+  std::uint64_t start_exchange(const Step& step);
   /// Whether it copies to where other ranks read.
   bool is_crossing(const Step& step) const {
     return step.kind == StepKind::copy && schedule_->destinations(step)[0].space == Space::staging;

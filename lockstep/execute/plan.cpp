@@ -31,6 +31,7 @@ Call PlanCache::complete(const Call& call, int nodes, std::size_t element_bytes,
   Call all = call;
   all.buffers = buffers;
   all.ranks_per_node = nodes;
+  all.host_of = where_.host_of;
   all.segment_elements = std::max<std::size_t>(1, tuning_.segment_bytes / element_bytes);
   all.window_elements = StagingRing(staging_bytes_).piece_bytes() / element_bytes;
   all.windows = SIZE_MAX;
@@ -41,7 +42,7 @@ const std::shared_ptr<const Plan>& PlanCache::find_one_shot(const Call& call, co
                                                             std::size_t element_bytes) {
   static const std::shared_ptr<const Plan> none;
   // Only what select() would say, too; the v forms have no elements here.
-  if (!where_.one_host || call.elements > where_.slot_bytes / element_bytes) return none;
+  if (!where_.is_one_host() || call.elements > where_.slot_bytes / element_bytes) return none;
   const auto& plan = find(call, signature, element_bytes, BufferClass::private_memory);
   return plan->choice->requirement == Requirement::slots ? plan : none;
 }
@@ -65,7 +66,8 @@ const std::shared_ptr<const Plan>& PlanCache::find(const Call& call, const Signa
                                   Plan{.choice = &choice,
                                        .schedule = choice.algorithm(all),
                                        .slot_bytes = schedule::slot_elements(all) * element_bytes,
-                                       .window_elements = all.window_elements}))
+                                       .window_elements = all.window_elements,
+                                       .buffers = buffers}))
                 .first;
   }
   recent = {std::move(key.first), element_bytes, found->second};

@@ -17,6 +17,7 @@ struct Plan {
   Schedule schedule;
   std::size_t slot_bytes = 0;       ///< the most that a rank puts into its slot, where the plan uses them
   std::size_t window_elements = 0;  ///< of staging memory, as the schedule's Call had it
+  BufferClass buffers = BufferClass::private_memory;
 };
 
 /// For one rank of one group. Not thread safe.

@@ -12,9 +12,17 @@ namespace {
 // Sockets and doorbells cannot be slept on together; with both, this is the longest that a ring goes unheard.
 constexpr std::chrono::microseconds mixed_nap{500};
 
+// Where nothing wakes who waits: short beside what a message between hosts takes.
+constexpr std::chrono::microseconds looking_nap{20};
+
 // A wait that yields looks for trouble this often: where other programs want the cores each yield may take
 // milliseconds, and all of them together a second.
 constexpr std::chrono::milliseconds between_looks{20};
+
+// The thread's naps where there is nothing for it to do, and how many it takes before it sleeps until it is
+// called: a call costs whoever makes it some microseconds, which is too much for each of many short works.
+constexpr std::chrono::microseconds idle_nap{500};
+constexpr int most_idle_naps = 40;
 
 }  // namespace
 
@@ -46,7 +54,7 @@ void Progress::start_thread() {
 }
 
 void Progress::wake_thread() {
-  if (thread_.joinable()) work_arrived_.notify_all();
+  if (thread_sleeps_) work_arrived_.notify_all();
 }
 
 bool Progress::advance() {
@@ -63,6 +71,25 @@ void Progress::poll() {
 }
 
 bool Progress::wait(const std::function<bool()>& is_over, std::chrono::nanoseconds at_most) {
+  ++waiting_;
+  const bool is_done = drive_until(is_over, at_most);
+  // Then the thread goes on with what is left.
+  if (--waiting_ == 0 && is_relieved_ && thread_.joinable()) {
+    const Lock guard = lock();
+    if (has_work()) {
+      is_relieved_ = false;
+      work_arrived_.notify_all();
+    }
+  }
+  return is_done;
+}
+
+bool Progress::has_work() const {
+  return !std::all_of(engines_.begin(), engines_.end(),
+                      [](const Engine* engine) { return engine->is_idle(); });
+}
+
+bool Progress::drive_until(const std::function<bool()>& is_over, std::chrono::nanoseconds at_most) {
   const bool is_bounded = at_most != std::chrono::nanoseconds::max();  // who is not, spins without a clock
   const Deadline deadline = is_bounded ? Deadline::after(at_most) : Deadline::never();
   Backoff backoff(policy_);
@@ -110,7 +137,9 @@ void Progress::sleep(std::chrono::nanoseconds at_most) {
       return;
     }
     for (Engine* engine : engines_) {
-      if (!engine->is_idle()) engine->add_wait_descriptors(descriptors);
+      if (engine->is_idle()) continue;
+      engine->add_wait_descriptors(descriptors);
+      if (engine->wants_looks()) at_most = std::min<std::chrono::nanoseconds>(at_most, looking_nap);
     }
   }
   if (descriptors.empty()) {
@@ -131,15 +160,29 @@ void Progress::sleep_on_descriptors(std::vector<pollfd>& descriptors,
 }
 
 void Progress::run_thread() {
-  const auto all_idle = [&] {
-    return std::all_of(engines_.begin(), engines_.end(),
-                       [](const Engine* engine) { return engine->is_idle(); });
-  };
+  int idle_naps = 0;
   while (true) {
     {
       Lock guard = lock();
-      work_arrived_.wait(guard, [&] { return stopping_ || !all_idle(); });
+      const auto is_called = [&] { return stopping_ || has_work(); };
+      if (is_called()) {
+        idle_naps = 0;
+      } else if (++idle_naps > most_idle_naps) {
+        thread_sleeps_ = true;
+        work_arrived_.wait(guard, is_called);
+        thread_sleeps_ = false;
+      }
       if (stopping_) return;
+      if (waiting_ > 0) {
+        is_relieved_ = true;
+        work_arrived_.wait_for(guard, policy_.nap, [&] { return stopping_ || !is_relieved_; });
+        is_relieved_ = false;
+        continue;
+      }
+      if (!has_work()) {
+        work_arrived_.wait_for(guard, idle_nap, [&] { return stopping_; });
+        continue;
+      }
       advance();
     }
     look();

@@ -1,6 +1,7 @@
 // Who does the work? Whoever comes by: a wait, a test, a hook of autograd calling poll(). Each moves every
 // group's works on, so that overlapping groups cannot wait for each other. A thread joins in only for groups
-// that reach other hosts, where data keeps arriving while nobody looks.
+// that reach other hosts, where data keeps arriving while nobody looks; while somebody waits, that one looks,
+// and the thread keeps out of the way.
 #pragma once
 
 #include <poll.h>
@@ -27,6 +28,8 @@ class Engine {
   virtual bool is_idle() const = 0;
   /// The slow part of a wait: deaths, failures elsewhere, deadlines, warnings.
   virtual void look() = 0;
+  /// Whether nothing wakes who waits for its works, so that only naps may be taken.
+  virtual bool wants_looks() const { return false; }
   /// What poll(2) has to watch; nothing if the doorbell is rung for all that can happen.
   virtual void add_wait_descriptors(std::vector<pollfd>& descriptors) = 0;
 };
@@ -63,6 +66,8 @@ class Progress {
   std::uint64_t slept_until_ns() const { return slept_until_ns_.load(std::memory_order_relaxed); }
 
  private:
+  bool drive_until(const std::function<bool()>& is_over, std::chrono::nanoseconds at_most);
+  bool has_work() const;
   void sleep(std::chrono::nanoseconds at_most);
   void sleep_on_descriptors(std::vector<pollfd>& descriptors, std::chrono::nanoseconds at_most) const;
   void look();
@@ -74,6 +79,9 @@ class Progress {
   std::vector<Engine*> engines_;
   std::atomic<std::uint64_t> own_work_ns_ = 0, slept_until_ns_ = 0;
   std::condition_variable work_arrived_;
+  std::atomic<int> waiting_ = 0;           // threads in wait()
+  bool thread_sleeps_ = false;             // until it is called
+  std::atomic<bool> is_relieved_ = false;  // the thread has left the work to who waits
   bool stopping_ = false;
   std::thread thread_;
 };

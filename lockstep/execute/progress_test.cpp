@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <limits>
+#include <thread>
 
 #include "lockstep/base/deadline.h"
 
@@ -40,6 +42,58 @@ TEST(Progress, AWaitWithoutALimitLooksForTroubleWhileItYields) {
       progress.wait([&] { return stuck.looks == 2 || patience.expired(); }, std::chrono::nanoseconds::max()));
   EXPECT_EQ(stuck.looks, 2);
   progress.detach(stuck);
+}
+
+/// Has work for ever, and knows who moves it on.
+class Driven final : public Engine {
+ public:
+  bool advance() override {
+    ++(std::this_thread::get_id() == main_ ? by_main : by_thread);
+    return true;
+  }
+  bool is_idle() const override { return is_over; }
+  void look() override {}
+  void add_wait_descriptors(std::vector<pollfd>&) override {}
+  std::atomic<int> by_main = 0, by_thread = 0;
+  std::atomic<bool> is_over = false;
+
+ private:
+  const std::thread::id main_ = std::this_thread::get_id();
+};
+
+class ProgressThread : public ::testing::Test {
+ protected:
+  ProgressThread() {
+    progress.attach(driven);
+    progress.start_thread();
+    await_thread(1);
+  }
+  ~ProgressThread() override {
+    driven.is_over = true;
+    progress.detach(driven);
+  }
+  /// Until it has moved the work on so many times; a test that it never comes to ends by its time-out.
+  void await_thread(int times) {
+    while (driven.by_thread < times) std::this_thread::yield();
+  }
+  Progress progress{std::make_shared<ControlPage>(ControlPage::in_process(1)), {}};
+  Driven driven;
+};
+
+TEST_F(ProgressThread, GoesOnWithWhatNobodyWaitsFor) { await_thread(3); }
+
+TEST_F(ProgressThread, LeavesTheWorkToWhoWaitsAndThenGoesOn) {
+  // Once it has seen that somebody waits, it keeps away: in the second half of the wait it does nothing.
+  int before = -1, after = -1;
+  progress.wait(
+      [&] {
+        if (driven.by_main == 1'000'000) before = driven.by_thread;
+        after = driven.by_thread;
+        return driven.by_main >= 2'000'000;
+      },
+      std::chrono::nanoseconds::max());
+  EXPECT_EQ(before, after);
+  await_thread(after + 3);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // and each rank that has ranks on other hosts opens a door for them and leaves its address in the store.
 #include <unistd.h>
 
+#include "lockstep/backend/mpi/mpi_exchange.h"
 #include "lockstep/backend/native/native_backend.h"
 #include "lockstep/backend/native/split_transport.h"
 #include "lockstep/base/error.h"
@@ -142,7 +143,10 @@ void connect(Group::Impl& impl) {
   WatchedStore store(context.store, "group/" + impl.name, impl.members.worlds(), context.store_host);
   const auto region = share_region(impl, store, deadline);
   auto transport = make_transport(impl, region, store, deadline);
-  const auto backend = NativeBackend::make(native_options(impl, region, std::move(transport)));
+  auto options = native_options(impl, region, std::move(transport));
+  if (context.mpi && !impl.members.are_on_one_host())
+    options.exchange = std::make_shared<MpiExchange>(context.mpi, impl.members, impl.name);
+  const auto backend = NativeBackend::make(std::move(options));
   impl.backend = backend;
   if (!impl.members.are_on_one_host()) context.progress->start_thread();
 

@@ -50,14 +50,14 @@ std::shared_ptr<Group::Impl> unconnected(int rank, std::shared_ptr<Store> store,
        .options = {.timeout = std::chrono::seconds(20)},
        .arena_bytes = std::size_t{1} << 20,
        .arrival_timeout = std::chrono::seconds(20)});
-  context->page_rank = {-1, -1, -1};
-  context->page_rank[rank] = 0;
+  context->places = {{.host = 0}, {.host = 1}, {.host = 2}};
+  context->places[rank].page = 0;
   context->listen_address = "127.0.0.1";
   context->join_page(std::make_shared<ControlPage>(ControlPage::in_process(1)), 0,
                      WaitPolicy::for_ranks_per_core(2));
   auto impl = std::make_shared<Group::Impl>();
   impl->name = "world/0,1";
-  impl->members = Members(rank, {0, 1}, context->page_rank);
+  impl->members = Members(rank, {0, 1}, context->places);
   impl->tuning = Tuning::standard();
   impl->context = std::move(context);
   return impl;

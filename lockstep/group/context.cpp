@@ -30,7 +30,7 @@ bool have_all_left(const ControlPage& page) {
 
 std::shared_ptr<Context> Context::alone() {
   auto context = std::make_shared<Context>();
-  context->page_rank = {0};
+  context->places = {{.page = 0}};
   context->join_page(std::make_shared<ControlPage>(ControlPage::in_process(1)), 0, WaitPolicy());
   return context;
 }
@@ -38,7 +38,7 @@ std::shared_ptr<Context> Context::alone() {
 std::shared_ptr<Context> Context::of_thread(Thread thread) {
   auto context = std::make_shared<Context>();
   const int ranks = thread.page->local_ranks();
-  for (int rank = 0; rank < ranks; ++rank) context->page_rank.push_back(rank);
+  for (int rank = 0; rank < ranks; ++rank) context->places.push_back({.page = rank});
   context->store = std::move(thread.store);
   context->job = std::move(thread.job);
   context->options = thread.options;

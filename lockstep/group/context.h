@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "lockstep/backend/mpi/mpi_library.h"
 #include "lockstep/base/per_rank.h"
 #include "lockstep/base/process_status.h"
 #include "lockstep/base/proof.h"
@@ -15,6 +16,7 @@
 #include "lockstep/memory/control_page.h"
 #include "lockstep/rendezvous/store.h"
 #include "lockstep/trace/recorder.h"
+#include "lockstep/transport/members.h"
 #include "lockstep/view/profile/profile_options.h"
 
 namespace lockstep {
@@ -45,7 +47,7 @@ struct Context {
     std::size_t arena_bytes = 0;
     std::chrono::nanoseconds arrival_timeout{};
   };
-  /// It makes groups once it has been given its page, with join_page(), and page_rank.
+  /// It makes groups once it has been given its page, with join_page(), and places.
   static std::shared_ptr<Context> of_process(Arrival arrival);
 
   /// This rank is number `rank` of the host's page, is recorded there, and waits by `policy`.
@@ -69,12 +71,12 @@ struct Context {
   Trust trust;
   std::string job;            ///< its name, the same on all hosts
   std::string socket_prefix;  ///< begins the names of its sockets on this host
-  /// Of the world's ranks: their numbers in this host's control page, -1 on other hosts; and the one node of
-  /// its host's memory that each runs beside, -1 where it may run beside several (none where ranks are
-  /// threads).
-  PerRank<int> page_rank;
+  /// Of the world's ranks: where they are; and the one node of its host's memory that each runs beside, -1 where
+  /// it may run beside several (none where ranks are threads).
+  PerRank<HostPlace> places;
   PerRank<int> memory_nodes;
-  std::string listen_address;  ///< for ranks of other hosts; empty where there are none
+  std::shared_ptr<MpiLibrary> mpi;  ///< where it carries collectives between hosts
+  std::string listen_address;       ///< for ranks of other hosts; empty where there are none
   GroupOptions options;
   std::size_t arena_bytes = 0;
   std::size_t mailbox_bytes = std::size_t{256} << 20;

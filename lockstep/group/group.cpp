@@ -108,7 +108,7 @@ Group make_subgroup(const std::shared_ptr<Group::Impl>& parent, std::span<const 
     made->name = parent->name + "/" + purpose + list + (count > 1 ? "#" + std::to_string(count) : "");
   }
   made->context = parent->context;
-  made->members = Members(mine, worlds, parent->context->page_rank);
+  made->members = Members(mine, worlds, parent->context->places);
   made->tuning = tuning;
   made->parent = parent;
   try {

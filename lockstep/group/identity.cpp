@@ -1,6 +1,5 @@
 #include "lockstep/group/identity.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/hash.h"
+#include "lockstep/base/mpi_family.h"
 #include "lockstep/group/interface_address.h"
 #include "lockstep/group/launchers.h"
 #include "lockstep/group/noticeboard.h"
@@ -152,13 +152,6 @@ void from_tf_config(Identity& identity, const TfConfig& config) {
   meet_at_port(identity, config.host, config.port);
 }
 
-/// MPI may be in this program, and have spoken with the launcher before us.
-bool mpi_has_begun() {
-  const auto initialized = reinterpret_cast<int (*)(int*)>(::dlsym(RTLD_DEFAULT, "MPI_Initialized"));
-  int flag = 0;
-  return initialized != nullptr && initialized(&flag) == 0 && flag != 0;
-}
-
 std::string name_of(const std::string& job) { return fmt::format("launched-{:016x}", fnv1a_64(job)); }
 
 /// The noticeboard that the user has named, or that of the launcher, if it has one; null else.
@@ -167,7 +160,7 @@ std::shared_ptr<ProcessManager> board_of(const LaunchedRank& launched) {
   if (folder && !launched.job.empty()) return std::make_shared<FileBoard>(*folder, name_of(launched.job));
   if (!launched.pmi_fd) return Pmix::is_offered() ? std::make_shared<Pmix>() : nullptr;
   if (launched.pmi2_job.empty()) return std::make_shared<Pmi1>(*launched.pmi_fd);
-  return std::make_shared<Pmi2>(*launched.pmi_fd, launched.pmi2_job, mpi_has_begun());
+  return std::make_shared<Pmi2>(*launched.pmi_fd, launched.pmi2_job, mpi::has_begun());
 }
 
 void meet_by(ProcessManager& board, Identity& identity, const InitOptions& options, Deadline deadline) {

@@ -73,7 +73,7 @@ std::vector<Group> in_process_world(int ranks, const GroupOptions& options, std:
                                         .arena_bytes = arena_bytes});
     std::vector<int> everybody(static_cast<std::size_t>(ranks));
     std::iota(everybody.begin(), everybody.end(), 0);
-    impl->members = Members(rank, everybody, impl->context->page_rank);
+    impl->members = Members(rank, everybody, impl->context->places);
     impl->tuning = Tuning::from_environment();
     connect_in_process(*impl);
     groups.emplace_back(std::move(impl));

@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <sstream>
 
 #include "lockstep/base/env.h"
@@ -18,6 +20,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/quote.h"
 #include "lockstep/base/system_file.h"
+#include "lockstep/group/engine_choice.h"
 #include "lockstep/group/identity.h"
 #include "lockstep/group/impl.h"
 #include "lockstep/group/joining.h"
@@ -34,14 +37,52 @@ namespace {
 
 using base::quote;
 
-/// A guess which ranks share memory: the same boot of a kernel and the same network namespace, and where several launchers
-/// run there, the same one of them. Handing descriptors over then proves it. After a space, the node of that memory that this rank runs beside.
-std::string host_hint() {
+/// What a rank tells the others of where it is, in words. The first two are a guess which ranks share memory: the same
+/// boot of a kernel, and the same network namespace and, where several launchers run there, the same one of them.
+/// Handing descriptors over then proves it. Then the node of that memory that it runs beside, its cores, and the
+/// engine that it was told to take.
+std::string host_hint(EngineChoice engine) {
   const std::string boot = base::system_line("/proc/sys/kernel/random/boot_id");
   struct stat status {};
   if (::stat("/proc/self/ns/net", &status) != 0) throw_system("/proc/self/ns/net");
-  return boot + "-" + std::to_string(status.st_ino) + env::text("LOCKSTEP_NODE").value_or("") + " " +
-         std::to_string(topology::memory_node());
+  return (boot.empty() ? "unknown" : boot) + " " + std::to_string(status.st_ino) +
+         env::text("LOCKSTEP_NODE").value_or("") + " " + std::to_string(topology::memory_node()) + " " +
+         topology::core_list() + " " + to_string(engine);
+}
+
+struct HostHint {
+  std::string machine, place;
+  int memory_node = -1;
+  std::vector<int> cores;
+  std::string engine;
+  std::string host() const { return machine + "-" + place; }
+};
+
+HostHint hint_of(int rank, const std::string& text) {
+  std::istringstream words(text);
+  HostHint hint;
+  std::string cores;
+  if (words >> hint.machine >> hint.place >> hint.memory_node >> cores >> hint.engine) {
+    if (auto known = topology::cores_of_list(cores)) {
+      hint.cores = std::move(*known);
+      return hint;
+    }
+  }
+  throw_invalid_argument("rank " + std::to_string(rank) + " says " + quote(text) +
+                         " of its host, in other words than this rank; do all ranks have the same Lockstep?");
+}
+
+/// Ranks for each core that those of this one's machine may use. Several hosts, as containers and network namespaces
+/// are, may be one machine.
+double ranks_per_core_here(const PerRank<HostHint>& hints, int rank) {
+  std::set<int> cores;
+  int ranks = 0;
+  for (const HostHint& hint : hints) {
+    if (hint.machine != hints[rank].machine) continue;
+    ++ranks;
+    cores.insert(hint.cores.begin(), hint.cores.end());
+  }
+  return static_cast<double>(ranks) / static_cast<double>(cores.size());
 }
 
 /// The store and, on the rank that serves it, its server, which ends after the last client call of this rank.
@@ -179,23 +220,17 @@ std::shared_ptr<Context> arrive(const Identity& identity, const InitOptions& opt
   return context;
 }
 
-/// `hints`: of each rank of the world, what host_hint() found out there. Returns their hosts: equal text, same
-/// host.
-PerRank<std::string> note_hosts(Context& context, const std::vector<std::string>& hints) {
-  PerRank<std::string> hosts;
-  for (const std::string& hint : hints) {
-    std::istringstream words(hint);
-    std::string host;
-    int node = 0;
-    if (!(words >> host >> node)) {
-      throw_invalid_argument(
-          "rank " + std::to_string(hosts.size()) + " says " + quote(hint) +
-          " of its host, without a node of its memory; do all ranks have the same Lockstep?");
-    }
-    hosts.push_back(std::move(host));
-    context.memory_nodes.push_back(node);
+/// Of each rank of the world, what host_hint() found out there.
+PerRank<HostHint> hints_of(const std::vector<std::string>& texts) {
+  PerRank<HostHint> hints;
+  for (const std::string& text : texts) hints.push_back(hint_of(hints.size(), text));
+  const int other = hints.find_if([&](const HostHint& hint) { return hint.engine != hints[0].engine; });
+  if (other < hints.size()) {
+    throw_invalid_argument("rank 0 has the engine " + hints[0].engine + ", rank " + std::to_string(other) +
+                           " the engine " + hints[other].engine +
+                           ": LOCKSTEP_ENGINE, or InitOptions::engine, has to be the same everywhere");
   }
-  return hosts;
+  return hints;
 }
 
 /// `each`: LOCKSTEP_RANKS_PER_NODE of rank 0; 0: not set.
@@ -207,26 +242,33 @@ void require_whole_nodes(int each, int local_ranks) {
 }
 
 /// What all groups of this rank need.
-void prepare(Group::Impl& impl, const Identity& identity, const PerRank<std::string>& hosts,
-             Deadline deadline) {
+void prepare(Group::Impl& impl, const Identity& identity, const PerRank<HostHint>& hints, Deadline deadline) {
   Context& context = *impl.context;
-  std::vector<int> world(static_cast<std::size_t>(hosts.size()));
+  std::vector<int> world(static_cast<std::size_t>(hints.size()));
   std::iota(world.begin(), world.end(), 0);
   WatchedStore store(context.store, "init", world, context.store_host);
   impl.tuning = agree_on_tuning(store, identity.rank, deadline);
   int local_ranks = 0;
-  for (const std::string& host : hosts)
-    context.page_rank.push_back(host == hosts[identity.rank] ? local_ranks++ : -1);
-  impl.members = Members(identity.rank, world, context.page_rank);
+  std::map<std::string, int> numbers;
+  for (const HostHint& hint : hints) {
+    const int number = numbers.emplace(hint.host(), static_cast<int>(numbers.size())).first->second;
+    const bool is_here = hint.host() == hints[identity.rank].host();
+    context.places.push_back({.host = number, .page = is_here ? local_ranks++ : -1});
+    context.memory_nodes.push_back(hint.memory_node);
+  }
+  impl.members = Members(identity.rank, world, context.places);
   require_whole_nodes(impl.tuning.ranks_per_node, local_ranks);
   const int mine = impl.members.self().page;
   context.join_page(open_page(identity, impl.members, store, deadline), mine,
-                    WaitPolicy::for_ranks_per_core(topology::ranks_per_core(local_ranks)));
+                    WaitPolicy::for_ranks_per_core(std::max(topology::ranks_per_core(local_ranks),
+                                                            ranks_per_core_here(hints, identity.rank))));
   if (!identity.control_fd) context.profile = view::ProfileOptions::from_environment();
   trace::set_current_spans(std::make_shared<trace::SpanRecorder>(context.page->spans(mine), context.page));
   context.page->status(mine).joined_at_ns.store(trace::now_ns());
   context.page->status(mine).pid.store(::getpid());
-  if (local_ranks < hosts.size()) context.listen_address = listen_address(identity);
+  if (local_ranks < hints.size() && hints[0].engine == to_string(EngineChoice::mpi))
+    context.mpi = MpiLibrary::open(identity.rank, hints.size());
+  if (local_ranks < hints.size()) context.listen_address = listen_address(identity);
 }
 
 std::atomic<bool>& initialized() {
@@ -242,14 +284,14 @@ struct Membership {
 };
 
 Group join(const Identity& identity, const InitOptions& options) {
+  const EngineChoice engine = choose_engine(options.engine, "InitOptions::engine");
   const auto timeout = arrival_timeout(options);
   const Deadline deadline = Deadline::after(timeout);
   auto impl = std::make_shared<Group::Impl>();
   impl->context = arrive(identity, options, deadline, timeout);
-  const auto hints = meet(*impl->context->store, identity, host_hint(), deadline);
+  const auto hints = meet(*impl->context->store, identity, host_hint(engine), deadline);
   try {
-    const auto hosts = note_hosts(*impl->context, hints);
-    prepare(*impl, identity, hosts, deadline);
+    prepare(*impl, identity, hints_of(hints), deadline);
     connect(*impl);
   } catch (const Error& error) {
     throw first_trouble(*impl->context->store, identity, error);

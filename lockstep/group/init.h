@@ -24,6 +24,10 @@ struct InitOptions {
   /// Interface address on which this rank listens for ranks of other hosts (LOCKSTEP_IFACE, a name or an
   /// address); default: the one from which the address above is reached.
   std::optional<std::string> interface;
+  /// What carries collectives between hosts (LOCKSTEP_ENGINE, `lockstep run --engine`): "native", sockets of our own, the
+  /// default, also called "gloo" and "tcp"; or "mpi", the MPI whose launcher started the job, or with which the program
+  /// is linked. Inside a host it is shared memory in any case. The same on all ranks.
+  std::optional<std::string> engine;
   /// Lets several hosts work without a secret (LOCKSTEP_INSECURE=1). Anyone on the network can then join.
   std::optional<bool> insecure;
 };

@@ -48,9 +48,9 @@ void ask(const Identity& identity, const std::function<void()>& call) {
   ask_store(identity.store_host(), place_of(identity), before_arrival, call);
 }
 
-class Meeting {
+class Gathering {
  public:
-  Meeting(Store& store, const Identity& identity) : store_(store), identity_(identity) {}
+  Gathering(Store& store, const Identity& identity) : store_(store), identity_(identity) {}
 
   void take_ticket() { ticket_ = store_.add("ticket", 1); }
 
@@ -140,16 +140,16 @@ class Meeting {
 
 std::vector<std::string> meet(Store& store, const Identity& identity, const std::string& hint,
                               Deadline deadline) try {
-  Meeting meeting(store, identity);
-  ask(identity, [&] { meeting.take_ticket(); });
+  Gathering gathering(store, identity);
+  ask(identity, [&] { gathering.take_ticket(); });
   try {
-    ask(identity, [&] { meeting.claim_place(hint); });
-    return meeting.agree(deadline);
+    ask(identity, [&] { gathering.claim_place(hint); });
+    return gathering.agree(deadline);
   } catch (const Error& error) {
     const bool is_silent = error.code() == ErrorCode::timeout && error.peer() == identity.store_host();
     if (is_silent || error.code() == ErrorCode::peer_lost) throw;
     try {
-      meeting.call_off(error);
+      gathering.call_off(error);
     } catch (const Error&) {  // some will have to find out by themselves
     }
     throw;

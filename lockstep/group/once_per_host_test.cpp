@@ -24,8 +24,12 @@ using ::testing::StartsWith;
 
 /// Ranks 0, 1 and ranks 2, 3 take each other for ranks of another host.
 void part_in_two_hosts(Group& group) {
-  const PerRank<int> page = group.rank() < 2 ? PerRank<int>{0, 1, -1, -1} : PerRank<int>{-1, -1, 0, 1};
-  group.impl().members = Members(group.rank(), {0, 1, 2, 3}, page);
+  PerRank<HostPlace> places;
+  for (int rank = 0; rank < 4; ++rank) {
+    const int host = rank / 2;
+    places.push_back({.host = host, .page = host == group.rank() / 2 ? rank % 2 : -1});
+  }
+  group.impl().members = Members(group.rank(), {0, 1, 2, 3}, places);
 }
 
 TEST(OncePerHost, RunsOnOneRankBeforeAnyOtherGoesOn) {

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/mpi_family.h"
 #include "lockstep/base/quote.h"
 
 namespace lockstep {
@@ -32,6 +33,8 @@ LastWord& last_word() {
 void say_finalize() {
   const LastWord& word = last_word();
   if (word.pid != ::getpid()) return;  // a child's exit is not the rank's
+  // MPI says it itself, maybe only after this, and is killed where the launcher has hung up.
+  if (mpi::has_begun()) return;
   constexpr std::string_view line = "cmd=finalize\n";
   if (::send(word.fd.get(), line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return;
   // The launcher must have read it before the connection ends.

@@ -39,6 +39,23 @@ constexpr AlgorithmEntry entries[] = {
     {"staged", all_gather, staging, staged_all_gather},
     {"staged", all_to_all, staging, staged_all_to_all, false},
 
+    {"mpi", barrier, exchange, engine_collective},
+    {"mpi", all_reduce, exchange, engine_all_reduce, true, true, false},
+    {"mpi", reduce, exchange, engine_collective, true, true, false},
+    {"mpi", reduce_scatter, exchange, engine_collective, true, true, false},
+    {"mpi", broadcast, exchange, engine_collective},
+    {"mpi", scatter, exchange, engine_collective},
+    {"mpi", gather, exchange, engine_collective},
+    {"mpi", all_gather, exchange, engine_collective},
+    {"mpi", all_to_all, exchange, engine_collective},
+
+    {"hierarchical", barrier, hosts, hierarchical_barrier},
+    {"hierarchical", all_reduce, hosts, hierarchical_all_reduce, true, true, false},
+    {"hierarchical", reduce, hosts, hierarchical_reduce, true, true, false},
+    {"hierarchical", reduce_scatter, hosts, hierarchical_reduce_scatter, true, true, false},
+    {"hierarchical", broadcast, hosts, hierarchical_broadcast},
+    {"hierarchical", all_gather, hosts, hierarchical_all_gather},
+
     {"tree", barrier, channels, tree_all_reduce},
     {"tree", all_reduce, channels, tree_all_reduce},
     {"recursive_doubling", all_reduce, channels, recursive_doubling_all_reduce},

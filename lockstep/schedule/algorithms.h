@@ -12,6 +12,8 @@ namespace lockstep {
 /// What an algorithm needs besides its call.
 enum class Requirement : std::uint8_t {
   channels,  ///< messages, so it works everywhere
+  hosts,     ///< several hosts: memory that is shared inside each, and messages between them
+  exchange,  ///< several hosts, with an engine between them
   slots,     ///< one host, and a small input
   arena,     ///< one host, and shared buffers
   staging,   ///< one host
@@ -66,6 +68,18 @@ Schedule staged_scatter(const Call& call);
 Schedule staged_gather(const Call& call);
 Schedule staged_all_gather(const Call& call);
 Schedule staged_all_to_all(const Call& call);
+
+// hierarchical_reductions.cpp, hierarchical_moves.cpp: several hosts, each of which has shared memory.
+Schedule hierarchical_barrier(const Call& call);
+Schedule hierarchical_all_reduce(const Call& call);
+Schedule hierarchical_reduce(const Call& call);
+Schedule hierarchical_reduce_scatter(const Call& call);
+Schedule hierarchical_broadcast(const Call& call);
+Schedule hierarchical_all_gather(const Call& call);
+
+// engine.cpp: several hosts, with an engine between them.
+Schedule engine_all_reduce(const Call& call);
+Schedule engine_collective(const Call& call);  // any other
 
 // ring.cpp: large messages over channels.
 Schedule ring_all_reduce(const Call& call);

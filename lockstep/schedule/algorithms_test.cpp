@@ -20,6 +20,9 @@ constexpr bool thorough = false;
 constexpr bool thorough = true;
 #endif
 
+// From a piece's fill to when it is collected (hierarchical.cpp).
+constexpr std::size_t windows_under_way = 6;
+
 std::string name_of(const AlgorithmEntry& entry) {
   return std::string(entry.name) + "_" + std::string(to_string(entry.operation));
 }
@@ -34,10 +37,10 @@ class EveryAlgorithm : public ::testing::TestWithParam<AlgorithmEntry> {
   /// For every root, in place and not.
   void expect_proven(Call call) {
     const AlgorithmEntry& entry = GetParam();
+    if (entry.operation == Operation::barrier && call.elements > 0) return;  // it has none
     call.operation = entry.operation;
     call.buffers = entry.requirement == Requirement::arena ? in_arena : BufferClass::private_memory;
     call.keeps_order = entry.keeps_order;
-    if (entry.operation == Operation::barrier) call.elements = 0;
     // All roots of few ranks; of many some, at both ends and in between.
     const int roots = has_root(entry.operation) ? call.ranks : 1;
     for (call.root = 0; call.root<roots; call.root += roots> 9 ? 7 : 1) {
@@ -46,10 +49,46 @@ class EveryAlgorithm : public ::testing::TestWithParam<AlgorithmEntry> {
         call.in_place = in_place;
         for (const int each : ranks_per_node(call.ranks)) {
           call.ranks_per_node = each;
-          expect_proven(calls_of_all(call));
+          expect_proven_on_hosts(call);
         }
       }
     }
+  }
+
+  /// Alone, or on hosts of many kinds, which have their buffers in arenas, or not, or some have.
+  void expect_proven_on_hosts(Call call) {
+    if (!has_hosts()) return expect_proven(calls_of_all(call));
+    call.windows = windows_under_way;
+    auto all_hosts = hosts_of(call.ranks);
+    // Of many ranks one kind for each number of them; and one where the engine is asked for all of it.
+    const bool is_engines = GetParam().algorithm == engine_collective;
+    if (call.ranks > 9 || is_engines)
+      std::swap(all_hosts[0], all_hosts[static_cast<std::size_t>(call.ranks) % all_hosts.size()]);
+    if (call.ranks > 9 || is_engines) all_hosts.resize(1);
+    for (auto& hosts : all_hosts) {
+      call.host_of = hosts;
+      for (const int in_arenas : {0, 1, 2}) {
+        if (is_engines && in_arenas > 0) continue;
+        auto calls = calls_of_all(call);
+        for (Call& mine : calls) {
+          const int host = hosts[static_cast<std::size_t>(mine.rank)];
+          if (in_arenas == 1 || (in_arenas == 2 && host % 2 == 0)) mine.buffers = in_arena;
+        }
+        expect_proven(calls);
+      }
+    }
+  }
+
+  /// Hosts with as many ranks each, one after another and in turns; with different numbers; with one each.
+  static std::vector<std::vector<int>> hosts_of(int ranks) {
+    std::vector<std::vector<int>> all(4);
+    for (int rank = 0; rank < ranks; ++rank) {
+      all[0].push_back(rank / std::max((ranks + 1) / 2, 1));
+      all[1].push_back(rank % std::min(ranks, 3));
+      all[2].push_back(rank == 0 ? 0 : 1 + (rank - 1) / 3);
+      all[3].push_back(rank);
+    }
+    return all;
   }
 
   /// Of so many ranks: what nodes of memory can have of them; 0: there is one.
@@ -61,7 +100,10 @@ class EveryAlgorithm : public ::testing::TestWithParam<AlgorithmEntry> {
     return numbers;
   }
 
-  bool is_staged() const { return GetParam().requirement == Requirement::staging; }
+  bool is_staged() const { return GetParam().requirement == Requirement::staging || has_hosts(); }
+  bool has_hosts() const {
+    return GetParam().requirement == Requirement::hosts || GetParam().requirement == Requirement::exchange;
+  }
 };
 
 TEST_P(EveryAlgorithm, IsProvenFor1To33Ranks) {

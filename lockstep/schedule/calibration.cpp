@@ -105,6 +105,7 @@ std::vector<const AlgorithmEntry*> candidates(Operation operation, Where where, 
     if (entry.operation != operation || (entry.is_for_nodes && !has_nodes)) continue;
     const bool is_on_host = where != Where::channels;
     const bool fits = entry.requirement == Requirement::channels ||
+                      (entry.requirement == Requirement::hosts && !is_on_host) ||
                       (entry.requirement == Requirement::slots && is_on_host) ||
                       (entry.requirement == Requirement::staging && is_on_host) ||
                       (entry.requirement == Requirement::arena && where == Where::arena);

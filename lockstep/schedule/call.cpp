@@ -1,6 +1,6 @@
 #include "lockstep/schedule/call.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
@@ -35,10 +35,16 @@ std::ostream& operator<<(std::ostream& out, const Call& call) {
   if (call.window_elements > 0) out << ", pieces of " << call.window_elements;
   return out << (call.buffers == BufferClass::arena ? ", arena" : ", private")
              << (call.ranks_per_node > 0 ? fmt::format(", nodes of {}", call.ranks_per_node) : "")
+             << (call.host_of.empty() ? "" : fmt::format(", hosts {}", fmt::join(call.host_of, " ")))
              << (call.in_place ? ", in place" : "") << (call.keeps_order ? ", in rank order" : "");
 }
 
 namespace schedule {
+
+bool share_a_host(const Call& call, int one, int other) {
+  if (call.host_of.empty()) return true;
+  return call.host_of[static_cast<std::size_t>(one)] == call.host_of[static_cast<std::size_t>(other)];
+}
 
 Range chunk_of(std::size_t elements, int index, int parts) {
   const auto position = static_cast<std::size_t>(index);

@@ -31,6 +31,10 @@ struct Call {
   /// Where ranks are numbered node by node of this host's memory (NUMA), and there are several with as many
   /// ranks each: how many. 0 otherwise, and where the call had better not know.
   int ranks_per_node = 0;
+  /// The number of each rank's host, counted from 0 in the order of their first ranks; empty: one has them all.
+  /// Of a host's ranks all have the same `buffers`, but each host decides for itself: what is sent between
+  /// hosts must not depend on it.
+  std::vector<int> host_of = {};
   /// Contributions have to be combined in the order of ranks: a user's operation need not commute.
   bool keeps_order = false;
   /// The v forms: elements of each rank's block; empty where all are alike. All ranks pass the same, but for
@@ -66,6 +70,9 @@ struct SharedBuffers {
 };
 
 namespace schedule {
+
+/// Whether two ranks share memory.
+bool share_a_host(const Call& call, int one, int other);
 
 /// The `index`th of `parts` shares of `elements`: contiguous, in order, sizes differing by at most one.
 /// A rank's share is called its chunk.

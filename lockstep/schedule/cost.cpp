@@ -63,10 +63,13 @@ class Count {
       case StepKind::reduce: compute(taken); break;
       case StepKind::arrive: rank.arrivals.push_back(rank.waits); break;
       case StepKind::await:
-        for (const Rank& other : ranks_)
-          rank.waits = std::max(rank.waits, other.arrivals[step.target - 1] + 1);
+        for (int other = 0; other < run_.ranks(); ++other) {
+          if (share_a_host(run_.calls[0], taken.rank, other))
+            rank.waits = std::max(rank.waits, at(other).arrivals[step.target - 1] + 1);
+        }
         break;
-      case StepKind::receive: break;
+      case StepKind::receive:
+      case StepKind::exchange: break;
     }
   }
 

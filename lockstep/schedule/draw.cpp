@@ -208,6 +208,7 @@ class Picture {
       case StepKind::reduce: reduce(taken, its_row); break;
       case StepKind::arrive: its_row.arrivals.push_back(its_row.column); break;
       case StepKind::await: await(taken, its_row); break;
+      case StepKind::exchange: break;
     }
   }
 
@@ -289,7 +290,10 @@ class Picture {
 
   void await(const Taken& taken, Row& its_row) {
     int last = 0;
-    for (const Row& other : rows_) last = std::max(last, other.arrivals[taken.step.target - 1]);
+    for (int other = 0; other < run_.ranks(); ++other) {
+      if (share_a_host(run_.calls[0], taken.rank, other))
+        last = std::max(last, row(other).arrivals[taken.step.target - 1]);
+    }
     its_row.cells[last + 1].push_back({"|"});
     its_row.column = last + next_round;
     its_row.has_received = false;

@@ -70,10 +70,11 @@ class Order {
         break;
       case StepKind::arrive: state.stages = taken.step.target; break;
       case StepKind::await:
-        if (!have_all_reached(taken.step.target)) return false;
+        if (!have_all_reached(rank, taken.step.target)) return false;
         break;
       case StepKind::copy:
       case StepKind::reduce: break;
+      case StepKind::exchange: throw_invalid_argument("what an engine does is not to be seen");
     }
     ++state.next;
     take_(taken);
@@ -93,8 +94,11 @@ class Order {
     return true;
   }
 
-  bool have_all_reached(std::uint32_t stage) const {
-    return std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return rank.stages >= stage; });
+  bool have_all_reached(int rank, std::uint32_t stage) {
+    for (int other = 0; other < run_.ranks(); ++other) {
+      if (share_a_host(run_.calls[0], rank, other) && at(other).stages < stage) return false;
+    }
+    return true;
   }
 
   const Replay& run_;
@@ -111,6 +115,10 @@ Replay replay_of(const AlgorithmEntry& entry, int ranks, std::size_t chunk_eleme
       .elements = has_chunks(entry.operation) ? all : chunk_elements,
       .ranks = ranks,
       .buffers = entry.requirement == Requirement::arena ? BufferClass::arena : BufferClass::private_memory};
+  if (entry.requirement == Requirement::hosts) {
+    call.buffers = BufferClass::arena;
+    for (int rank = 0; rank < ranks; ++rank) call.host_of.push_back(rank / 2);
+  }
   if (entry.is_for_nodes && ranks % 2 == 0) call.ranks_per_node = ranks / 2;
   if (entry.operation == Operation::barrier) call.elements = 0;
   if (entry.requirement == Requirement::arena && !has_chunks(entry.operation)) call.elements *= 2;

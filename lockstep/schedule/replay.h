@@ -24,6 +24,9 @@ struct Replay {
 /// So that an element of each rank, or two, are one letter each.
 inline constexpr int most_replayed_ranks = 26;
 
+/// What is to be replayed, drawn and counted: all but what an engine carries out.
+inline bool is_seen(const AlgorithmEntry& entry) { return entry.requirement != Requirement::exchange; }
+
 /// A call from root 0 with separate buffers and no segments, in which a chunk, or a block, has
 /// `chunk_elements`. With staging memory, it has two such chunks, and the memory is so small that they are
 /// two pieces; in arenas a block has two, since blocks are moved from both ends.

@@ -27,6 +27,16 @@ Schedule::StepIndex Schedule::receive(int peer, Place destination, std::size_t e
              {}, std::span(&destination, 1));
 }
 
+Schedule::StepIndex Schedule::exchange(Operation operation, Among among, Place source, Place destination,
+                                       std::size_t elements) {
+  uses_exchange_ = true;
+  return add({.kind = StepKind::exchange,
+              .operation = operation,
+              .target = static_cast<std::uint32_t>(among),
+              .elements = elements},
+             std::span(&source, 1), std::span(&destination, 1));
+}
+
 void Schedule::wait(StepIndex started) { add({.kind = StepKind::wait, .target = started}, {}, {}); }
 
 void Schedule::copy(Place source, Place destination, std::size_t elements) {
@@ -84,6 +94,10 @@ std::string to_string(const Schedule& schedule, const Step& step) {
       return "reduce " + from() + " -> " + into() + count + (step.last_reduction ? " (last)" : "");
     case StepKind::arrive: return "arrive at stage " + target;
     case StepKind::await: return "await stage " + target;
+    case StepKind::exchange:
+      return std::string(to_string(step.operation)) + " by the engine, among " +
+             (step.target == static_cast<std::uint32_t>(Among::all) ? "all" : "the slice's owners") + ", " +
+             from() + " -> " + into() + count;
   }
   return "unknown step";
 }

@@ -7,12 +7,15 @@
 //   send       start sending elements to a peer; the source stays untouched until waited for
 //   receive    start receiving; the destination stays untouched until waited for. The messages between two
 //              ranks are matched in order; both sides name the same count
-//   wait       an earlier send or receive of this rank is complete
+//   wait       an earlier send, receive or exchange of this rank is complete
 //   copy       one source to one destination
 //   reduce     p sources, element by element in the order given, into one or several destinations
 //   arrive     this rank has reached a stage; all it did before is visible to whoever awaits the stage
-//   await      every rank has arrived at a stage
-// Arrive, await and other ranks' places exist inside one host only.
+//   await      every rank of this rank's host has arrived at a stage
+//   exchange   start a collective that an engine between hosts (MPI) carries out whole, among all ranks or among those
+//              that own one slice (hosts.h); source and destination stay untouched until waited for. All of them start
+//              their exchanges in one order
+// Other ranks' places are those of ranks of the same host; between hosts there are messages.
 #pragma once
 
 #include <cstddef>
@@ -41,15 +44,20 @@ struct Place {
   friend bool operator==(const Place&, const Place&) = default;
 };
 
-enum class StepKind : std::uint8_t { send, receive, wait, copy, reduce, arrive, await };
+enum class StepKind : std::uint8_t { send, receive, wait, copy, reduce, arrive, await, exchange };
+
+/// Who takes part in an exchange.
+enum class Among : std::uint32_t { all, slice_owners };
 
 struct Step {
   StepKind kind = StepKind::copy;
   bool last_reduction = false;  ///< reduce: the result is complete; an average is scaled here
   std::uint16_t source_count = 0;
   std::uint16_t destination_count = 0;
-  std::uint32_t first_place = 0;  ///< in the schedule's places: sources, then destinations
-  /// send, receive: the peer's rank. wait: index of the step waited for. arrive, await: the stage, from 1.
+  Operation operation = Operation::barrier;  ///< exchange: which collective; else as it is here
+  std::uint32_t first_place = 0;             ///< in the schedule's places: sources, then destinations
+  /// send, receive: the peer's rank. wait: index of the step waited for. arrive, await: the stage, from 1. exchange:
+  /// an Among.
   std::uint32_t target = 0;
   std::size_t elements = 0;
   friend bool operator==(const Step&, const Step&) = default;
@@ -61,11 +69,13 @@ class Schedule {
 
   StepIndex send(int peer, Place source, std::size_t elements);
   StepIndex receive(int peer, Place destination, std::size_t elements);
+  /// `elements`: of an all_reduce among the owners of a slice; among all it is the call's own collective.
+  StepIndex exchange(Operation operation, Among among, Place source, Place destination, std::size_t elements);
   void wait(StepIndex started);
   void copy(Place source, Place destination, std::size_t elements);
   void reduce(std::span<const Place> sources, std::span<const Place> destinations, std::size_t elements,
               bool last_reduction);
-  /// Arrives at the next stage and awaits all ranks there.
+  /// Arrives at the next stage and awaits all ranks of the host there.
   void wait_for_all();
   /// Only arrives there: whoever awaits it knows that this rank is done with what it did before.
   void arrive();
@@ -82,6 +92,9 @@ class Schedule {
   std::size_t scratch_elements() const { return scratch_elements_; }
   /// Whether any step talks to a peer by message.
   bool uses_channels() const { return uses_channels_; }
+  bool uses_exchange() const { return uses_exchange_; }
+  /// Whether ranks arrive anywhere.
+  bool has_stages() const { return stages_ > 0; }
   /// How many pieces go through staging memory (see staged.cpp), and the elements there of the longest, which
   /// are the same for every rank; 0: it is not used.
   std::size_t staged_pieces() const { return staged_pieces_; }
@@ -95,7 +108,7 @@ class Schedule {
   /// staged.cpp).
   bool needs_no_first_wait() const { return staged_pieces_ > 0; }
   /// Whether it uses what a group has but once; such works of one group run one after another.
-  bool is_exclusive() const { return uses_channels_ || staged_pieces_ > 0; }
+  bool is_exclusive() const { return uses_channels_ || uses_exchange_ || staged_pieces_ > 0; }
 
  private:
   friend struct ScheduleMutation;  // of tests that break schedules on purpose
@@ -106,7 +119,7 @@ class Schedule {
   std::size_t scratch_elements_ = 0;
   std::uint32_t stages_ = 0;
   std::size_t staged_pieces_ = 0, staged_elements_ = 0;
-  bool uses_channels_ = false;
+  bool uses_channels_ = false, uses_exchange_ = false;
 };
 
 /// One line a step, e.g. "reduce output[0]+0, output[1]+0 -> output[0]+0 x 32 (last)".

@@ -17,6 +17,14 @@ std::uint64_t bytes_of(const Call& call, std::size_t element_bytes) {
   return std::uint64_t{elements} * element_bytes;
 }
 
+// Algorithms for hosts send to each other host directly, or through all of them. With more hosts messages become too
+// short for the one, and the way too long for the other.
+constexpr int most_direct_hosts = 16;
+
+int hosts_of(const Call& call) {
+  return call.host_of.empty() ? 1 : *std::ranges::max_element(call.host_of) + 1;
+}
+
 bool can_do(const AlgorithmEntry& entry, const Call& call, const Neighbourhood& where, Where buffers) {
   if (entry.operation != call.operation) return false;
   if (!call.counts.empty() && !entry.allows_counts) return false;
@@ -26,7 +34,13 @@ bool can_do(const AlgorithmEntry& entry, const Call& call, const Neighbourhood& 
     case Requirement::slots: return buffers == Where::slots;
     case Requirement::arena: return buffers == Where::arena;
     case Requirement::staging:
-      return where.one_host && buffers != Where::slots &&
+      return where.is_one_host() && buffers != Where::slots &&
+             call.window_elements >= static_cast<std::size_t>(call.ranks);
+    case Requirement::hosts:
+      return buffers == Where::channels && hosts_of(call) <= most_direct_hosts &&
+             call.window_elements >= static_cast<std::size_t>(call.ranks);
+    case Requirement::exchange:
+      return buffers == Where::channels && where.has_engine &&
              call.window_elements >= static_cast<std::size_t>(call.ranks);
     case Requirement::channels: return buffers != Where::slots;
   }
@@ -67,7 +81,7 @@ int ranks_per_node(std::span<const int> nodes) {
 
 bool is_one_shot(const Call& call, std::size_t element_bytes, const Neighbourhood& where,
                  const Tuning& tuning) {
-  if (!where.one_host || named("one_shot", call, where, Where::slots) == nullptr) return false;
+  if (!where.is_one_host() || named("one_shot", call, where, Where::slots) == nullptr) return false;
   if (slot_elements(call) > where.slot_bytes / element_bytes) return false;
   if (const std::string* forced = forced_for(tuning, call.operation)) return *forced == "one_shot";
   const Tuning::Rule* rule = tuning.rule_for(call.operation, Where::slots, call.ranks);
@@ -77,11 +91,13 @@ bool is_one_shot(const Call& call, std::size_t element_bytes, const Neighbourhoo
 const AlgorithmEntry& select(const Call& call, std::size_t element_bytes, const Neighbourhood& where,
                              const Tuning& tuning) {
   Where buffers = Where::channels;
-  if (where.one_host) buffers = call.buffers == BufferClass::arena ? Where::arena : Where::private_memory;
+  if (where.is_one_host())
+    buffers = call.buffers == BufferClass::arena ? Where::arena : Where::private_memory;
   if (is_one_shot(call, element_bytes, where, tuning)) buffers = Where::slots;
   if (const std::string* forced = forced_for(tuning, call.operation)) {
     if (const auto* entry = named(*forced, call, where, buffers)) return *entry;
   }
+  if (const auto* entry = where.has_engine ? named("mpi", call, where, buffers) : nullptr) return *entry;
   if (const Tuning::Rule* rule = tuning.rule_for(call.operation, buffers, call.ranks)) {
     const std::uint64_t bytes = bytes_of(call, element_bytes);
     for (const Tuning::Choice& choice : rule->choose) {

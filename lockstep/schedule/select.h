@@ -11,9 +11,12 @@ namespace lockstep {
 
 /// Facts about the group that the choice needs.
 struct Neighbourhood {
-  bool one_host = true;        ///< all ranks share memory
-  std::size_t slot_bytes = 0;  ///< capacity of a slot; 0 where there are none
-  int ranks_per_node = 0;      ///< of memory: as in Call
+  std::vector<int> host_of = {};  ///< as in Call; empty: all ranks share memory
+  std::size_t slot_bytes = 0;     ///< capacity of a slot; 0 where there are none
+  int ranks_per_node = 0;         ///< of memory: as in Call
+  bool has_engine = false;        ///< one of its own carries collectives between hosts
+
+  bool is_one_host() const { return host_of.empty(); }
 };
 
 namespace schedule {

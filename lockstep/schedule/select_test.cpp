@@ -1,4 +1,4 @@
-// Which algorithm a call gets where memory has nodes. (What else decides is tested where it is measured and
+// Which algorithm a call gets where memory has nodes, and on several hosts. (What else decides is tested where it is measured and
 // forced: calibration_test.cpp, tests/conformance.)
 #include "lockstep/schedule/select.h"
 
@@ -66,6 +66,38 @@ TEST_F(ForNodes, NoTableMeansTheArena) {
 TEST_F(ForNodes, TheArenaIsTakenWhereThereAreNone) {
   call.ranks_per_node = 0;
   EXPECT_EQ(chosen(), "arena");
+}
+
+class OnHosts : public ::testing::Test {
+ protected:
+  OnHosts() { place(2, 2); }
+  void place(int hosts, int each) {
+    call.ranks = hosts * each;
+    call.host_of.clear();
+    for (int rank = 0; rank < call.ranks; ++rank) call.host_of.push_back(rank / each);
+    where.host_of = call.host_of;
+  }
+  std::string_view chosen() const { return select(call, 4, where, Tuning::standard()).name; }
+
+  Call call{.operation = Operation::all_reduce, .elements = 1 << 20, .window_elements = 1 << 16};
+  Neighbourhood where;
+};
+
+TEST_F(OnHosts, ThatAreFewTheirMemoryIsUsed) {
+  for (const int hosts : {2, 3, 16}) {
+    place(hosts, 2);
+    EXPECT_EQ(chosen(), "hierarchical") << hosts;
+  }
+}
+
+TEST_F(OnHosts, ThatAreManyARingGoesThroughAll) {
+  place(17, 2);
+  EXPECT_EQ(chosen(), "ring");
+}
+
+TEST_F(OnHosts, AUsersOperationIsLeftToThoseThatKeepTheOrder) {
+  call.keeps_order = true;
+  EXPECT_EQ(chosen(), "tree");
 }
 
 }  // namespace

@@ -128,8 +128,8 @@ Tuning::Rule rule_of(const json& value) {
       Tuning::Choice made{.algorithm = text_in(choice, "algorithm")};
       require_algorithm(rule.operation, made.algorithm);
       if (choice.contains("up_to_bytes")) made.up_to_bytes = number_in(choice, "up_to_bytes", 0, UINT64_MAX);
-      if (!rule.choose.empty() && made.up_to_bytes <= rule.choose.back().up_to_bytes) {
-        throw_invalid_argument("\"up_to_bytes\" must be larger than the one before");
+      if (!rule.choose.empty() && made.up_to_bytes < rule.choose.back().up_to_bytes) {
+        throw_invalid_argument("\"up_to_bytes\" must not be smaller than the one before");
       }
       rule.choose.push_back(std::move(made));
     });

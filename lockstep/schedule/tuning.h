@@ -10,7 +10,8 @@
 //         "choose": [ { "algorithm": "tree", "up_to_bytes": 32768 }, { "algorithm": "ring" } ] } ] }
 //
 // where: slots (small messages inside a host: its last limit is the largest of them), arena, private (both
-// inside a host), channels (between hosts). A call takes the rule with the most ranks that are not more than
+// inside a host), channels (between hosts). A choice is taken up to its limit, and where it can do the call; of several
+// with one limit the first that can. A call takes the rule with the most ranks that are not more than
 // it has, or else the one with the fewest. Bytes are a rank's buffer (all_reduce, reduce, broadcast) or
 // block.
 #pragma once
@@ -36,7 +37,7 @@ struct Tuning {
     Operation operation = Operation::barrier;
     Where where = Where::channels;
     int ranks = 1;
-    std::vector<Choice> choose;  ///< limits ascend
+    std::vector<Choice> choose;  ///< limits do not descend
     friend bool operator==(const Rule&, const Rule&) = default;
   };
 

@@ -11,6 +11,8 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "lockstep/schedule/hosts.h"
+
 namespace lockstep::schedule {
 namespace {
 
@@ -231,7 +233,7 @@ class Run {
     if (place.offset > size || count > size - place.offset) {
       throw Refusal{where(rank, step) + " leaves its memory: " + name(place, count)};
     }
-    if (place.rank != rank && !is_shared(place, writes)) {
+    if (place.rank != rank && (!share_a_host(call_, rank, place.rank) || !is_shared(place, writes))) {
       throw Refusal{where(rank, step) + (writes ? " writes " : " reads ") + name(place, count) +
                     ", which is not shared"};
     }
@@ -241,7 +243,7 @@ class Run {
   bool is_shared(const Place& place, bool writes) const {
     if (place.space == Space::slot || place.space == Space::staging) return !writes;
     const SharedBuffers shared = shared_buffers(call_.operation, place.rank, call_.root);
-    return call_.buffers == BufferClass::arena &&
+    return call_of(place.rank).buffers == BufferClass::arena &&
            ((place.space == Space::input && shared.input) || (place.space == Space::output && shared.output));
   }
 
@@ -308,6 +310,7 @@ class Run {
       case StepKind::await:
         if (!await(rank, step)) return false;
         break;
+      case StepKind::exchange: post_exchange(rank, step, static_cast<std::uint32_t>(index)); break;
     }
     ++state.next;
     return true;
@@ -351,23 +354,176 @@ class Run {
     }
   }
 
+  /// Who takes part in an exchange that `rank` starts.
+  std::vector<int> partners(int rank, std::size_t index, Among among) const {
+    std::vector<int> ranks;
+    const Hosts hosts(call_of(rank));
+    if (among == Among::all) {
+      for (int other = 0; other < call_.ranks; ++other) ranks.push_back(other);
+    } else {
+      if (!hosts.owns_one()) throw Refusal{where(rank, index) + " owns no slice"};
+      for (int host = 0; host < hosts.count(); ++host) ranks.push_back(hosts.owner(host, hosts.local));
+    }
+    return ranks;
+  }
+
+  void post_exchange(int rank, const Step& step, std::uint32_t index) {
+    const auto among = static_cast<Among>(step.target);
+    const bool is_whole = among == Among::all;
+    const Schedule& schedule = *at(rank).schedule;
+    const Place from = schedule.sources(step)[0], into = schedule.destinations(step)[0];
+    const Call& call = call_of(rank);
+    const AccessId access = begin_access(rank);
+    // Those without blocks may be cut into several.
+    const bool has_blocks = step.operation != Operation::all_reduce && step.operation != Operation::reduce &&
+                            step.operation != Operation::broadcast;
+    const auto size = [&](std::size_t whole) { return has_blocks ? whole : std::min(whole, step.elements); };
+    // A broadcast's only buffer is the output, which its root only reads.
+    if (is_whole && step.operation == Operation::broadcast && rank == call.root) {
+      read(rank, index, into, step.elements, access);
+    } else {
+      read(rank, index, from, is_whole ? size(input_elements(call)) : step.elements, access);
+      write(rank, index, into, is_whole ? size(output_elements(call)) : step.elements, access);
+    }
+    at(rank).transfers[index] = {step, index, access, false, false, at(rank).clock};
+    const std::vector<int> ranks = partners(rank, index, among);
+    auto& started = exchanges_[ranks];
+    started[rank].push_back(index);
+    Exchanged all{ranks, {}, among};
+    for (const int other : ranks) {
+      if (started[other].empty()) return;
+      all.steps.push_back(started[other].front());
+    }
+    for (const int other : ranks) started[other].pop_front();
+    carry_out(all);
+  }
+
+  /// One that all have started.
+  struct Exchanged {
+    const std::vector<int>& ranks;
+    std::vector<std::uint32_t> steps;  // of each of them
+    Among among;
+  };
+  Transfer& transfer(const Exchanged& all, std::size_t member) {
+    return at(all.ranks[member]).transfers.at(all.steps[member]);
+  }
+
+  /// What each gets, and of whom it knows when it has it.
+  void carry_out(const Exchanged& all) {
+    const Step& first = transfer(all, 0).step;
+    std::vector<Clock> posted;
+    std::vector<std::vector<std::pair<Place, Expression>>> results;
+    for (std::size_t member = 0; member < all.ranks.size(); ++member) {
+      const Step& step = transfer(all, member).step;
+      const bool may_differ = first.operation == Operation::all_to_all;
+      if (step.operation != first.operation || (step.elements != first.elements && !may_differ)) {
+        throw Refusal{where(all.ranks[0], all.steps[0]) + " meets another exchange of " +
+                      where(all.ranks[member], all.steps[member])};
+      }
+      posted.push_back(transfer(all, member).sender_clock);
+      results.push_back(results_of(all, member));
+    }
+    for (std::size_t member = 0; member < all.ranks.size(); ++member) {
+      Transfer& mine = transfer(all, member);
+      mine.matched = true;
+      for (std::size_t other = 0; other < all.ranks.size(); ++other) {
+        if (!needs(all, member, other)) continue;
+        for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+          mine.sender_clock[rank] = std::max(mine.sender_clock[rank], posted[other][rank]);
+      }
+      for (const auto& [place, value] : results[member]) memory(place)[place.offset].value = value;
+    }
+  }
+
+  /// Whether an exchange cannot be over on one before another has started it.
+  bool needs(const Exchanged& all, std::size_t member, std::size_t other) {
+    const Step& step = transfer(all, member).step;
+    const Call& call = call_of(all.ranks[member]);
+    if (step.operation == Operation::barrier) return true;
+    if (step.elements == 0 || !call.counts.empty()) return false;  // there may be nothing to wait for
+    if (step.operation == Operation::reduce || step.operation == Operation::gather)
+      return all.ranks[member] == call.root;
+    if (has_root(step.operation)) return all.ranks[other] == call.root;
+    return true;
+  }
+
+  /// What a member's destination holds afterwards.
+  std::vector<std::pair<Place, Expression>> results_of(const Exchanged& all, std::size_t member) {
+    std::vector<std::pair<Place, Expression>> results;
+    const Step& step = transfer(all, member).step;
+    const int rank = all.ranks[member];
+    const Call& call = call_of(rank);
+    const auto place = [&](std::size_t of, bool is_source, std::size_t offset) {
+      const Schedule& schedule = *at(all.ranks[of]).schedule;
+      const Step& its = transfer(all, of).step;
+      Place found = (is_source ? schedule.sources(its) : schedule.destinations(its))[0];
+      found.offset += offset;
+      return real(found);
+    };
+    const auto given = [&](std::size_t of, std::size_t offset) {
+      const Place found = place(of, step.operation != Operation::broadcast, offset);
+      return memory(found)[found.offset].value;
+    };
+    const auto get = [&](std::size_t offset, Expression value) {
+      results.emplace_back(place(member, false, offset), value);
+    };
+    const auto get_sums = [&](Range range) {
+      for (std::size_t index = 0; index < range.count; ++index) {
+        Expression sum = given(0, range.begin + index);
+        for (std::size_t other = 1; other < all.ranks.size(); ++other)
+          sum = expressions_.combine(sum, given(other, range.begin + index));
+        get(index, sum);
+      }
+    };
+    const auto get_block = [&](int of, std::size_t first, Range range) {
+      for (std::size_t index = 0; index < range.count; ++index)
+        get(range.begin + index, given(static_cast<std::size_t>(of), first + index));
+    };
+    switch (step.operation) {
+      case Operation::all_reduce: get_sums({0, step.elements}); break;
+      case Operation::reduce:
+        if (rank == call.root) get_sums({0, step.elements});
+        break;
+      case Operation::reduce_scatter: get_sums(block_of(call, rank)); break;
+      case Operation::broadcast:
+        if (rank != call.root) get_block(call.root, 0, {0, step.elements});
+        break;
+      case Operation::scatter:
+        get_block(call.root, block_of(call, rank).begin, {0, block_of(call, rank).count});
+        break;
+      case Operation::gather:
+      case Operation::all_gather:
+        if (step.operation == Operation::gather && rank != call.root) break;
+        for (int other = 0; other < call.ranks; ++other) get_block(other, 0, block_of(call, other));
+        break;
+      case Operation::all_to_all:
+        for (int other = 0; other < call.ranks; ++other)
+          get_block(other, sent_block(call_of(other), rank).begin, received_block(call, other));
+        break;
+      default: break;
+    }
+    return results;
+  }
+
   bool wait(int rank, const Step& step, std::size_t index) {
     const auto found = at(rank).transfers.find(step.target);
     if (found == at(rank).transfers.end())
       throw Refusal{where(rank, index) + " waits for what was never started"};
     Transfer& transfer = found->second;
     if (!transfer.matched) return false;
-    if (transfer.step.kind == StepKind::receive) join(rank, transfer.sender_clock);
+    if (transfer.step.kind != StepKind::send) join(rank, transfer.sender_clock);
     if (!transfer.waited) end_access(rank, transfer.access);
     transfer.waited = true;
     return true;
   }
 
   bool await(int rank, const Step& step) {
-    for (Rank& other : ranks_) {
-      if (other.arrivals.size() < step.target) return false;
+    for (int other = 0; other < call_.ranks; ++other) {
+      if (share_a_host(call_, rank, other) && at(other).arrivals.size() < step.target) return false;
     }
-    for (Rank& other : ranks_) join(rank, other.arrivals[step.target - 1]);
+    for (int other = 0; other < call_.ranks; ++other) {
+      if (share_a_host(call_, rank, other)) join(rank, at(other).arrivals[step.target - 1]);
+    }
     return true;
   }
 
@@ -446,10 +602,13 @@ class Run {
       if (step.kind == StepKind::await) {
         text += fmt::format(" awaits stage {}", step.target);
       } else {
-        const Transfer& transfer = state.transfers.at(step.target);
-        text +=
-            transfer.step.kind == StepKind::send ? " waits to send to rank " : " waits to receive from rank ";
-        text += std::to_string(transfer.step.target);
+        const Step& started = state.transfers.at(step.target).step;
+        if (started.kind == StepKind::exchange) {
+          text += " waits for others in the engine's " + std::string(to_string(started.operation));
+        } else {
+          text += started.kind == StepKind::send ? " waits to send to rank " : " waits to receive from rank ";
+          text += std::to_string(started.target);
+        }
       }
     }
     return text;
@@ -530,6 +689,8 @@ class Run {
   Expressions expressions_;
   std::vector<Access> accesses_;
   std::map<std::pair<int, int>, std::pair<std::deque<std::uint32_t>, std::deque<std::uint32_t>>> pending_;
+  // Exchanges that some have started, by who takes part and who did.
+  std::map<std::vector<int>, std::map<int, std::deque<std::uint32_t>>> exchanges_;
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 //               from its post to its wait; the user's own accesses come before a rank's first step and
 //               after its last
 //   matching    sends and receives agree in count and none is left over; each is waited for
+//   exchanges   all whom they concern start the same ones in the same order, and wait for them
 //   bounds      every place lies inside its memory; other ranks' memory is touched only where it is shared
 // Cost: O(steps x elements x ranks); meant for tests.
 #pragma once

@@ -127,6 +127,37 @@ TEST(Verify, RefusesCrossedSendsThatWaitForEachOther) {
               HasSubstr("deadlock: rank 0, step 1 waits to send to rank 1; rank 1, step 1 waits"));
 }
 
+const Call two_hosts_of_two{
+    .elements = 200, .ranks = 4, .buffers = BufferClass::arena, .host_of = {0, 0, 1, 1}};
+
+TEST(Verify, RefusesAnExchangeThatOneRankLeavesOut) {
+  Broken broken(engine_all_reduce, two_hosts_of_two);
+  auto& steps = broken.steps(3);
+  const auto left_out = broken.find(3, StepKind::exchange);
+  std::erase_if(steps,
+                [&](const Step& step) { return step.kind == StepKind::wait && step.target == left_out; });
+  steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(left_out));
+  EXPECT_THAT(broken.refusal(),
+              HasSubstr("deadlock: rank 0, step 7 awaits stage 2; rank 1, step 4 waits for others in the "
+                        "engine's all_reduce"));
+}
+
+TEST(Verify, RefusesAnExchangeOfOtherElements) {
+  Broken broken(engine_all_reduce, two_hosts_of_two);
+  --broken.steps(2)[broken.find(2, StepKind::exchange)].elements;
+  EXPECT_THAT(broken.refusal(), HasSubstr("rank 0, step 3 meets another exchange of rank 2, step 3"));
+}
+
+TEST(Verify, RefusesAResultThatIsTakenBeforeItsExchangeIsOver) {
+  Broken broken(engine_all_reduce, two_hosts_of_two);
+  for (int rank = 0; rank < 4; ++rank) {
+    auto& steps = broken.steps(rank);
+    const auto wait = broken.find(rank, StepKind::wait);
+    std::swap(steps[wait], steps[wait + 1]);
+  }
+  EXPECT_THAT(broken.refusal(), HasSubstr("before"));
+}
+
 TEST(Verify, RefusesTwoUnorderedWrites) {
   Broken broken(arena_gather,
                 {.operation = Operation::gather, .elements = 4, .ranks = 4, .buffers = BufferClass::arena});

@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <memory>
 #include <set>
@@ -14,6 +15,7 @@
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/split.h"
 
 namespace lockstep::topology {
 namespace {
@@ -82,6 +84,36 @@ std::vector<std::vector<int>> split_cores(const std::vector<int>& cores, int loc
 double ranks_per_core(int local_ranks) {
   const auto told = env::integer("LOCKSTEP_CORES", 1, most_cores);
   return static_cast<double>(local_ranks) / static_cast<double>(told ? *told : available_cores());
+}
+
+std::string core_list() {
+  const std::vector<int> cores = affinity_mask();
+  std::string list;
+  for (std::size_t first = 0, end = 0; first < cores.size(); first = end) {
+    for (end = first + 1; end < cores.size() && cores[end] == cores[end - 1] + 1;) ++end;
+    list += fmt::format("{}{}", list.empty() ? "" : ",", cores[first]);
+    if (end - first > 1) list += fmt::format("-{}", cores[end - 1]);
+  }
+  return list;
+}
+
+std::optional<std::vector<int>> cores_of_list(std::string_view list) {
+  std::vector<int> cores;
+  const auto number = [](std::string_view text) {
+    int value = -1;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool is_sound = error == std::errc() && end == text.data() + text.size();
+    return is_sound && value >= 0 && value < most_cores ? std::optional(value) : std::nullopt;
+  };
+  for (const std::string& part : base::split(list, ',')) {
+    const std::size_t dash = part.find('-');
+    const auto first = number(part.substr(0, dash));
+    const auto last = dash == std::string::npos ? first : number(part.substr(dash + 1));
+    if (!first || !last || *first > *last) return std::nullopt;
+    for (int core = *first; core <= *last; ++core) cores.push_back(core);
+    if (cores.size() > static_cast<std::size_t>(most_cores)) return std::nullopt;
+  }
+  return cores.empty() ? std::nullopt : std::optional(cores);
 }
 
 Cores find_cores() { return {neighbours_first(affinity_mask()), detail::this_process_quota()}; }

@@ -38,6 +38,11 @@ int memory_node();
 /// whole job in LOCKSTEP_CORES. Errors: invalid_argument if that is no number.
 double ranks_per_core(int local_ranks);
 
+/// The affinity mask as others are told of it: "0-3,8".
+std::string core_list();
+/// The cores of such a list; nullopt for what is none.
+std::optional<std::vector<int>> cores_of_list(std::string_view list);
+
 /// The cores of each of `local_ranks` ranks: stretches of `cores`, in order, whose lengths differ by one at
 /// most. With fewer cores than ranks, rank r shares core r modulo cores. REQUIRES: neither is empty.
 std::vector<std::vector<int>> split_cores(const std::vector<int>& cores, int local_ranks);

@@ -90,6 +90,16 @@ TEST(Topology, APinnedRankKnowsTheCoresOfTheJobFromItsLauncher) {
   unsetenv("LOCKSTEP_CORES");
 }
 
+TEST(CoreList, IsReadAsItIsWritten) {
+  EXPECT_EQ(cores_of_list(core_list()), mask_of_this_process());
+  EXPECT_EQ(cores_of_list("0-2,5,7-8"), (std::vector{0, 1, 2, 5, 7, 8}));
+}
+
+TEST(CoreList, IsNoneOfOtherTexts) {
+  for (const char* text : {"", "a", "1-", "-1", "2-1", "0-99999999", "0,,1", "1 2", "99999999999999999999"})
+    EXPECT_EQ(cores_of_list(text), std::nullopt) << text;
+}
+
 TEST(CgroupQuota, IsRoundedUp) {
   EXPECT_EQ(detail::parse_quota("200000 100000"), 2);
   EXPECT_EQ(detail::parse_quota("200001 100000"), 3);

@@ -24,7 +24,7 @@ class Channel {
 
   /// How many bytes went out; 0: none could. Throws Error{peer_lost} when the peer is gone.
   virtual std::size_t try_write(std::span<const std::byte> bytes) = 0;
-  /// The same of two buffers, one after the other: small ones go out together where that is quicker.
+  /// The same of two buffers, one after the other, which go out together where that is quicker.
   virtual std::size_t try_write_both(std::span<const std::byte> first, std::span<const std::byte> second) {
     const std::size_t count = first.empty() ? 0 : try_write(first);
     return count < first.size() || second.empty() ? count : count + try_write(second);

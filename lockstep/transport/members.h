@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -12,10 +13,17 @@
 
 namespace lockstep {
 
+/// Where a rank of the world is, as one of them sees it.
+struct HostPlace {
+  int host = 0;   ///< the number of its host, from 0 in the order of their first ranks
+  int page = -1;  ///< its number in this host's ControlPage; -1: on another host
+};
+
 struct Member {
   int world = 0;   ///< its rank in the world
   int local = -1;  ///< its number among the group's ranks on this host, as in HostRegion; -1: on another host
-  int page = -1;   ///< its number in this host's ControlPage; -1: on another host
+  int page = -1;   ///< as in HostPlace
+  int host = 0;    ///< likewise
 
   bool is_here() const { return local >= 0; }
 };
@@ -26,13 +34,14 @@ class Members {
   /// A world of one.
   Members() : Members(0, PerRank<Member>{{.world = 0, .local = 0, .page = 0}}) {}
   Members(int rank, PerRank<Member> all) : rank_(rank), all_(std::move(all)) {}
-  /// Of a group of these ranks of the world, `rank` being this one's number in it. `page`: of the world's
-  /// ranks, -1 on other hosts. Those that are here have local numbers in the group's order.
-  Members(int rank, const std::vector<int>& worlds, const PerRank<int>& page) : rank_(rank) {
+  /// Of a group of these ranks of the world, `rank` being this one's number in it. `places`: of the world's
+  /// ranks. Those that are here have local numbers in the group's order.
+  Members(int rank, const std::vector<int>& worlds, const PerRank<HostPlace>& places) : rank_(rank) {
     int next = 0;
     for (const int world : worlds) {
-      const bool is_here = page[world] >= 0;
-      all_.push_back({.world = world, .local = is_here ? next++ : -1, .page = page[world]});
+      const HostPlace& place = places[world];
+      all_.push_back(
+          {.world = world, .local = place.page >= 0 ? next++ : -1, .page = place.page, .host = place.host});
     }
   }
 
@@ -48,6 +57,23 @@ class Members {
     return static_cast<int>(std::count_if(begin(), end(), [](const Member& one) { return one.is_here(); }));
   }
   bool are_on_one_host() const { return local_size() == size(); }
+  /// Of each rank, the number of its host among those of the group, from 0 in the order of their first ranks.
+  std::vector<int> hosts() const {
+    std::map<int, int> numbers;
+    std::vector<int> hosts;
+    for (const Member& one : all_)
+      hosts.push_back(numbers.emplace(one.host, static_cast<int>(numbers.size())).first->second);
+    return hosts;
+  }
+  /// Those on this host, by local number.
+  std::vector<int> here() const {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < size(); ++rank) {
+      if (all_[rank].is_here()) ranks.push_back(rank);
+    }
+    std::ranges::sort(ranks, {}, [this](int rank) { return all_[rank].local; });
+    return ranks;
+  }
   /// Their ranks in the world, in the order of the group.
   std::vector<int> worlds() const {
     std::vector<int> ranks;

@@ -33,13 +33,13 @@ const End ends[] = {
      "rank 1 \\(pid [0-9]+\\) ended with exit code 4"},
     {"ReturnsEarly", "return,0", 0, 1, "rank 1 left the job while others still needed it",
      "rank 1 \\(pid [0-9]+\\) ended with exit code 0 while others still needed it"},
-    {"Exits", "exit,0", 0, 1, "rank 1 \\(pid [0-9]+\\) died",
+    {"Exits", "exit,0", 0, 1, "rank 1( \\(pid [0-9]+\\))? died",
      "rank 1 \\(pid [0-9]+\\) ended with exit code 0 while others still needed it"},
-    {"ExitsWithoutCleaningUp", "_exit,7", 7, 7, "rank 1 \\(pid [0-9]+\\) (died|ended with exit code 7)",
+    {"ExitsWithoutCleaningUp", "_exit,7", 7, 7, "rank 1( \\(pid [0-9]+\\))? (died|ended with exit code 7)",
      "rank 1 \\(pid [0-9]+\\) ended with exit code 7"},
-    {"IsKilled", "raise,9", 137, 137, "rank 1 \\(pid [0-9]+\\) (died|was killed by signal 9)",
+    {"IsKilled", "raise,9", 137, 137, "rank 1( \\(pid [0-9]+\\))? (died|was killed by signal 9)",
      "rank 1 \\(pid [0-9]+\\) was killed by signal 9 \\(SIGKILL\\)"},
-    {"Crashes", "raise,6", 134, 134, "rank 1 \\(pid [0-9]+\\) (died|was killed by signal 6)",
+    {"Crashes", "raise,6", 134, 134, "rank 1( \\(pid [0-9]+\\))? (died|was killed by signal 6)",
      "rank 1 \\(pid [0-9]+\\) was killed by signal 6 \\(SIGABRT"},
 };
 
@@ -52,8 +52,10 @@ class EarlyEnd : public JobTest, public ::testing::WithParamInterface<End> {
     all.emplace_back("all_reduce,f32,100000");
     return all;
   }
+  // Word of a failure may overtake what the call before it still had on its way to another host.
   static auto is_blamed_on_rank_1() {
-    return AllOf(HasSubstr("code=peer_lost peer=1"), HasSubstr("all_reduce #2 (sum of f32 x 100000)"),
+    return AllOf(HasSubstr("code=peer_lost peer=1"),
+                 ContainsRegex("all_reduce #(2 \\(sum of f32 x 100000|1 \\(sum of f32 x 1000)\\)"),
                  ContainsRegex(GetParam().others_say), HasSubstr("start again from the last checkpoint"));
   }
   void expect_blame(const std::vector<Ending>& endings) const {

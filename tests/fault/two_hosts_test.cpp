@@ -1,4 +1,6 @@
 // A job on two hosts: it works, and what is wrong with one rank is known on both.
+#include <sstream>
+
 #include "tests/support/job_test.h"
 
 namespace lockstep::testing {
@@ -43,6 +45,30 @@ TEST_F(TwoHostsJob, OneRankAndTwoGetRightResults) {
   REQUIRE_TWO_HOSTS();
   auto ranks = start_probes_on_two_hosts(3, {"everything"});
   expect_checked(finish(ranks));
+}
+
+/// Bytes that a host has sent.
+std::uint64_t sent_by(const Hosts& hosts, int host) {
+  const Ending told = run({.words = {"cat", "/proc/self/net/dev"}, .network = hosts.network(host)});
+  std::istringstream line(told.out.substr(told.out.find("cable:") + 6));
+  std::uint64_t value = 0;
+  for (int column = 0; column < 9; ++column) line >> value;
+  return value;
+}
+
+// What a rank has to tell about its host's sum crosses, no more: a ring of all four would send half as much again.
+TEST_F(TwoHostsJob, TwoRanksOnEachSendNoMoreThanTheyHaveTo) {
+  REQUIRE_TWO_HOSTS();
+  constexpr double n = 4.0 * (1 << 20);
+  for (const char* buffers : {"private", "arena"}) {
+    const std::uint64_t before = sent_by(hosts(), 0);
+    auto ranks = start_probes_on_two_hosts(
+        4, {std::string("all_reduce,f32,") + std::to_string(1 << 20) + "," + buffers});
+    for (const Ending& ending : finish(ranks)) EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    const auto sent = static_cast<double>(sent_by(hosts(), 0) - before);
+    EXPECT_GE(sent, n) << buffers;
+    EXPECT_LE(sent, 1.15 * n) << buffers;
+  }
 }
 
 TEST_F(TwoHostsJob, WorksWithoutASecretForThoseWhoAskForIt) {

@@ -18,7 +18,7 @@ void check(const Tuning& tuning) {
   for (const Tuning::Rule& rule : tuning.rules) {
     require(rule.ranks > 0 && !rule.choose.empty(), "a rule has ranks and a choice");
     for (std::size_t i = 1; i < rule.choose.size(); ++i)
-      require(rule.choose[i - 1].up_to_bytes < rule.choose[i].up_to_bytes, "limits ascend");
+      require(rule.choose[i - 1].up_to_bytes <= rule.choose[i].up_to_bytes, "limits do not descend");
   }
 }
 

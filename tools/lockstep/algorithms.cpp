@@ -45,6 +45,7 @@ template <class Name>
 std::string names(Name name) {
   std::vector<std::string_view> all;
   for (const AlgorithmEntry& entry : lockstep::schedule::all_algorithms()) {
+    if (!lockstep::schedule::is_seen(entry)) continue;
     if (std::find(all.begin(), all.end(), name(entry)) == all.end()) all.push_back(name(entry));
   }
   std::string text;
@@ -60,6 +61,7 @@ std::vector<AlgorithmEntry> meant_by(const Flags& flags) {
   bool is_name = flags.name.empty();
   bool is_operation = flags.operation.empty();
   for (const AlgorithmEntry& entry : lockstep::schedule::all_algorithms()) {
+    if (!lockstep::schedule::is_seen(entry)) continue;
     const bool has_name = flags.name.empty() || flags.name == algorithm(entry);
     const bool has_operation = flags.operation.empty() || flags.operation == operation(entry);
     if (has_name && has_operation) found.push_back(entry);

@@ -113,7 +113,7 @@ Tuning run_calibration(const Group& world, const CalibrationPlan& plan,
                                    [](Tuning& table, std::uint64_t bytes) { table.staging_bytes = bytes; });
     say(fmt::format("staging_bytes {}", tuning.staging_bytes));
   } else {
-    tuning.segment_bytes = best_of(world, plan, forcing(tuning, "ring"), tuning.segment_bytes,
+    tuning.segment_bytes = best_of(world, plan, forcing(tuning, "hierarchical"), tuning.segment_bytes,
                                    {32 * KiB, 64 * KiB, 128 * KiB, 256 * KiB, 512 * KiB, 1024 * KiB},
                                    [](Tuning& table, std::uint64_t bytes) { table.segment_bytes = bytes; });
     say(fmt::format("segment_bytes {}", tuning.segment_bytes));

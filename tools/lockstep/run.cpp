@@ -15,6 +15,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
+#include "lockstep/group/engine_choice.h"
 #include "lockstep/launch/dry_run.h"
 #include "lockstep/launch/metrics_server.h"
 #include "lockstep/launch/run.h"
@@ -120,6 +121,19 @@ void require_places(const RunOptions& options, const RunFlags& flags) {
                            "; make it first");
 }
 
+/// Of the ranks: what `--engine` says. An MPI's processes know each other by its own launcher alone.
+void choose_engine(const RunFlags& flags, RunOptions& options) {
+  using lockstep::EngineChoice;
+  const auto told = flags.engine.empty() ? std::nullopt : std::optional(flags.engine);
+  if (lockstep::choose_engine(told, "--engine") == EngineChoice::mpi) {
+    throw_invalid_argument(
+        "the engine mpi takes a job that the MPI's own launcher has started: set LOCKSTEP_ENGINE=mpi, and "
+        "start it by mpirun, "
+        "mpiexec or srun");
+  }
+  if (told) options.remote.variables.emplace_back("LOCKSTEP_ENGINE", *told);
+}
+
 /// The command that a Python program needs.
 std::vector<std::string> with_python(const RunFlags& flags, std::vector<std::string> command) {
   if (flags.module && (flags.no_python || flags.run_path))
@@ -149,6 +163,7 @@ RunOptions to_options(const RunFlags& flags, std::vector<std::string> command) {
     options.max_restarts = static_cast<int>(
         lockstep::env::parse_integer("--max-restarts", flags.max_restarts, 0, most_restarts));
   }
+  choose_engine(flags, options);
   options.role = flags.role;
   options.output = choose_output(flags);
   options.record_dir =

@@ -127,6 +127,10 @@ void describe_own(CLI::App& app, RunFlags& flags) {
       "--explain-after", flags.explain_after,
       "When it is said which rank is where in a job in which nothing goes on and some rank waits; 0: "
       "never [LOCKSTEP_EXPLAIN_AFTER, or 60s]");
+  app.add_option("--engine", flags.engine,
+                 "What carries collectives between hosts: native (also called gloo and tcp) "
+                 "[LOCKSTEP_ENGINE, or native]")
+      ->check(is_named);
   app.add_flag(
       "--profile-all", flags.profile_all,
       "A file of each rank, in place of those with the least, the median and the most communication, and "

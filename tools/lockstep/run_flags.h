@@ -20,6 +20,7 @@ struct RunFlags {
   std::string report;
   std::string metrics;
   std::string explain_after;
+  std::string engine;
   std::string start_timeout;
   std::string master_port;
   std::string grace;

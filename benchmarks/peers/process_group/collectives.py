@@ -10,6 +10,10 @@ import torch
 import torch.distributed as dist
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+CLONE_NEWNET = 0x40000000  # linux/sched.h
+# Of several hosts: the network namespace of each rank's, and the first one's address.
+NETWORKS = list(filter(None, os.environ.get("BENCH_NETWORKS", "").split(",")))
+ADDRESS = os.environ.get("BENCH_ADDRESS", "127.0.0.1")
 DTYPES = {b"f32": torch.float32, b"bf16": torch.bfloat16}
 
 
@@ -68,11 +72,18 @@ def reported(function):
     return run
 
 
+def enter(network):
+    with open(network) as namespace:
+        return ctypes.CDLL(None).setns(namespace.fileno(), CLONE_NEWNET) == 0
+
+
 def run_rank(library, arguments, rank, ranks, port):
     if library.bench_pin(*arguments, rank):  # before gloo starts threads
         return 1
     torch.set_num_threads(1)
-    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    if NETWORKS and not enter(NETWORKS[rank]):
+        return 1
+    store = dist.TCPStore(ADDRESS, port, is_master=False)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
     current = [None]
 
@@ -116,7 +127,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     alive = [process for process, _ in processes]
     try:
-        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        store = dist.TCPStore(ADDRESS, 0, is_master=True, wait_for_workers=False)
         for _, pipe in processes:
             os.write(pipe, str(store.port).encode())
         code = 0

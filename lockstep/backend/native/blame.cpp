@@ -69,7 +69,7 @@ std::optional<Blame::Cause> Blame::look_at_calls(const Tasks& waiting) {
   const auto first = std::find_if(waiting.begin(), waiting.end(), is_collective);
   try {
     // Ranks of one host see in shared memory what the others called.
-    if (!parts_.arrivals && first != waiting.end())
+    if (!parts_.is_one_host && first != waiting.end())
       calls_.look(**first, trace::now_ns() - (*first)->waiting_since_ns);
     standstill_.look(waiting);
   } catch (const Error& error) {
@@ -82,8 +82,19 @@ std::optional<Blame::Cause> Blame::look_at_peers(const std::vector<int>& missing
   const auto all_news = transport_.look();
   const bool has_dead = std::any_of(all_news.begin(), all_news.end(),
                                     [](const PeerNews& news) { return news.kind == PeerNews::Kind::died; });
+  const auto death_here = [&](int world) {
+    return std::ranges::find_if(all_news, [&](const PeerNews& news) {
+      const Member& member = parts_.members[news.rank];
+      return news.kind == PeerNews::Kind::died && member.is_here() && member.world == world;
+    });
+  };
   for (const PeerNews& news : all_news) {
-    if (news.kind == PeerNews::Kind::failed) return news.cause;
+    if (news.kind == PeerNews::Kind::failed) {
+      // Of a death on this host more is known here than where it was heard of.
+      const auto death = death_here(news.cause.culprit);
+      const bool knows_more = news.cause.code == ErrorCode::peer_lost && death != all_news.end();
+      return knows_more ? loss(*death) : news.cause;
+    }
     const std::uint64_t now = trace::now_ns();
     const std::uint64_t since = gone_since_ns_.emplace(news.rank, now).first->second;
     const bool is_missing = std::find(missing.begin(), missing.end(), news.rank) != missing.end();

@@ -8,6 +8,7 @@
 #include "lockstep/backend/native/call_record.h"
 #include "lockstep/backend/native/links.h"
 #include "lockstep/execute/arrivals.h"
+#include "lockstep/execute/exchange.h"
 #include "lockstep/execute/mailbox.h"
 #include "lockstep/execute/plan.h"
 #include "lockstep/execute/progress.h"
@@ -21,12 +22,15 @@ namespace lockstep {
 struct GroupParts {
   Members members;
   std::shared_ptr<HostRegion> region;  ///< of the ranks on this host
-  std::optional<Arrivals> arrivals;    ///< where all ranks are on this host
+  bool is_one_host = true;             ///< all ranks are on this one
+  std::vector<int> here;               ///< the ranks on this host, by local number
+  std::optional<Arrivals> arrivals;  ///< of the ranks on this host, by local number; where there are several
   PlanCache plans;
   StagingRing staging_ring;
   kernel::CrossingCopies crossing;
-  Links links;      ///< of collectives
-  Mailbox mailbox;  ///< of messages
+  Links links;                         ///< of collectives
+  std::shared_ptr<Exchange> exchange;  ///< between hosts, where an engine of its own is
+  Mailbox mailbox;                     ///< of messages
   CallRecord record;
   const Progress& progress;  ///< of the process
 

@@ -39,15 +39,19 @@ Lending lending_of(const std::shared_ptr<HostRegion>& region, const std::shared_
 }
 
 std::optional<Arrivals> arrivals_of(const NativeOptions& options) {
-  if (!options.members.are_on_one_host()) return std::nullopt;
-  return Arrivals(options.region, options.members.rank(), options.members.size(), options.page->doorbell());
+  const Members& members = options.members;
+  if (!members.are_on_one_host() && members.local_size() == 1) return std::nullopt;
+  return Arrivals(options.region, members.self().local, members.local_size(), options.page->doorbell());
 }
 
 PlanCache plans_of(const NativeOptions& options) {
-  const bool one_host = options.members.are_on_one_host();
-  return {{.one_host = one_host, .slot_bytes = slot_bytes, .ranks_per_node = options.ranks_per_node},
+  const bool is_one_host = options.members.are_on_one_host();
+  return {{.host_of = is_one_host ? std::vector<int>() : options.members.hosts(),
+           .slot_bytes = slot_bytes,
+           .ranks_per_node = options.ranks_per_node,
+           .has_engine = options.exchange != nullptr},
           options.tuning,
-          one_host ? staging_bytes : 0};
+          staging_bytes};
 }
 
 GroupParts parts_of(const NativeOptions& options, Transport& transport, const std::shared_ptr<Arena>& arena) {
@@ -59,11 +63,14 @@ GroupParts parts_of(const NativeOptions& options, Transport& transport, const st
   const std::size_t staging = plans.staging_bytes();
   return {.members = members,
           .region = options.region,
+          .is_one_host = members.are_on_one_host(),
+          .here = members.here(),
           .arrivals = arrivals_of(options),
           .plans = std::move(plans),
           .staging_ring = StagingRing(staging),
           .crossing = kernel::CrossingCopies(),
           .links = Links(transport),
+          .exchange = options.exchange,
           .mailbox = Mailbox(members.rank(), members.size(), channel, options.mailbox_bytes,
                              members.are_on_one_host() ? lending_of(options.region, arena) : Lending()),
           .record = CallRecord(options.record, options.name, members),
@@ -148,7 +155,7 @@ std::unique_ptr<PendingWork> NativeBackend::submit(const Request& request) {
   const bool is_short = is_quick && std::max(request.input.size(), request.output.size()) <= short_bytes;
   auto task = take_task();
   task->begin(request, signature, offsets, counter++);
-  if (!parts_.arrivals && !task->is_message()) blame_.note_call(task->number, signature);
+  if (!parts_.is_one_host && !task->is_message()) blame_.note_call(task->number, signature);
   active_.push_back(task.get());
   advance();
   if (is_short) look_shortly_at(*task);
@@ -157,7 +164,7 @@ std::unique_ptr<PendingWork> NativeBackend::submit(const Request& request) {
 
 // Where ranks share cores, the rank that is awaited may need the core on which this one would look.
 bool NativeBackend::may_be_quick() const {
-  return parts_.arrivals && active_.empty() && !failure_ && progress_->policy().spins > 0;
+  return parts_.is_one_host && active_.empty() && !failure_ && progress_->policy().spins > 0;
 }
 
 bool NativeBackend::pass_small_message(const Request& request) {
@@ -294,6 +301,7 @@ void NativeBackend::fail(FirstCause::Cause cause) {
   failure_ = cause;
   arena_->quarantine();
   transport_->tell_failure(cause);
+  if (parts_.exchange) parts_.exchange->give_up();
   for (NativeTask* task : active_) {
     task->set_failed();
     finish(*task);

@@ -29,6 +29,7 @@ struct NativeOptions {
   std::shared_ptr<Progress> progress;
   RecordPlaces record;
   Tuning tuning;
+  std::shared_ptr<Exchange> exchange = nullptr;  ///< of ranks on several hosts, where an engine was chosen
   std::size_t mailbox_bytes = std::size_t{256} << 20;  ///< see Mailbox
   std::chrono::nanoseconds timeout{};
   std::chrono::nanoseconds warn_after{};
@@ -49,7 +50,7 @@ class NativeBackend final : public Backend,
   std::uint64_t own_work_ns() const override;
   ArenaBlock allocate(std::size_t bytes) override;
   std::shared_ptr<HostRegion> shared_region() const override {
-    return parts_.arrivals ? parts_.region : nullptr;
+    return parts_.is_one_host ? parts_.region : nullptr;
   }
   void leave() override;
   /// Fails the group, unless it has failed, and tells the others why, on this host and on others.
@@ -59,6 +60,7 @@ class NativeBackend final : public Backend,
   bool advance() override;
   bool is_idle() const override { return active_.empty(); }
   void look() override;
+  bool wants_looks() const override { return parts_.exchange && parts_.exchange->is_under_way(); }
   void add_wait_descriptors(std::vector<pollfd>& descriptors) override;
 
   // TaskOwner.

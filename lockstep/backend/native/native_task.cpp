@@ -84,6 +84,13 @@ bool NativeTask::begin_work() {
     state = State::planned;
     return true;
   }
+  if (!parts_.is_one_host) {
+    plan = plans.find(request_.call, signature(), request_.element_bytes, BufferClass::private_memory);
+    if (!meets_inside()) {
+      state = State::planned;
+      return true;
+    }
+  }
   if (!arrivals->lane_is_free(number)) return false;
   plan = plans.find_one_shot(request_.call, signature(), request_.element_bytes);
   if (plan) {
@@ -99,7 +106,13 @@ bool NativeTask::begin_work() {
   return true;
 }
 
-// One rank's private buffer is enough for all to choose among the algorithms for those.
+/// Whether the plan has steps that the ranks of a host take together.
+bool NativeTask::meets_inside() const {
+  const Requirement needs = plan->choice->requirement;
+  return needs == Requirement::hosts || (needs == Requirement::exchange && plan->schedule.has_stages());
+}
+
+// One rank's private buffer is enough for all of the host to choose among the algorithms for those.
 void NativeTask::choose_early() {
   plan = parts_.plans.find(request_.call, signature(), request_.element_bytes, BufferClass::private_memory);
   if (plan->schedule.needs_no_first_wait()) {
@@ -119,7 +132,9 @@ bool NativeTask::learn_plan() {
 }
 
 bool NativeTask::shares_buffers(int rank) const {
-  const std::uint8_t flags = parts_.arrivals->signature(number, rank).flags;
+  // What is added up in halves on the way has to be scaled before; others see the arena's as it is.
+  if (!parts_.is_one_host && signature().prescale != 1.0F) return false;
+  const std::uint8_t flags = parts_.arrivals->signature(number, parts_.members[rank].local).flags;
   const SharedBuffers wanted = schedule::shared_buffers(signature().operation, rank, signature().root);
   if (wanted.input && (flags & Signature::input_in_arena) == 0) return false;
   if (wanted.output && (flags & Signature::output_in_arena) == 0) return false;
@@ -129,10 +144,7 @@ bool NativeTask::shares_buffers(int rank) const {
 }
 
 bool NativeTask::all_share_buffers() const {
-  for (int rank = 0; rank < parts_.ranks(); ++rank) {
-    if (!shares_buffers(rank)) return false;
-  }
-  return true;
+  return std::ranges::all_of(parts_.here, [this](int rank) { return shares_buffers(rank); });
 }
 
 void NativeTask::run(std::size_t first_step) {
@@ -153,22 +165,23 @@ void NativeTask::bind() {
     bindings.received_blocks = request_.call.receive_counts;
   }
   if (const auto& arrivals = parts_.arrivals) {
-    const auto ranks = static_cast<std::size_t>(parts_.ranks());
     const Requirement needs = plan->choice->requirement;
+    const bool is_in_arenas = plan->buffers == BufferClass::arena;
     if (needs == Requirement::slots) {
       bind_slots(bindings, *arrivals, number, *plan, parts_.ranks());
-    } else if (needs == Requirement::arena) {
-      for (std::size_t rank = 0; rank < ranks; ++rank) {
-        if (static_cast<int>(rank) == parts_.rank()) continue;
-        std::byte* arena = parts_.region->arena(static_cast<int>(rank));
-        const BufferOffsets& offsets = arrivals->offsets(number, static_cast<int>(rank));
-        bindings.inputs[rank] = arena + offsets.input;
-        bindings.outputs[rank] = arena + offsets.output;
+    } else if (needs == Requirement::arena || (meets_inside() && is_in_arenas)) {
+      for (const int rank : parts_.here) {
+        if (rank == parts_.rank()) continue;
+        const int local = parts_.members[rank].local;
+        std::byte* arena = parts_.region->arena(local);
+        const BufferOffsets& offsets = arrivals->offsets(number, local);
+        bindings.inputs[static_cast<std::size_t>(rank)] = arena + offsets.input;
+        bindings.outputs[static_cast<std::size_t>(rank)] = arena + offsets.output;
       }
-    } else if (needs == Requirement::staging) {
-      bindings.staging.resize(ranks);
-      for (std::size_t rank = 0; rank < ranks; ++rank) {
-        bindings.staging[rank] = parts_.region->staging(static_cast<int>(rank));
+    } else if (needs == Requirement::staging || meets_inside()) {
+      bindings.staging.resize(static_cast<std::size_t>(parts_.ranks()));
+      for (const int rank : parts_.here) {
+        bindings.staging[static_cast<std::size_t>(rank)] = parts_.region->staging(parts_.members[rank].local);
       }
       bindings.window_elements = plan->window_elements;
       bindings.windows = parts_.staging_ring.take(plan->schedule.staged_pieces(),
@@ -176,7 +189,9 @@ void NativeTask::bind() {
       bindings.crossing = &parts_.crossing;
     }
   }
-  if (signature().prescale != 1.0F && plan->schedule.uses_channels()) prescale();
+  bindings.call = plan->schedule.uses_exchange() ? &request_.call : nullptr;
+  if (signature().prescale != 1.0F && (plan->schedule.uses_channels() || plan->schedule.uses_exchange()))
+    prescale();
 }
 
 // Where contributions are added one by one, a factor that only came at the end would not keep halves from
@@ -237,12 +252,12 @@ bool NativeTask::await(std::uint32_t stage) {
 }
 
 void NativeTask::compare_signatures() const {
-  for (int rank = 0; rank < parts_.ranks(); ++rank) {
-    const Signature& other = parts_.arrivals->signature(number, rank);
-    if (rank != parts_.rank() && !signature().matches(other)) {
-      const auto caller = [&](int who) {
-        return Caller{parts_.members[who].world, parts_.arrivals->signature(number, who), number};
-      };
+  const auto called = [&](int rank) -> const Signature& {
+    return parts_.arrivals->signature(number, parts_.members[rank].local);
+  };
+  for (const int rank : parts_.here) {
+    if (rank != parts_.rank() && !signature().matches(called(rank))) {
+      const auto caller = [&](int who) { return Caller{parts_.members[who].world, called(who), number}; };
       throw mismatch(caller(std::min(rank, parts_.rank())), caller(std::max(rank, parts_.rank())));
     }
   }
@@ -259,13 +274,14 @@ std::vector<int> NativeTask::missing() const {
     return ranks;
   }
   const auto add_late = [&](std::uint32_t stage) {
-    for (int rank = 0; rank < parts_.ranks(); ++rank) {
-      if (!parts_.arrivals->has_arrived(number, stage, rank)) ranks.push_back(rank);
+    for (const int rank : parts_.here) {
+      if (!parts_.arrivals->has_arrived(number, stage, parts_.members[rank].local)) ranks.push_back(rank);
     }
   };
   if (state == State::queued && parts_.arrivals) {
-    for (int rank = 0; rank < parts_.ranks(); ++rank) {
-      if (parts_.region->progress(rank).completed.load(std::memory_order_acquire) + lane_count <= number) {
+    for (const int rank : parts_.here) {
+      const int local = parts_.members[rank].local;
+      if (parts_.region->progress(local).completed.load(std::memory_order_acquire) + lane_count <= number) {
         ranks.push_back(rank);
       }
     }
@@ -274,7 +290,14 @@ std::vector<int> NativeTask::missing() const {
   } else if (state == State::running) {
     const Step& step = execution_.current();
     if (step.kind == StepKind::await) add_late(step.target);
-    if (step.kind == StepKind::wait) ranks.push_back(static_cast<int>(execution_.awaited().target));
+    if (step.kind == StepKind::wait && execution_.awaited().kind != StepKind::exchange)
+      ranks.push_back(static_cast<int>(execution_.awaited().target));
+    // The engine does not say for whom it waits.
+    for (int rank = 0; step.kind == StepKind::wait && execution_.awaited().kind == StepKind::exchange &&
+                       rank < parts_.ranks();
+         ++rank) {
+      if (!parts_.members[rank].is_here()) ranks.push_back(rank);
+    }
   }
   std::erase(ranks, parts_.rank());
   return ranks;

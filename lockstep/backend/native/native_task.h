@@ -68,6 +68,7 @@ class NativeTask final : public Surroundings {
   Link& link(int peer) override;
   void arrive(std::uint32_t stage) override;
   bool await(std::uint32_t stage) override;
+  Exchange& exchange() override { return *parts_.exchange; }
 
   State state = State::queued;
   std::uint64_t number = 0;
@@ -85,6 +86,7 @@ class NativeTask final : public Surroundings {
   void begin_message();
   bool advance_message();
   bool leave_queue();
+  bool meets_inside() const;
   bool begin_work();
   bool learn_plan();
   void choose_early();

@@ -9,7 +9,7 @@ constexpr std::size_t small_message_bytes = 4096;
 }  // namespace
 
 QuickPath::QuickPath(GroupParts& parts, CallNumbers& numbers) : parts_(parts), numbers_(numbers) {
-  if (parts.arrivals) small_call_.emplace(*parts.arrivals, parts.rank(), parts.ranks());
+  if (parts.is_one_host) small_call_.emplace(*parts.arrivals, parts.rank(), parts.ranks());
 }
 
 QuickPath::Collective QuickPath::collective(const Request& request) {

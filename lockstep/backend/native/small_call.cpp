@@ -58,4 +58,6 @@ void SmallCall::finish() {
 
 Link& SmallCall::link(int) { throw std::logic_error("a schedule that uses slots sends no messages"); }
 
+Exchange& SmallCall::exchange() { throw std::logic_error("a schedule that uses slots has no engine"); }
+
 }  // namespace lockstep

@@ -39,6 +39,7 @@ class SmallCall final : public Surroundings {
   Link& link(int peer) override;
   void arrive(std::uint32_t stage) override;
   bool await(std::uint32_t) override { return is_met_; }
+  Exchange& exchange() override;
 
   /// The last call of an operation, kept to be made again.
   struct KnownCall {

@@ -89,7 +89,7 @@ bool Standstill::awaits(const NativeTask& waiting, int peer) const {
   if (std::ranges::find(missing, peer) != missing.end()) return true;
   // Listening to somebody on another host takes a connection: in large groups it has to be there already.
   const bool may_listen = parts_.ranks() <= few_ranks || parts_.links.has(peer);
-  return !parts_.arrivals && may_listen && depends_on(waiting.signature(), parts_.rank(), peer);
+  return !parts_.is_one_host && may_listen && depends_on(waiting.signature(), parts_.rank(), peer);
 }
 
 /// Whether the message in which `peer` waits cannot end before this rank does something for it: nothing that was

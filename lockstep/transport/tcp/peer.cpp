@@ -8,6 +8,9 @@
 namespace lockstep::tcp {
 namespace {
 
+// Who reads no more than this reads the first bytes of a message, or a small one.
+constexpr std::size_t small_bytes = 512;
+
 // What it sent may still be on its way: there is neither anything to read nor the end.
 bool may_still_receive(const Socket& socket) {
   std::byte byte{};
@@ -15,6 +18,20 @@ bool may_still_receive(const Socket& socket) {
 }
 
 }  // namespace
+
+std::size_t ReadAhead::take(std::span<std::byte> bytes) {
+  const std::size_t count = std::min(bytes.size(), end_ - begin_);
+  std::copy_n(bytes_.begin() + static_cast<std::ptrdiff_t>(begin_), count, bytes.begin());
+  begin_ += count;
+  return count;
+}
+
+std::optional<std::size_t> ReadAhead::receive(Socket& socket) {
+  const auto received = socket.try_receive(bytes_);
+  begin_ = 0;
+  end_ = received.value_or(0);
+  return received;
+}
 
 void Peer::admit(Door::Arrival arrival) {
   if (arrival.line == Line::notices) {
@@ -24,12 +41,13 @@ void Peer::admit(Door::Arrival arrival) {
   }
 }
 
-std::size_t Peer::write(Purpose purpose, std::span<const std::byte> bytes) {
+std::size_t Peer::write(Purpose purpose, std::span<const std::byte> first,
+                        std::span<const std::byte> second) {
   Path& data = path(purpose);
   if (!data.out) continue_dial(data, purpose);
-  if (data.out && !data.out_ended && !bytes.empty()) {
+  if (data.out && !data.out_ended && first.size() + second.size() > 0) {
     try {
-      if (const auto sent = data.out.try_send(bytes)) return *sent;
+      if (const auto sent = data.out.try_send_both(first, second)) return *sent;
     } catch (const Error&) {
       data.out_ended = true;
     }
@@ -40,10 +58,12 @@ std::size_t Peer::write(Purpose purpose, std::span<const std::byte> bytes) {
 
 std::size_t Peer::read(Purpose purpose, std::span<std::byte> bytes) {
   Path& data = path(purpose);
+  if (!data.ahead.empty()) return data.ahead.take(bytes);
   if (data.in && !data.in_ended && !bytes.empty()) {
     try {
-      const auto received = data.in.try_receive(bytes);
-      if (received && *received > 0) return *received;
+      const bool is_small = bytes.size() <= small_bytes;
+      const auto received = is_small ? data.ahead.receive(data.in) : data.in.try_receive(bytes);
+      if (received && *received > 0) return is_small ? data.ahead.take(bytes) : *received;
       data.in_ended = received.has_value();
     } catch (const Error&) {
       data.in_ended = true;
@@ -127,7 +147,7 @@ std::optional<PeerNews> Peer::news(bool may_arrive) {
   if (failure_) return PeerNews{PeerNews::Kind::failed, rank_, *failure_};
   if (!is_gone() || may_arrive) return std::nullopt;
   for (const Path& data : paths_) {
-    if (data.in && !data.in_ended && may_still_receive(data.in)) return std::nullopt;
+    if (!data.ahead.empty() || (data.in && !data.in_ended && may_still_receive(data.in))) return std::nullopt;
   }
   return PeerNews{left_ ? PeerNews::Kind::left : PeerNews::Kind::died, rank_, {}};
 }

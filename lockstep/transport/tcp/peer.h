@@ -18,6 +18,20 @@
 
 namespace lockstep::tcp {
 
+/// What came along with the first bytes of a message: one look brings all of a small one.
+class ReadAhead {
+ public:
+  bool empty() const { return begin_ == end_; }
+  /// As many as there are, and fit.
+  std::size_t take(std::span<std::byte> bytes);
+  /// As Socket::try_receive(). REQUIRES: empty().
+  std::optional<std::size_t> receive(Socket& socket);
+
+ private:
+  std::array<std::byte, 4096> bytes_;
+  std::size_t begin_ = 0, end_ = 0;
+};
+
 class Peer {
  public:
   using MakeDial = std::function<std::unique_ptr<Dial>(Line)>;
@@ -28,7 +42,7 @@ class Peer {
   void admit(Door::Arrival arrival);
 
   /// As Channel's. The peer's end is no exception: it shows in news().
-  std::size_t write(Purpose purpose, std::span<const std::byte> bytes);
+  std::size_t write(Purpose purpose, std::span<const std::byte> first, std::span<const std::byte> second);
   std::size_t read(Purpose purpose, std::span<std::byte> bytes);
 
   /// Connects to it for its notices, unless something does already.
@@ -55,6 +69,7 @@ class Peer {
  private:
   struct Path {  // of the data for one purpose
     Socket out, in;
+    ReadAhead ahead;
     std::unique_ptr<Dial> dial;
     bool out_ended = false, in_ended = false;
     bool out_blocked = false, in_awaited = false;  // since add_wait_descriptors()

@@ -23,9 +23,10 @@ class TcpTransport::TcpChannel final : public Channel {
   TcpChannel(TcpTransport& transport, tcp::Peer& peer, Purpose purpose)
       : transport_(transport), peer_(peer), purpose_(purpose) {}
 
-  std::size_t try_write(std::span<const std::byte> bytes) override {
+  std::size_t try_write(std::span<const std::byte> bytes) override { return try_write_both(bytes, {}); }
+  std::size_t try_write_both(std::span<const std::byte> first, std::span<const std::byte> second) override {
     transport_.admit_arrivals();
-    return peer_.write(purpose_, bytes);
+    return peer_.write(purpose_, first, second);
   }
   std::size_t try_read(std::span<std::byte> bytes) override {
     transport_.admit_arrivals();

@@ -197,6 +197,26 @@ std::string rank_text(const Analysis& analysis, int rank) {
   return fmt::format("rank {}", rank) + (has_host ? " (host " + analysis.ranks[place].host + ")" : "");
 }
 
+/// What the others carry: those that have nothing to do with the rank at one end of it or with the one at the other, of
+/// which either may have a slow host, whose connections are all slow, also by late acknowledgements. Where there are
+/// none, as between two ranks, all others.
+double rate_beside(const std::vector<LinkFacts>& links, const LinkFacts& slowest) {
+  double rate = 0;
+  for (const int end : {slowest.from, slowest.to}) {
+    std::vector<double> apart;
+    for (const LinkFacts& link : links) {
+      if (link.from != end && link.to != end) apart.push_back(link.bytes_per_second());
+    }
+    if (!apart.empty()) rate = std::max(rate, median_of(std::move(apart)));
+  }
+  if (rate > 0) return rate;
+  std::vector<double> others;
+  for (const LinkFacts& link : links) {
+    if (link.from != slowest.from || link.to != slowest.to) others.push_back(link.bytes_per_second());
+  }
+  return median_of(std::move(others));
+}
+
 Found slow_connection(const Analysis& analysis) {
   std::vector<LinkFacts> links = analysis.links;
   std::erase_if(links, [](const LinkFacts& link) {
@@ -204,11 +224,7 @@ Found slow_connection(const Analysis& analysis) {
   });
   if (links.size() < 2) return std::nullopt;
   const auto slowest = std::ranges::min_element(links, {}, &LinkFacts::bytes_per_second);
-  std::vector<double> of_others;
-  for (auto link = links.begin(); link != links.end(); ++link) {
-    if (link != slowest) of_others.push_back(link->bytes_per_second());
-  }
-  const double others = median_of(std::move(of_others)), own = slowest->bytes_per_second();
+  const double others = rate_beside(links, *slowest), own = slowest->bytes_per_second();
   if (own * Thresholds::slow_connection > others) return std::nullopt;
   const double exposed =
       analysis.steps ? time_of(analysis.steps->mean, Phase::transfer) : analysis.communication_ns;

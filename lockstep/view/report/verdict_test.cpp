@@ -118,6 +118,24 @@ TEST(RunVerdict, NamesTheConnectionThatIsSlow) {
   EXPECT_EQ(first_finding(with_links(1.5)).problem, Problem::transfer);
 }
 
+// Of six connections between three ranks four are slow: what rank 2 sends, and what waits for its acknowledgements.
+TEST(RunVerdict, NamesAConnectionOfTheRankOfWhichAllAreSlow) {
+  RunData run = MadeUpTraining{.ranks = std::vector<MadeUpRank>(3), .work_ms = 6}.run();
+  const auto busy_ns = [](int from, int to) -> std::uint64_t {
+    if (from == 2) return to == 0 ? 5'000'000'000 : 4'900'000'000;
+    return to == 2 ? 4'000'000'000 : 1'000'000'000;
+  };
+  for (trace::FlightRank& rank : run.record->ranks) {
+    for (int peer = 0; peer < 3; ++peer) {
+      if (peer != rank.rank)
+        rank.sent.push_back({.peer = peer, .bytes = 1'000'000'000, .busy_ns = busy_ns(rank.rank, peer)});
+    }
+  }
+  EXPECT_EQ(first_finding(judge(analyse(run))).text,
+            "the connection from rank 2 to rank 0 is slow: it carries 0.20 GB/s while it is busy, the others "
+            "1.00 GB/s");
+}
+
 TEST(RunVerdict, SeesThatAllWaitForTheirData) {
   const Finding first = first_finding(verdict_of({.ranks = std::vector<MadeUpRank>(3, {.data_ms = 8})}));
   EXPECT_EQ(first.problem, Problem::data);

@@ -1,6 +1,9 @@
-#include "mpitrace/family.h"
+#include "lockstep/base/mpi_family.h"
 
-namespace lockstep::mpitrace {
+#include <dlfcn.h>
+#include <link.h>
+
+namespace lockstep::mpi {
 
 std::string_view name_of(Family family) {
   switch (family) {
@@ -43,8 +46,32 @@ std::optional<Family> family_of_library(std::string_view file) {
   return std::nullopt;
 }
 
-std::string library_for(Family family) {
-  return "liblockstep_mpitrace_" + std::string(name_of(family)) + ".so";
+std::vector<std::string> libraries_of(Family family) {
+  switch (family) {
+    case Family::openmpi: return {"libmpi.so.40"};
+    case Family::mpich: return {"libmpi.so.12", "libmpich.so.12"};
+    case Family::standard: return {"libmpi_abi.so.1"};
+  }
+  return {};
 }
 
-}  // namespace lockstep::mpitrace
+std::vector<LoadedMpi> loaded_mpis() {
+  std::vector<LoadedMpi> found;
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* object, std::size_t, void* all) {
+        const std::string path = object->dlpi_name == nullptr ? "" : object->dlpi_name;
+        if (const auto family = family_of_library(path))
+          static_cast<std::vector<LoadedMpi>*>(all)->push_back({*family, path});
+        return 0;
+      },
+      &found);
+  return found;
+}
+
+bool has_begun() {
+  const auto initialized = reinterpret_cast<int (*)(int*)>(::dlsym(RTLD_DEFAULT, "MPI_Initialized"));
+  int flag = 0;
+  return initialized != nullptr && initialized(&flag) == 0 && flag != 0;
+}
+
+}  // namespace lockstep::mpi

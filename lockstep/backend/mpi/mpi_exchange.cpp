@@ -1,0 +1,112 @@
+#include "lockstep/backend/mpi/mpi_exchange.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "lockstep/base/hash.h"
+#include "lockstep/schedule/hosts.h"
+
+namespace lockstep {
+namespace {
+
+// MPI promises tags up to here.
+constexpr std::uint32_t tags = 32767;
+
+std::size_t all_of(const ExchangeCall& call, int ranks) {
+  return call.counts.empty() ? static_cast<std::size_t>(ranks) * call.elements
+                             : std::accumulate(call.counts.begin(), call.counts.end(), std::size_t{0});
+}
+
+}  // namespace
+
+MpiExchange::MpiExchange(std::shared_ptr<MpiLibrary> library, const Members& members,
+                         const std::string& group)
+    : library_(std::move(library)) {
+  const int tag = static_cast<int>(fnv1a_32(group) % (tags / 2));
+  std::vector<int> everybody(static_cast<std::size_t>(members.size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  all_ = make_comm(members, everybody, tag);
+  const schedule::Hosts hosts({.rank = members.rank(), .ranks = members.size(), .host_of = members.hosts()});
+  if (!hosts.owns_one() || hosts.slices == 1) return;
+  std::vector<int> owners;
+  for (int host = 0; host < hosts.count(); ++host) owners.push_back(hosts.owner(host, hosts.local));
+  slice_ = make_comm(members, owners, static_cast<int>(tags / 2) + tag);
+}
+
+MpiExchange::~MpiExchange() {
+  if (!under_way_.empty()) return;  // given up: MPI may still use them
+  for (Comm* comm : {&slice_, &all_}) {
+    if (comm->handle != nullptr) library_->functions().free_comm(comm->handle);
+  }
+}
+
+MpiExchange::Comm MpiExchange::make_comm(const Members& members, const std::vector<int>& ranks,
+                                         int tag) const {
+  std::vector<int> worlds;
+  for (const int rank : ranks) worlds.push_back(members[rank].world);
+  Comm comm{.ranks = static_cast<int>(ranks.size())};
+  comm.rank = static_cast<int>(std::ranges::find(ranks, members.rank()) - ranks.begin());
+  library_->check(library_->functions().make_comm(worlds.data(), comm.ranks, tag, &comm.handle),
+                  "MPI_Comm_create_group");
+  return comm;
+}
+
+std::uint64_t MpiExchange::start(const ExchangeCall& call) {
+  library_->require_not_finalized();
+  const Comm& comm = call.among == Among::all ? all_ : slice_;
+  UnderWay& mine = under_way_[started_];
+  mine.operation = call.operation;
+  MpiCollective collective{
+      .operation = static_cast<int>(call.operation),
+      .dtype = static_cast<int>(call.dtype),
+      .reduce_op = static_cast<int>(call.reduce_op),
+      .root = call.root,
+      .rank = comm.rank,
+      .ranks = comm.ranks,
+      .in_place = call.in_place ? 1 : 0,
+      .input = call.input,
+      .output = call.output,
+      .elements = call.elements,
+      .element_bytes = call.element_bytes,
+      .counts = call.counts.empty() ? nullptr : call.counts.data(),
+      .receive_counts = call.receive_counts.empty() ? nullptr : call.receive_counts.data()};
+  if (call.in_place && call.operation == Operation::all_to_all) {
+    mine.memory.assign(call.input, call.input + all_of(call, comm.ranks) * call.element_bytes);
+    collective.input = mine.memory.data();
+    collective.in_place = 0;
+  } else if (call.in_place && call.operation == Operation::reduce_scatter) {
+    const std::size_t block =
+        call.counts.empty() ? call.elements : call.counts[static_cast<std::size_t>(comm.rank)];
+    mine.memory.resize(block * call.element_bytes);
+    mine.result = call.output;
+    collective.output = mine.memory.data();
+    collective.in_place = 0;
+  }
+  try {
+    library_->check(library_->functions().start(comm.handle, &collective, &mine.request),
+                    "MPI's " + std::string(to_string(call.operation)));
+  } catch (...) {
+    under_way_.erase(started_);
+    throw;
+  }
+  return started_++;
+}
+
+bool MpiExchange::is_over(std::uint64_t number) {
+  const auto found = under_way_.find(number);
+  if (found == under_way_.end()) return true;
+  UnderWay& mine = found->second;
+  library_->require_not_finalized();
+  int is_over = 0;
+  library_->check(library_->functions().test(mine.request, &is_over),
+                  "MPI's " + std::string(to_string(mine.operation)));
+  if (is_over == 0) return false;
+  if (mine.result != nullptr) std::memcpy(mine.result, mine.memory.data(), mine.memory.size());
+  under_way_.erase(found);
+  return true;
+}
+
+void MpiExchange::give_up() noexcept { library_->note_failure(); }
+
+}  // namespace lockstep

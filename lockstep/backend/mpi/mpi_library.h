@@ -1,0 +1,41 @@
+// The MPI of this process, and the plug-in for its ABI. One for the process, found when the engine `mpi` is chosen: the
+// library that the program is linked with, or else that of the launcher which started it.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "lockstep/backend/mpi/mpi_functions.h"
+
+namespace lockstep {
+
+class MpiLibrary {
+ public:
+  /// Initialises MPI, unless the program has. Throws Error: unsupported (no MPI, none that this Lockstep has a plug-in
+  /// for, a thread level below serialized: Lockstep calls MPI from the thread that waits and from one of its own),
+  /// invalid_argument (this process is another rank there than here).
+  static std::shared_ptr<MpiLibrary> open(int rank, int ranks);
+  MpiLibrary(const MpiLibrary&) = delete;
+  MpiLibrary& operator=(const MpiLibrary&) = delete;
+  /// Finalises MPI if open() has initialised it, unless a group has failed: others may not come any more.
+  ~MpiLibrary();
+
+  const MpiFunctions& functions() const { return *functions_; }
+  /// Throws Error: system, what MPI says of `error`, and `what` was being done; unsupported where MPI cannot count so far.
+  void check(int error, const std::string& what) const;
+  /// Before a call. Throws Error{invalid_argument} where the program has finalised MPI.
+  void require_not_finalized() const;
+  void note_failure() { has_failed_ = true; }
+  /// "MPICH Version: 4.0.2".
+  std::string version() const;
+
+ private:
+  MpiLibrary() = default;
+
+  const MpiFunctions* functions_ = nullptr;
+  bool has_initialized_ = false;
+  bool has_failed_ = false;
+};
+
+}  // namespace lockstep

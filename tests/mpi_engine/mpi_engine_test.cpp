@@ -1,0 +1,217 @@
+// The engine `mpi`: under real MPIs it gives what our own gives, and what cannot be is said. Ranks are on several hosts
+// because LOCKSTEP_NODE says so; for their MPI they are on one.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/mpitrace/mpi_peer.h"
+#include "tests/support/job_test.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+struct Case {
+  MpiPeer mpi;
+  int ranks;
+};
+void PrintTo(const Case& one, std::ostream* out) { *out << one.mpi.peer << " with " << one.ranks; }
+
+class MpiEngine : public JobTest, public ::testing::WithParamInterface<Case> {
+ protected:
+  void SetUp() override {
+    JobTest::SetUp();
+    if (!GetParam().mpi.is_installed())
+      GTEST_SKIP() << "script/bootstrap --peers " << GetParam().mpi.peer << " has not been run";
+  }
+  // MPICH's own, which it leaves where a rank ends without MPI_Finalize().
+  void TearDown() override {
+    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+      if (entry.path().filename().string().starts_with("mpich_shm_")) std::filesystem::remove(entry.path());
+    }
+    JobTest::TearDown();
+  }
+  /// Two ranks on each host, in the order of ranks.
+  Ending launch(const std::string& words, const Variables& more = {}) const {
+    const MpiPeer& mpi = GetParam().mpi;
+    std::vector<std::string> all = {mpi.home() / mpi.launcher};
+    all.insert(all.end(), mpi.launcher_words.begin(), mpi.launcher_words.end());
+    const std::string rank = mpi.family == "openmpi" ? "OMPI_COMM_WORLD_RANK" : "PMI_RANK";
+    all.insert(all.end(), {"-n", std::to_string(GetParam().ranks), "/bin/sh", "-c",
+                           "LOCKSTEP_NODE=$((" + rank + " / 2)) exec " + words});
+    Variables variables = mpi.variables();
+    variables.insert(variables.end(),
+                     {{"TMPDIR", folder()}, {"LOCKSTEP_ENGINE", "mpi"}, {"LOCKSTEP_INSECURE", "1"}});
+    variables.insert(variables.end(), more.begin(), more.end());
+    return start(all, variables).finish();
+  }
+};
+
+TEST_P(MpiEngine, Conforms) {
+  const Ending ending = launch(program("probe_conformance"));
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(lines_with(ending.out, "conforms, all_reduce by mpi"), SizeIs(GetParam().ranks))
+      << ending.out << ending.err;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const MpiPeer& mpi : all_mpis()) {
+    // Two families in full; of the others, which are slower to start, that they are understood.
+    const bool is_in_full = mpi.peer == "openmpi" || mpi.peer == "mpich";
+    for (const int ranks : is_in_full ? std::vector{3, 4} : std::vector{3}) all.push_back({mpi, ranks});
+  }
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Under, MpiEngine, ::testing::ValuesIn(cases()), [](const auto& instance) {
+  return name_of(instance.param.mpi) + "_" + std::to_string(instance.param.ranks);
+});
+
+/// What is refused, under one MPI.
+class MpiEngineUnder : public MpiEngine {
+ protected:
+  /// A program that uses MPI itself, compiled with it; its arguments say how.
+  std::string users_program() const {
+    const std::string source = folder() / "user.cpp", target = folder() / "user";
+    std::ofstream(source) << R"(#include <mpi.h>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include "lockstep/lockstep.h"
+int main(int argc, char** argv) {
+  const std::string how = argv[1];
+  int level = 0;
+  MPI_Init_thread(&argc, &argv, how == "funneled" ? MPI_THREAD_FUNNELED : MPI_THREAD_MULTIPLE, &level);
+  if (how == "finalized") MPI_Finalize();
+  int exit_code = 0;
+  try {
+    auto world = lockstep::init();
+    float one = 1;
+    lockstep::all_reduce(world, std::span(&one, 1)).wait();
+    std::printf("rank %d has %g\n", world.rank(), one);
+    if (how == "too_early") {
+      MPI_Finalize();
+      lockstep::all_reduce(world, std::span(&one, 1)).wait();
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    exit_code = 3;
+  }
+  int is_over = 0;
+  MPI_Finalized(&is_over);
+  if (exit_code == 0 && !is_over) MPI_Finalize();
+  return exit_code;
+}
+)";
+    const MpiPeer& mpi = GetParam().mpi;
+    const std::string binaries = std::getenv("LOCKSTEP_BINARY_DIR");
+    const Ending made = run(
+        {.words = {"c++", "-std=c++20", "-I" + std::string(std::getenv("LOCKSTEP_SOURCE_DIR")),
+                   "-I" + mpi.in_home(mpi.include), source, "-o", target, "-L" + binaries + "/lib",
+                   "-llockstep_core", "-Wl,-rpath," + binaries + "/lib", "-L" + mpi.in_home(mpi.libraries),
+                   mpi.in_home(mpi.link_words.front()), "-Wl,-rpath," + mpi.in_home(mpi.libraries)}});
+    EXPECT_EQ(made.exit_code, 0) << made.err;
+    return target;
+  }
+};
+
+TEST_P(MpiEngineUnder, AProgramThatUsesMpiItselfKeepsIt) {
+  const Ending ending = launch(users_program() + " multiple");
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  for (const char* line : {"rank 0 has 3", "rank 1 has 3", "rank 2 has 3"})
+    EXPECT_THAT(ending.out, HasSubstr(line));
+}
+
+TEST_P(MpiEngineUnder, AThreadLevelThatIsTooLowIsSaid) {
+  const Ending ending = launch(users_program() + " funneled");
+  EXPECT_NE(ending.exit_code, 0);
+  EXPECT_THAT(
+      ending.err,
+      AllOf(HasSubstr("engine mpi: MPI has the thread level funneled, but Lockstep calls it from whichever "
+                      "thread waits"),
+            HasSubstr("the program has to ask for it, MPI_Init_thread(..., MPI_THREAD_SERIALIZED, ...)")));
+}
+
+TEST_P(MpiEngineUnder, AnMpiThatIsFinalisedAlreadyIsSaid) {
+  const Ending ending = launch(users_program() + " finalized");
+  EXPECT_NE(ending.exit_code, 0);
+  EXPECT_THAT(ending.err,
+              HasSubstr("engine mpi: the program has called MPI_Finalize() before lockstep::init()"));
+}
+
+TEST_P(MpiEngineUnder, AnMpiThatIsFinalisedTooEarlyIsSaid) {
+  const Ending ending = launch(users_program() + " too_early");
+  EXPECT_NE(ending.exit_code, 0);
+  EXPECT_THAT(ending.err, HasSubstr("the program has called MPI_Finalize() while Lockstep still uses MPI"));
+}
+
+TEST_P(MpiEngineUnder, RanksWithDifferentEnginesAreNamed) {
+  const std::string rank = GetParam().mpi.family == "openmpi" ? "OMPI_COMM_WORLD_RANK" : "PMI_RANK";
+  const Ending ending = launch("/bin/sh -c 'test $" + rank + " = 2 && export LOCKSTEP_ENGINE=native; exec " +
+                               program("probe_rank") + " barrier'");
+  EXPECT_NE(ending.exit_code, 0);
+  EXPECT_THAT(ending.err, HasSubstr("rank 0 has the engine mpi, rank 2 the engine native"));
+}
+
+TEST_P(MpiEngineUnder, ALibraryThatIsNoMpiIsNamed) {
+  const Ending ending =
+      launch(program("probe_rank") + " barrier", {{"LOCKSTEP_MPI_LIBRARY", "/lib/libc.so.6"}});
+  EXPECT_NE(ending.exit_code, 0);
+  EXPECT_THAT(ending.err, HasSubstr("LOCKSTEP_MPI_LIBRARY=/lib/libc.so.6 is no library of an MPI"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Mpi, MpiEngineUnder,
+                         ::testing::Values(Case{all_mpis()[0], 3}, Case{all_mpis()[1], 3}),
+                         [](const auto& instance) { return name_of(instance.param.mpi); });
+
+class EngineName : public JobTest {
+ protected:
+  std::vector<Ending> on_two_hosts(const std::string& engine) {
+    std::vector<Process> ranks;
+    for (const int rank : {0, 1}) {
+      ranks.push_back(
+          start({program("probe_rank"), "barrier"}, by_hand(rank, 2,
+                                                            {{"LOCKSTEP_NODE", std::to_string(rank)},
+                                                             {"LOCKSTEP_ENGINE", engine},
+                                                             {"LOCKSTEP_INSECURE", "1"}})));
+    }
+    return finish(ranks);
+  }
+};
+
+TEST_F(EngineName, ThatPyTorchHasForSocketsMeansOurs) {
+  for (const char* name : {"native", "gloo", "tcp"}) {
+    for (const Ending& ending : on_two_hosts(name))
+      EXPECT_EQ(ending.exit_code, 0) << name << ": " << ending.err;
+  }
+}
+
+TEST_F(EngineName, OfWhatIsNotThereIsRefusedWithWhatItTakes) {
+  EXPECT_THAT(on_two_hosts("nccl"),
+              Each(Field(&Ending::err, HasSubstr("LOCKSTEP_ENGINE is nccl, which moves data between GPUs"))));
+}
+
+TEST_F(EngineName, ThatIsNoneIsNamedWithThoseThereAre) {
+  EXPECT_THAT(on_two_hosts("ucx"),
+              Each(Field(&Ending::err, HasSubstr("LOCKSTEP_ENGINE is \"ucx\"; there are native (also called "
+                                                 "gloo and tcp) and mpi"))));
+}
+
+TEST_F(EngineName, MpiWithoutItsLauncherIsRefused) {
+  const auto endings = on_two_hosts("mpi");
+  const auto is_refused = [](const Ending& ending) {
+    return ending.err.find("engine mpi: this process was not started by the launcher of an MPI") !=
+           std::string::npos;
+  };
+  EXPECT_TRUE(std::ranges::any_of(endings, is_refused)) << endings[0].err << endings[1].err;
+  EXPECT_THAT(endings, Each(Field(&Ending::exit_code, 1)));
+}
+
+}  // namespace
+}  // namespace lockstep::testing
