@@ -33,9 +33,11 @@ def _run(words):
 class Hosts:
     """With a remote shell, `agent`, that takes the place of ssh: it is called with a host and a command."""
 
-    def __init__(self, count, link):
+    def __init__(self, count, link, bursts=True):
+        """`bursts`: what a shaped link carries in a millisecond passes at once after a rest; else about nothing does."""
         self.count = count
         self.link = link
+        self._bursts = bursts
         self._folder = tempfile.TemporaryDirectory(prefix="lockstep-bench-hosts-")
         self.names = [f"host{number}" for number in range(count)]
         self._holders = []
@@ -87,14 +89,20 @@ exec nsenter -t $pid -n -u -m -- /bin/sh -c "$*"
         for host in range(self.count):
             self._ip(host, f"address add {self.address(host)}/24 dev cable")
             self._ip(host, f"link set cable mtu {MTU} up")
+            if not self._bursts:  # a segment passes as a whole
+                self._ip(host, "link set cable gso_max_size 16384")
             self._ip(host, "link set lo up")
-            if rate:
-                self.inside(host, f"tc qdisc add dev cable root tbf rate {rate}bit burst {self.burst_bytes()} latency 50ms".split())
+            if rate:  # by htb: tbf cuts up segments that are longer than its burst, and their packets overtake each other
+                burst = f"burst {self.burst_bytes()} cburst {self.burst_bytes()}"
+                self.inside(host, "tc qdisc add dev cable root handle 1: htb default 1".split())
+                self.inside(host, f"tc class add dev cable parent 1: classid 1:1 htb rate {rate}bit {burst}".split())
+        # The kernel tells that cables carry a while after both ends are up; until then libfabric does not take them.
+        for host in range(self.count):
+            self.inside(host, ["sh", "-c", "until ip link show cable | grep -q 'state UP'; do sleep 0.01; done"])
 
     def burst_bytes(self):
-        """What a millisecond carries."""
         rate = RATES[self.link]
-        return rate // 8 // 1000 if rate else None
+        return (rate // 8 // 1000 if self._bursts else MTU + 100) if rate else None
 
     def address(self, host):
         return f"10.179.0.{host + 1}"
@@ -111,6 +119,17 @@ exec nsenter -t $pid -n -u -m -- /bin/sh -c "$*"
 
     def _ip(self, host, words):
         self.inside(host, ["ip", *words.split()])
+
+    def lockstep(self, build, each, buffers, environment=None, name="lockstep"):
+        """Lockstep's program under our own launcher, which is on the first host, by the agent: `each` ranks on each host."""
+        list_of_hosts = ",".join(f"{self.address(host)}:{each}" for host in range(self.count))
+        launcher = [*self.entering(0), str(build / "bin/lockstep"), "run", "-np", str(self.count * each), "-H", list_of_hosts,
+                    "--no-pin", "--no-prefix"]
+        program = [str(contest.built(build, "lockstep_collectives"))]
+        return contest.Contestant(name, launcher, {"LOCKSTEP_SSH": str(self.agent), **(environment or {})}, program, buffers)
+
+    def addresses(self):
+        return ",".join(self.address(host) for host in range(self.count))
 
     def sent_bytes(self):
         """Of each host, by its interface."""

@@ -1,5 +1,10 @@
 #include "lockstep/schedule/algorithms.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <vector>
+
 namespace lockstep::schedule {
 namespace {
 
@@ -81,5 +86,29 @@ constexpr AlgorithmEntry entries[] = {
 }  // namespace
 
 std::span<const AlgorithmEntry> all_algorithms() { return entries; }
+
+std::optional<Operation> operation_named(std::string_view name) {
+  for (const AlgorithmEntry& entry : all_algorithms()) {
+    if (to_string(entry.operation) == name) return entry.operation;
+  }
+  return std::nullopt;
+}
+
+std::string names_of_operations() {
+  std::vector<std::string_view> names;
+  for (const AlgorithmEntry& entry : all_algorithms()) {
+    if (std::ranges::find(names, to_string(entry.operation)) == names.end())
+      names.push_back(to_string(entry.operation));
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string names_of_algorithms(Operation operation) {
+  std::vector<std::string_view> names;
+  for (const AlgorithmEntry& entry : all_algorithms()) {
+    if (entry.operation == operation) names.push_back(entry.name);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
 
 }  // namespace lockstep::schedule

@@ -2,7 +2,9 @@
 // docs/algorithms.md and select.h.
 #pragma once
 
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "lockstep/schedule/schedule.h"
@@ -114,6 +116,12 @@ Schedule bruck_all_to_all(const Call& call);
 
 /// All of them: what tests prove, what docs draw, what select() chooses from.
 std::span<const AlgorithmEntry> all_algorithms();
+
+/// The collective of this name that has a choice of algorithms.
+std::optional<Operation> operation_named(std::string_view name);
+/// Both for messages: "all_reduce, broadcast" and "ring, tree".
+std::string names_of_operations();
+std::string names_of_algorithms(Operation operation);
 
 }  // namespace schedule
 }  // namespace lockstep

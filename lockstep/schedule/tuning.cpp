@@ -9,6 +9,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/json_fields.h"
 #include "lockstep/base/quote.h"
 #include "lockstep/base/split.h"
 
@@ -19,6 +20,10 @@ extern const char* const default_tuning;
 
 namespace {
 
+using base::list_in;
+using base::number_in;
+using base::text_in;
+using base::within;
 using nlohmann::json;
 
 constexpr const char* format = "lockstep-tuning-1";
@@ -32,21 +37,6 @@ constexpr std::uint64_t least_segment_bytes = 64;
 constexpr std::uint64_t least_staging_bytes = 4096;
 constexpr int most_ranks = 1 << 20;
 
-std::optional<Operation> operation_named(const std::string& name) {
-  for (const AlgorithmEntry& entry : schedule::all_algorithms()) {
-    if (to_string(entry.operation) == name) return entry.operation;
-  }
-  return std::nullopt;
-}
-
-std::string algorithms_of(Operation operation) {
-  std::string list;
-  for (const AlgorithmEntry& entry : schedule::all_algorithms()) {
-    if (entry.operation == operation) list += (list.empty() ? "" : ", ") + std::string(entry.name);
-  }
-  return list;
-}
-
 void require_algorithm(Operation operation, const std::string& name) {
   const auto entries = schedule::all_algorithms();
   const bool exists = std::any_of(entries.begin(), entries.end(), [&](const AlgorithmEntry& entry) {
@@ -54,60 +44,15 @@ void require_algorithm(Operation operation, const std::string& name) {
   });
   if (!exists) {
     throw_invalid_argument(base::quote(name) + " is no algorithm for " + std::string(to_string(operation)) +
-                           "; there are " + algorithms_of(operation));
+                           "; there are " + schedule::names_of_algorithms(operation));
   }
 }
 
 Operation require_operation(const std::string& name) {
-  const auto operation = operation_named(name);
+  const auto operation = schedule::operation_named(name);
   if (!operation)
     throw_invalid_argument(base::quote(name) + " is no collective that has a choice of algorithms");
   return *operation;
-}
-
-const json& member(const json& object, const char* name) {
-  if (!object.is_object()) throw_invalid_argument("is no object with \"" + std::string(name) + "\"");
-  const auto found = object.find(name);
-  if (found == object.end()) throw_invalid_argument("lacks \"" + std::string(name) + "\"");
-  return *found;
-}
-
-std::string text_in(const json& object, const char* name) {
-  const json& value = member(object, name);
-  if (!value.is_string()) throw_invalid_argument("\"" + std::string(name) + "\" must be a string");
-  return value.get<std::string>();
-}
-
-/// Never a list or an object, which may be large, and as deep as it is large.
-std::string shown(const json& value) {
-  if (value.is_string()) return base::quote(value.get_ref<const std::string&>());
-  return value.is_structured() ? "an " + std::string(value.type_name()) : value.dump();
-}
-
-std::uint64_t number_in(const json& object, const char* name, std::uint64_t least, std::uint64_t most) {
-  const json& value = member(object, name);
-  if (!value.is_number_unsigned() || value.get<std::uint64_t>() < least ||
-      value.get<std::uint64_t>() > most) {
-    throw_invalid_argument(
-        fmt::format("\"{}\" must be a whole number from {} to {}, not {}", name, least, most, shown(value)));
-  }
-  return value.get<std::uint64_t>();
-}
-
-const json& list_in(const json& object, const char* name) {
-  const json& value = member(object, name);
-  if (!value.is_array()) throw_invalid_argument("\"" + std::string(name) + "\" must be a list");
-  return value;
-}
-
-/// Adds where a mistake is to what it is.
-template <class Parse>
-auto within(const std::string& place, Parse parse) {
-  try {
-    return parse();
-  } catch (const Error& error) {
-    throw_invalid_argument(place + ": " + error.what());
-  }
 }
 
 Where where_in(const json& rule) {
@@ -139,9 +84,7 @@ Tuning::Rule rule_of(const json& value) {
 }
 
 Tuning tuning_of(const json& value) {
-  if (const std::string found = text_in(value, "format"); found != format) {
-    throw_invalid_argument("\"format\" is " + base::quote(found) + ", not " + base::quote(format));
-  }
+  base::require_format(value, format);
   Tuning tuning;
   tuning.segment_bytes = number_in(value, "segment_bytes", least_segment_bytes, most_segment_bytes);
   tuning.staging_bytes = number_in(value, "staging_bytes", least_staging_bytes, most_staging_bytes);
@@ -187,11 +130,8 @@ std::string read_text(const std::string& path) {
 
 Tuning Tuning::parse(const std::string& text, const std::string& name) {
   return within(name, [&] {
-    if (text.size() > most_tuning_bytes) throw_invalid_argument("is too long");
-    const json value = json::parse(text, nullptr, false);
-    if (value.is_discarded())
-      throw_invalid_argument("is no JSON; `lockstep bench --calibrate` writes a new one");
-    return tuning_of(value);
+    return tuning_of(
+        base::parse_json(text, most_tuning_bytes, "`lockstep bench --calibrate` writes a new one"));
   });
 }
 

@@ -38,6 +38,7 @@ constexpr Target targets[] = {
     {"hello", hello::run_one},
     {"notices", notices::run_one},
     {"tuning", tuning::run_one},
+    {"topology", topology::run_one},
     {"settings", settings::run_one},
     {"hosts", hosts::run_one},
     {"agents", agents::run_one},

@@ -55,6 +55,10 @@ int run_one(Input input);
 namespace tuning {
 int run_one(Input input);
 }
+/// What a simulated cluster is made of: schedule/simulate/topology.h.
+namespace topology {
+int run_one(Input input);
+}
 /// Texts in the environment: base/env.h, endpoints, the environment of ranks.
 namespace settings {
 int run_one(Input input);

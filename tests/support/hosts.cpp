@@ -61,6 +61,13 @@ std::optional<Hosts> Hosts::make(int count, std::string& why_not) {
         "ip address add " + hosts.address(host) + "/24 dev cable; ip link set cable up; ip link set lo up";
     if (!configure(hosts.network(host), up, why_not)) return std::nullopt;
   }
+  // The kernel tells that cables carry a while after both ends are up; until then libfabric does not take them.
+  const std::string carries =
+      "for turn in $(seq 300); do ip link show cable | grep -q 'state UP' && exit 0; sleep 0.01; done; exit "
+      "1";
+  for (int host = 0; host < count; ++host) {
+    if (!configure(hosts.network(host), carries, why_not)) return std::nullopt;
+  }
   return hosts;
 }
 

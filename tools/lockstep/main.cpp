@@ -15,6 +15,7 @@
 #include "profile.h"
 #include "report.h"
 #include "run.h"
+#include "simulate.h"
 #include "top.h"
 
 namespace {
@@ -32,6 +33,7 @@ const std::vector<Subcommand>& subcommands() {
       {"algorithms", "draw what the collectives do, and count what it costs", algorithms_command},
       {"bench", "measure the collectives on this machine, and write the table they are chosen by",
        bench_command},
+      {"simulate", "say how long collectives take on a cluster that need not be there", simulate_command},
       {"fetch", "bring a public data set (MNIST, Fashion-MNIST, CIFAR-10) into a folder", fetch_command},
       {"agent", "", agent_command},  // started by run
       {"profile", "run an MPI program, and say which calls of MPI took how long", profile_command},

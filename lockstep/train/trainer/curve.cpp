@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/svg.h"
 #include "lockstep/train/trainer/axis.h"
-#include "lockstep/train/trainer/svg.h"
 
 namespace lockstep {
 namespace {
@@ -177,12 +177,7 @@ std::string draw(Lines lines, AxisNames names, std::string_view title) {
   std::erase_if(lines, [](const Line& line) { return !line.is_measured(); });
   if (std::ranges::none_of(lines, [](const Line& line) { return !line.is_loss; })) names.right = nullptr;
   const Axis epochs = epoch_axis(lines), loss = loss_axis(lines), accuracy;
-  std::string svg;
-  add(svg, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\"", width, height);
-  add(svg, " viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\" font-size=\"13\">\n", width, height);
-  svg += "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n";
-  svg += "<text x=\"400\" y=\"28\" text-anchor=\"middle\" font-size=\"17\" fill=\"#111\">" + escaped(title) +
-         "</text>\n";
+  std::string svg = svg::begin(width, height, 28, title);
   add_horizontals(svg, loss, accuracy, names);
   add_epochs(svg, epochs);
   add(svg, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"none\" stroke=\"#333\"/>\n",

@@ -1,4 +1,4 @@
-#include "lockstep/train/trainer/svg.h"
+#include "lockstep/base/svg.h"
 
 #include <cstdint>
 
@@ -44,6 +44,16 @@ std::string escaped(std::string_view text) {
     text.remove_prefix(std::max(bytes, std::size_t{1}));
   }
   return out;
+}
+
+std::string begin(double width, double height, double y, std::string_view title) {
+  std::string svg;
+  add(svg, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\"", width, height);
+  add(svg, " viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\" font-size=\"13\">\n", width, height);
+  svg += "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n";
+  add(svg, "<text x=\"%.0f\" y=\"%.0f\" text-anchor=\"middle\" font-size=\"17\" fill=\"#111\">", width / 2,
+      y);
+  return svg + escaped(title) + "</text>\n";
 }
 
 void add_text(std::string& svg, double x, double y, const char* anchor, const char* colour,

@@ -21,6 +21,9 @@ void add(std::string& svg, const char* format, Values... values) {
 /// `text` as XML may hold it; each byte that is of no character is "?".
 std::string escaped(std::string_view text);
 
+/// The start of a picture of so many pixels with `title`, not escaped yet, above its middle at the height `y`.
+std::string begin(double width, double height, double y, std::string_view title);
+
 /// `text` is escaped already. `anchor`: start, middle or end.
 void add_text(std::string& svg, double x, double y, const char* anchor, const char* colour,
               const std::string& text);
