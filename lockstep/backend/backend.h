@@ -50,6 +50,8 @@ class Backend {
   virtual std::shared_ptr<HostRegion> shared_region() const = 0;
   /// Says goodbye to the world's other ranks; for the world's group, before it goes.
   virtual void leave() = 0;
+  /// Ends the group for this rank: its calls, those under way too, throw Error{aborted} with `reason`. The others are not told.
+  virtual void close(const std::string& reason) = 0;
 };
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/process_costs.h"
 #include "lockstep/base/process_status.h"
+#include "lockstep/group/impl.h"
 #include "lockstep/trace/clock.h"
 #include "lockstep/view/profile/page_record.h"
 #include "lockstep/view/profile/run_profile.h"
@@ -70,6 +71,23 @@ void Context::join_page(std::shared_ptr<ControlPage> its_page, int rank, const W
   totals = std::make_shared<trace::Totals>(&page->totals(rank));
   open_calls = std::make_shared<trace::OpenCalls>(&page->open_calls(rank));
   group_names = std::make_shared<trace::GroupNames>(&page->groups(rank));
+}
+
+void Context::note(const std::shared_ptr<Group::Impl>& group) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(groups_, [](const auto& other) { return other.expired(); });
+  groups_.push_back(group);
+}
+
+void Context::shut_down() {
+  std::vector<std::shared_ptr<Group::Impl>> there;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& group : groups_) {
+      if (auto impl = group.lock()) there.push_back(std::move(impl));
+    }
+  }
+  for (; !there.empty(); there.pop_back()) there.back()->shut_down();
 }
 
 void Context::note_leaving() const {

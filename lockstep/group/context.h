@@ -5,7 +5,9 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "lockstep/backend/mpi/mpi_library.h"
 #include "lockstep/base/per_rank.h"
@@ -53,6 +55,11 @@ struct Context {
   /// This rank is number `rank` of the host's page, is recorded there, and waits by `policy`.
   void join_page(std::shared_ptr<ControlPage> its_page, int rank, const WaitPolicy& policy);
 
+  /// A group of this rank, for shut_down().
+  void note(const std::shared_ptr<Group::Impl>& group);
+  /// All its groups are closed for this rank, the ones made last first, and it leaves its world.
+  void shut_down();
+
   /// In the page: what the process has taken until now. The last rank of a page of our own leaves the profile that
   /// `profile` wishes for.
   void note_leaving() const;
@@ -83,6 +90,10 @@ struct Context {
   std::chrono::nanoseconds arrival_timeout{};
   int store_host = -1;   ///< world rank that serves the store; -1: the launcher does
   bool threads = false;  ///< ranks are threads (in_process_world)
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<Group::Impl>> groups_;
 };
 
 }  // namespace lockstep

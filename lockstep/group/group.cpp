@@ -56,8 +56,15 @@ GroupOptions GroupOptions::from_environment() {
   return options;
 }
 
-Group::Impl::~Impl() {
-  if (!backend || parent) return;
+Group::Impl::~Impl() { leave(); }
+
+void Group::Impl::shut_down() {
+  if (backend) backend->close("lockstep::shutdown() was called in this process");
+  leave();
+}
+
+void Group::Impl::leave() {
+  if (has_left_.exchange(true) || !backend || parent) return;
   context->note_leaving();
   backend->leave();
 }
@@ -84,6 +91,9 @@ const std::string& Group::name() const { return impl_->name; }
 
 Group make_subgroup(const std::shared_ptr<Group::Impl>& parent, std::span<const int> ranks,
                     const Tuning& tuning, const std::string& purpose) {
+  if (parent->is_shut_down())
+    throw Error(ErrorCode::aborted,
+                "subgroup of \"" + parent->name + "\": lockstep::shutdown() was called in this process");
   const Group group(parent);
   auto made = std::make_shared<Group::Impl>();
   std::vector<int> worlds;
@@ -121,6 +131,7 @@ Group make_subgroup(const std::shared_ptr<Group::Impl>& parent, std::span<const 
     const Error first = first_cause(*parent, error);
     throw Error(first.code(), "making group \"" + made->name + "\": " + first.what(), first.peer());
   }
+  made->context->note(made);
   return Group(std::move(made));
 }
 

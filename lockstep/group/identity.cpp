@@ -6,12 +6,14 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/hash.h"
 #include "lockstep/base/mpi_family.h"
+#include "lockstep/group/engine_choice.h"
 #include "lockstep/group/interface_address.h"
 #include "lockstep/group/launchers.h"
 #include "lockstep/group/noticeboard.h"
@@ -155,12 +157,37 @@ void from_tf_config(Identity& identity, const TfConfig& config) {
 std::string name_of(const std::string& job) { return fmt::format("launched-{:016x}", fnv1a_64(job)); }
 
 /// The noticeboard that the user has named, or that of the launcher, if it has one; null else.
-std::shared_ptr<ProcessManager> board_of(const LaunchedRank& launched) {
+std::shared_ptr<ProcessManager> board_of(const LaunchedRank& launched, Identity& identity,
+                                         const InitOptions& options) {
   const auto folder = env::text("LOCKSTEP_MEETING_DIR");
   if (folder && !launched.job.empty()) return std::make_shared<FileBoard>(*folder, name_of(launched.job));
-  if (!launched.pmi_fd) return Pmix::is_offered() ? std::make_shared<Pmix>() : nullptr;
+  if (!launched.pmi_fd) {
+    if (!Pmix::is_offered()) return nullptr;
+    // Open MPI begins PMIx itself, and does not bear that others did so before, even where they have left it.
+    if (choose_engine(options.engine, "InitOptions::engine") == EngineChoice::mpi)
+      identity.mpi = MpiLibrary::open(identity.rank, identity.size);
+    return std::make_shared<Pmix>();
+  }
   if (launched.pmi2_job.empty()) return std::make_shared<Pmi1>(*launched.pmi_fd);
   return std::make_shared<Pmi2>(*launched.pmi_fd, launched.pmi2_job, mpi::has_begun());
+}
+
+/// Of a launcher whose noticeboard is read once in a process: the job's name there, and where it meets.
+struct Told {
+  std::mutex mutex;
+  std::string launcher, job;  ///< "": not yet
+  std::optional<MeetingPlace> place;
+
+  static Told& of_process() {
+    static Told told;
+    return told;
+  }
+};
+
+void use(const MeetingPlace& place, Identity& identity) {
+  identity.store = place.store;
+  identity.listener = place.listener;
+  identity.trust.secret = place.secret;
 }
 
 void meet_by(ProcessManager& board, Identity& identity, const InitOptions& options, Deadline deadline) {
@@ -169,10 +196,8 @@ void meet_by(ProcessManager& board, Identity& identity, const InitOptions& optio
     const auto chosen = options.interface ? options.interface : env::text("LOCKSTEP_IFACE");
     address = chosen ? address_of_interface(*chosen) : address_for_other_hosts();
   }
-  MeetingPlace place = meet_on(board, address, identity.trust.secret, deadline);
-  identity.store = place.store;
-  identity.listener = std::move(place.listener);
-  identity.trust.secret = std::move(place.secret);
+  Told::of_process().place = meet_on(board, address, identity.trust.secret, deadline);
+  use(*Told::of_process().place, identity);
 }
 
 /// Ranks of one host meet at a socket with the name of their job, which the kernel guards; others where rank 0 says to be on
@@ -183,14 +208,25 @@ void from_launcher(Identity& identity, const LaunchedRank& launched, const InitO
   const auto port = env::integer("MASTER_PORT", 1, 65535);
   if (address && port) return meet_at_port(identity, *address, *port);
   const bool needs_board = !launched.is_on_one_host() || launched.job.empty();
-  const auto board = needs_board ? board_of(launched) : nullptr;
+  Told& told = Told::of_process();
+  const std::lock_guard lock(told.mutex);
+  if (needs_board && !told.job.empty() && told.launcher == launched.launcher) {
+    identity.job = name_of(told.job);
+    meet_in_host(identity);
+    if (told.place) use(*told.place, identity);
+    return;
+  }
+  const auto board = needs_board ? board_of(launched, identity, options) : nullptr;
   const Deadline deadline = Deadline::after(arrival_timeout(options));
   const std::string job = launched.job.empty() && board ? board->job(deadline) : launched.job;
   identity.job = name_of(job);
+  if (board) told.launcher = launched.launcher;
   if (!launched.is_on_one_host() && board) {
     meet_in_host(identity);
     identity.board = board;
-    return meet_by(*board, identity, options, deadline);
+    meet_by(*board, identity, options, deadline);
+    told.job = job;
+    return;
   }
   if (!launched.is_on_one_host() || job.empty()) {
     throw_invalid_argument(fmt::format(
@@ -204,6 +240,7 @@ void from_launcher(Identity& identity, const LaunchedRank& launched, const InitO
         identity.rank, identity.size, launched.launcher));
   }
   meet_in_host(identity);
+  if (board) told.job = job;
 }
 
 /// What `options`, or RANK and WORLD_SIZE, say.

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "lockstep/backend/mpi/mpi_library.h"
 #include "lockstep/base/proof.h"
 #include "lockstep/base/socket.h"
 #include "lockstep/group/init.h"
@@ -29,6 +30,7 @@ struct Identity {
   std::string socket_prefix;      ///< begins the names of its sockets on this host: user, job, restart
   std::optional<int> control_fd;  ///< the launcher's control page
   Trust trust;
+  std::shared_ptr<MpiLibrary> mpi = {};  ///< where it had to be begun before; null: to be opened
   /// Where rank 0 has said how to meet; kept until all ranks have arrived.
   std::shared_ptr<ProcessManager> board = {};
   std::string listen_address;  ///< for ranks of other hosts; "": the address from which the store is reached

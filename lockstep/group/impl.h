@@ -1,6 +1,7 @@
 // What a Group refers to.
 #pragma once
 
+#include <atomic>
 #include <map>
 
 #include "lockstep/backend/backend.h"
@@ -33,6 +34,14 @@ class Group::Impl {
 
   int rank() const { return members.rank(); }
   int size() const { return members.size(); }
+
+  /// Ends it for this rank, whoever still has it: as if the last of its Groups were gone.
+  void shut_down();
+  bool is_shut_down() const { return has_left_.load(); }
+
+ private:
+  void leave();
+  std::atomic<bool> has_left_ = false;
 };
 
 /// Connects the ranks of a new group: shared memory on this host, sockets to others. Collective over its

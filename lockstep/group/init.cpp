@@ -25,8 +25,8 @@
 #include "lockstep/group/impl.h"
 #include "lockstep/group/joining.h"
 #include "lockstep/group/meet.h"
+#include "lockstep/group/place_in_job.h"
 #include "lockstep/group/told_error.h"
-#include "lockstep/rendezvous/prefix_store.h"
 #include "lockstep/rendezvous/store_server.h"
 #include "lockstep/rendezvous/tcp_store.h"
 #include "lockstep/topology/topology.h"
@@ -85,18 +85,8 @@ double ranks_per_core_here(const PerRank<HostHint>& hints, int rank) {
   return static_cast<double>(ranks) / static_cast<double>(cores.size());
 }
 
-/// The store and, on the rank that serves it, its server, which ends after the last client call of this rank.
-class ServedStore final : public PrefixStore {
- public:
-  ServedStore(std::unique_ptr<StoreServer> server, std::shared_ptr<Store> client)
-      : PrefixStore(std::move(client), "job"), server_(std::move(server)) {}
-
- private:
-  std::unique_ptr<StoreServer> server_;
-};
-
-std::unique_ptr<StoreServer> serve_store(const Identity& identity) try {
-  return std::make_unique<StoreServer>(
+std::shared_ptr<StoreServer> serve_store(const Identity& identity) try {
+  return std::make_shared<StoreServer>(
       identity.listener ? std::move(*identity.listener) : Listener::bind(identity.store),
       StoreServerOptions{.trust = identity.trust, .job = identity.job});
 } catch (const Error& error) {
@@ -108,16 +98,16 @@ std::unique_ptr<StoreServer> serve_store(const Identity& identity) try {
 
 constexpr std::chrono::nanoseconds shortest_answer_time = std::chrono::milliseconds(250);
 
-std::shared_ptr<Store> open_store(const Identity& identity, Deadline deadline) {
-  std::unique_ptr<StoreServer> server;
-  if (identity.hosts_store) server = serve_store(identity);
+/// `server`: on the rank that serves it.
+JobStore open_store(const Identity& identity, std::shared_ptr<StoreServer> server, int number,
+                    Deadline deadline) {
   try {
     TcpStoreOptions store_options{.trust = identity.trust, .job = identity.job, .rank = identity.rank};
     // A store that is silent when the deadline has passed must not hold anybody up as long again.
     const std::chrono::nanoseconds answer_time = std::max(deadline.remaining() / 4, shortest_answer_time);
     store_options.operation_timeout = std::min(store_options.operation_timeout, answer_time);
     auto client = std::make_shared<TcpStore>(identity.store, deadline, store_options);
-    return std::make_shared<ServedStore>(std::move(server), std::move(client));
+    return JobStore::open(std::move(server), std::move(client), number);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::timeout) throw;
     throw Error(ErrorCode::timeout,
@@ -204,7 +194,7 @@ void set_options(Context& context, const InitOptions& options) {
 }
 
 /// Comes to the job's meeting place.
-std::shared_ptr<Context> arrive(const Identity& identity, const InitOptions& options, Deadline deadline,
+std::shared_ptr<Context> arrive(const Identity& identity, const JobStore& store, const InitOptions& options,
                                 std::chrono::nanoseconds timeout) {
   auto context = Context::of_process({.trust = identity.trust,
                                       .job = identity.job,
@@ -214,7 +204,7 @@ std::shared_ptr<Context> arrive(const Identity& identity, const InitOptions& opt
                                           env::bytes("LOCKSTEP_ARENA_BYTES").value_or(default_arena_bytes())),
                                       .arrival_timeout = timeout});
   set_options(*context, options);
-  context->store = open_store(identity, deadline);
+  context->store = store.of_world;
   ask_store(identity.store_host(), "the meeting place " + identity.store.to_string(), "all ranks had arrived",
             [&] { context->last_word = leave_word_at_death(*context->store, identity.rank); });
   return context;
@@ -241,6 +231,17 @@ void require_whole_nodes(int each, int local_ranks) {
                          " ranks of this host: each node of its memory has as many, or leave it unset");
 }
 
+/// In a page that this rank's earlier worlds may have used.
+void begin_status(ControlPage& page, int mine) {
+  RankStatus& status = page.status(mine);
+  status.said_goodbye.store(0);
+  status.awaits.store(0);
+  status.left_at_ns.store(0);
+  if (status.worlds.fetch_add(1) == 0) status.joined_at_ns.store(trace::now_ns());
+  status.pid.store(::getpid());
+  if (mine == 0) page.first_cause().clear();
+}
+
 /// What all groups of this rank need.
 void prepare(Group::Impl& impl, const Identity& identity, const PerRank<HostHint>& hints, Deadline deadline) {
   Context& context = *impl.context;
@@ -264,59 +265,75 @@ void prepare(Group::Impl& impl, const Identity& identity, const PerRank<HostHint
                                                             ranks_per_core_here(hints, identity.rank))));
   if (!identity.control_fd) context.profile = view::ProfileOptions::from_environment();
   trace::set_current_spans(std::make_shared<trace::SpanRecorder>(context.page->spans(mine), context.page));
-  context.page->status(mine).joined_at_ns.store(trace::now_ns());
-  context.page->status(mine).pid.store(::getpid());
+  begin_status(*context.page, mine);
   if (local_ranks < hints.size() && hints[0].engine == to_string(EngineChoice::mpi))
-    context.mpi = MpiLibrary::open(identity.rank, hints.size());
+    context.mpi = identity.mpi ? identity.mpi : MpiLibrary::open(identity.rank, hints.size());
   if (local_ranks < hints.size()) context.listen_address = listen_address(identity);
 }
 
-std::atomic<bool>& initialized() {
-  static std::atomic<bool> flag = false;
-  return flag;
-}
-
-/// Of a process that the environment makes a rank: it can join its job once.
-struct Membership {
-  std::mutex mutex;
-  bool joined = false;
-  std::weak_ptr<Group::Impl> world;
-};
-
-Group join(const Identity& identity, const InitOptions& options) {
+/// Joins world `number` of the job. `server`: on the rank that serves its store, to be made if it is null.
+Group join(Identity identity, const InitOptions& options, std::shared_ptr<StoreServer>& server, int number,
+           const std::function<void()>& note_arrival) {
   const EngineChoice engine = choose_engine(options.engine, "InitOptions::engine");
   const auto timeout = arrival_timeout(options);
   const Deadline deadline = Deadline::after(timeout);
   auto impl = std::make_shared<Group::Impl>();
-  impl->context = arrive(identity, options, deadline, timeout);
+  impl->name += suffix_of_world(number);
+  if (identity.hosts_store && !server) server = serve_store(identity);
+  const JobStore store = open_store(identity, server, number, deadline);
+  store.require_not_later(identity, number);
+  note_arrival();
+  if (number > 0) {
+    identity.socket_prefix += "-world" + std::to_string(number + 1);
+    identity.job += "-world" + std::to_string(number + 1);
+  }
+  impl->context = arrive(identity, store, options, timeout);
   const auto hints = meet(*impl->context->store, identity, host_hint(engine), deadline);
   try {
+    if (identity.rank == 0) store.note_begun(number);
     prepare(*impl, identity, hints_of(hints), deadline);
     connect(*impl);
+    for (const auto& mpi : {identity.mpi, impl->context->mpi}) {
+      if (mpi) mpi->note_groups();
+    }
   } catch (const Error& error) {
     throw first_trouble(*impl->context->store, identity, error);
   }
+  impl->context->note(impl);
   return Group(std::move(impl));
 }
 
-Group join_once(const Identity& identity, const InitOptions& options) {
-  static Membership membership;
-  const std::lock_guard lock(membership.mutex);
-  if (auto world = membership.world.lock()) return Group(std::move(world));
-  if (membership.joined) {
-    throw_invalid_argument(
-        "lockstep::init() was called in this process before, and its world is gone; a rank joins its job "
-        "once: keep the Group that the first init() returned");
+/// What tells one job's place from another's.
+std::string name_of_place(const Identity& identity) {
+  return identity.job + " " + identity.store.to_string() + " " + std::to_string(identity.rank) + "/" +
+         std::to_string(identity.size);
+}
+
+/// As the environment says. REQUIRES: the place's mutex.
+Group join_next(PlaceInJob& place, const Identity& identity, const InitOptions& options) {
+  if (const std::string job = name_of_place(identity); place.job != job) {
+    place.server.reset();  // it may hold the same port
+    place.job = job;
+    place.worlds = 0;
   }
-  Group world = join(identity, options);
-  membership.joined = true;
-  membership.world = world.shared_impl();
-  return world;
+  return join(identity, options, place.server, place.worlds, [&] { ++place.worlds; });
+}
+
+std::atomic<int>& worlds_joined() {
+  static std::atomic<int> count = 0;
+  return count;
+}
+
+/// As InitOptions say: a world that has no other after it.
+Group join_only(const Identity& identity, const InitOptions& options) {
+  std::shared_ptr<StoreServer> server;
+  return join(identity, options, server, 0, [] {});
 }
 
 Group alone(const InitOptions& options) {
   Group world;
   set_options(*world.impl().context, options);
+  world.impl().context->note(world.shared_impl());
   return world;
 }
 
@@ -324,6 +341,13 @@ Group alone(const InitOptions& options) {
 
 Group init(const InitOptions& options) {
   log::require_known_level();
+  PlaceInJob& place = PlaceInJob::of_process();
+  // Ranks whom InitOptions name may be threads, each of which waits for the others.
+  std::unique_lock lock(place.mutex, std::defer_lock);
+  if (!options.rank) {
+    lock.lock();
+    if (auto world = place.world.lock(); world && !world->is_shut_down()) return Group(std::move(world));
+  }
   const Identity identity = find_identity(options);
   log::set_rank(identity.rank);
   if (identity.rank == 0) {
@@ -332,10 +356,22 @@ Group init(const InitOptions& options) {
     }
   }
   Group world = identity.size == 1 ? alone(options)
-                : options.rank     ? join(identity, options)
-                                   : join_once(identity, options);
-  initialized().store(true);
+                : options.rank     ? join_only(identity, options)
+                                   : join_next(place, identity, options);
+  ++worlds_joined();
+  if (lock.owns_lock()) {
+    place.world = world.shared_impl();
+  } else {
+    lock.lock();
+  }
+  place.latest = world.shared_impl();
   return world;
+}
+
+void shutdown() {
+  PlaceInJob& place = PlaceInJob::of_process();
+  const std::lock_guard lock(place.mutex);
+  if (const auto world = place.world.lock()) world->context->shut_down();
 }
 
 int restarts() {
@@ -343,6 +379,13 @@ int restarts() {
       env::integer("TORCHELASTIC_RESTART_COUNT", 0, std::numeric_limits<int>::max()).value_or(0));
 }
 
-bool is_initialized() { return initialized().load(); }
+bool is_initialized() {
+  PlaceInJob& place = PlaceInJob::of_process();
+  const std::lock_guard lock(place.mutex);
+  const auto world = place.latest.lock();
+  return world && !world->is_shut_down();
+}
+
+int worlds() { return worlds_joined().load(); }
 
 }  // namespace lockstep

@@ -33,9 +33,11 @@ struct InitOptions {
 };
 
 /// Joins the job and returns the group of all its ranks, when all have arrived. Where the environment says
-/// who this process is, it joins once: while any Group of its world is left, init() returns that world again.
+/// who this process is, it is in one world at a time: while any Group of it is left, init() returns that world again. When
+/// the last one is gone, or after shutdown(), init() makes the job's next world, once all ranks have come to that; ranks
+/// count their worlds, and the groups of the second one begin with "world#2".
 /// Throws Error: invalid_argument (half an environment, a rank outside the world, wrong secret: what was
-/// found and what to set; a second init() after the world is gone), timeout (which ranks never arrived),
+/// found and what to set), mismatch (the job's ranks are in a later world), timeout (which ranks never arrived),
 /// system (the port is taken, no memory).
 Group init(const InitOptions& options = {});
 
@@ -44,7 +46,16 @@ Group init(const InitOptions& options = {});
 /// variable (TORCHELASTIC_RESTART_COUNT) is no number.
 int restarts();
 
-/// Whether init() has returned in this process.
+/// Leaves the world of init(), for who cannot let its groups go out of scope: they are closed here, all of them, and their
+/// calls throw Error{aborted}, those under way too; other ranks that still call see this one as gone. init() may be called again
+/// afterwards. Waits for an init() in another thread. Nothing happens where there is no world, or where InitOptions said the
+/// rank (such a world is left with its last Group).
+void shutdown();
+
+/// Whether a world that init() has returned is there: from then until its last Group is gone, or shutdown().
 bool is_initialized();
+
+/// How many worlds this process has come to by init(): 0 before the first one.
+int worlds();
 
 }  // namespace lockstep

@@ -161,10 +161,21 @@ void Job::reap() {
       endings_.push_back(std::move(ending));
     }
   }
-  for (const auto& host : hosts_) {
-    if (!cause_) cause_ = host->first_cause();
-  }
+  note_cause();
   if (!told_) note_failure();
+}
+
+// The first that was seen, as long as some host has it: a world whose ranks have failed may be followed by another one, which
+// has causes of its own.
+void Job::note_cause() {
+  std::optional<FirstCause::Cause> first;
+  bool holds = false;
+  for (const auto& host : hosts_) {
+    auto cause = host->first_cause();
+    holds = holds || (cause && cause_ && cause->text == cause_->text);
+    if (!first) first = std::move(cause);
+  }
+  if (!holds) cause_ = std::move(first);
 }
 
 void Job::note_failure() {

@@ -79,6 +79,7 @@ class Job {
   Deadline next_step() const;
   bool any_running() const;
   void signal_ranks(int signal, bool whole_family);
+  void note_cause();
   void tell_ranks(const FirstCause::Cause& cause);
 
   const RunOptions& options_;

@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <random>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "lockstep/base/env.h"
@@ -119,16 +121,22 @@ int run_attempts(const RunOptions& options, const std::function<JobEnd(const Att
   }
 }
 
+constexpr auto time_to_find_leader = std::chrono::seconds(2);
+
 /// Several launchers, of which this is one.
 int run_as_node(const RunOptions& options, GuardLine& guard) {
   if (!options.nodes->leads) return agents::follow(options, guard);
   const auto run_one = [&](const Attempt& attempt) { return run_on_hosts(options, attempt, guard); };
-  try {
-    return run_attempts(options, run_one);
-  } catch (const agents::PlaceTaken&) {
-    if (!options.nodes->may_follow) throw;
+  // Where two listen at the same moment, the kernel may refuse both.
+  for (const auto deadline = Deadline::after(time_to_find_leader);;) {
+    try {
+      return run_attempts(options, run_one);
+    } catch (const agents::PlaceTaken&) {
+      if (!options.nodes->may_follow) throw;
+    }
+    if (deadline.expired() || agents::someone_leads(options)) return agents::follow(options, guard);
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::random_device()() % 50));
   }
-  return agents::follow(options, guard);
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ void require_possible(int ranks) {
     throw_invalid_argument("spawn: this process is one of several started by " + launched->launcher +
                            ", each of which would start ranks" + remedy);
   }
-  if (is_initialized()) {
+  if (worlds() > 0) {
     throw_invalid_argument(
         "spawn: lockstep::init() was called in this process before, and ranks would be copies of what it "
         "made; call spawn() first, and init() in the function that it calls");

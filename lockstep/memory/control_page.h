@@ -22,7 +22,7 @@
 
 namespace lockstep {
 
-/// The first failure: the cause that is set first holds, and all ranks report that one. In shared memory,
+/// The first failure of a world: the cause that is set first holds, and all ranks report that one. In shared memory,
 /// zeroed at the start.
 class FirstCause {
  public:
@@ -42,6 +42,8 @@ class FirstCause {
   bool is_set() const { return state_.load(std::memory_order_acquire) == written; }
   /// Where another rank is just setting it, waits for that a moment: all have to repeat the same.
   std::optional<Cause> get() const;
+  /// For the next world. REQUIRES: no rank is in the one that it is of.
+  void clear() { state_.store(empty, std::memory_order_release); }
 
  private:
   static constexpr std::uint32_t empty = 0, writing = 1, written = 2;
@@ -63,6 +65,7 @@ struct alignas(64) RankStatus {
   // By trace::now_ns(); 0: not yet. What the process has taken stands here when it leaves.
   std::atomic<std::uint64_t> joined_at_ns, left_at_ns;
   std::atomic<std::uint64_t> user_ns, system_ns, most_resident_bytes, on_core_ns, core_wait_ns;
+  std::atomic<std::uint32_t> worlds;  ///< how many it has joined
 };
 
 struct RankRecord;  // all that a rank leaves to be read of what it did

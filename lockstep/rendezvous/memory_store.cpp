@@ -104,6 +104,17 @@ bool MemoryStore::erase(const std::string& key) {
   return values_.erase(key) > 0;
 }
 
+std::int64_t MemoryStore::erase_all(const std::string& prefix) {
+  detail::require_key(prefix, limits_);
+  const std::scoped_lock lock(mutex_);
+  const auto first = values_.lower_bound(prefix);
+  auto last = first;
+  std::int64_t count = 0;
+  for (; last != values_.end() && last->first.starts_with(prefix); ++last) ++count;
+  values_.erase(first, last);
+  return count;
+}
+
 SharedValue MemoryStore::find(const std::string& key) {
   const std::scoped_lock lock(mutex_);
   const auto found = values_.find(key);

@@ -43,6 +43,7 @@ void PrefixStore::wait(std::span<const std::string> keys, Deadline deadline) {
 }
 
 bool PrefixStore::erase(const std::string& key) { return store_->erase(full(key)); }
+std::int64_t PrefixStore::erase_all(const std::string& prefix) { return store_->erase_all(full(prefix)); }
 
 std::shared_ptr<void> PrefixStore::bequeath(const std::string& key, std::string value) {
   return store_->bequeath(full(key), std::move(value));

@@ -63,6 +63,9 @@ class Store {
   /// True if it was there.
   virtual bool erase(const std::string& key) = 0;
 
+  /// Erases all keys that begin with `prefix`, and returns how many there were. Takes as long as there are keys.
+  virtual std::int64_t erase_all(const std::string& prefix) = 0;
+
   /// A last will: if this process ends, or loses the store, while the returned handle lives, `value` is
   /// appended to what `key` has. (Nobody ends before a store that is inside his own process.)
   [[nodiscard]] virtual std::shared_ptr<void> bequeath(const std::string& key, std::string value) = 0;

@@ -3,8 +3,8 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
+#include <vector>
 
 #include "lockstep/base/byte_codec.h"
 #include "lockstep/base/error.h"
@@ -111,7 +111,8 @@ bool StoreConnection::send(std::string_view text) {
 
 // Reads until in_ has `bytes`; room is made as bytes arrive, not when a header promises them.
 bool StoreConnection::fill(std::size_t bytes) {
-  static thread_local std::array<std::byte, std::size_t{64} << 10> part;
+  // Not in the thread itself: a library with much of that cannot be loaded by a program that runs, as Python is.
+  static thread_local std::vector<std::byte> part(std::size_t{64} << 10);
   std::size_t turn = bytes_per_turn;
   while (in_.size() < bytes && turn > 0) {
     const std::size_t most = std::min({bytes - in_.size(), turn, part.size()});

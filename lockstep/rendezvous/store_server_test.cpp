@@ -108,7 +108,7 @@ TEST_P(HostileClient, WithAHugeLengthIsRefused) {
   const std::vector<std::pair<std::string, const char*>> lies = {
       {header(1, 1, 0xffffffffU), "body of 4294967295"},
       {header(1, 2, 5000), "body of 5000"},
-      {header(1, 10, 1), "unknown operation 10"},
+      {header(1, 11, 1), "unknown operation 11"},
       {header(1, 0, 0), "unknown operation 0"},
       {header(2, 1, 8), "version 2, expected 1"},
       {header(1, 1, 8) + std::string("\xff\xff\xff\x7f....", 8), "longer than its message"},

@@ -62,6 +62,8 @@ void StoreService::execute(StoreConnection& client, const StoreRequest& request)
       return wake(fields[0]);
     case Operation::wait: return park(client, fields, false);
     case Operation::erase: return client.reply(table_.erase(fields[0]) ? Status::done : Status::missing);
+    case Operation::erase_all:
+      return client.reply(Status::done, store_wire::encode_number(table_.erase_all(fields[0])));
     case Operation::bequeath:
       detail::require_key(fields[0], limits_);
       detail::require_value(fields[0], fields[1].size(), limits_);

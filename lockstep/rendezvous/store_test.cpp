@@ -206,6 +206,14 @@ TEST_P(AnyStore, EraseSaysWhetherItWasThere) {
   EXPECT_EQ(store_->add("k", 1), 1);
 }
 
+TEST_P(AnyStore, ErasesAllThatBeginsAlike) {
+  for (const char* key : {"a", "a/1", "a/2", "a/2/3", "a0", "b"}) store_->set(key, "v");
+  EXPECT_EQ(store_->erase_all("a/"), 3);
+  EXPECT_EQ(store_->erase_all("a/"), 0);
+  EXPECT_EQ(store_->try_get("a/1"), std::nullopt);
+  for (const char* key : {"a", "a0", "b"}) EXPECT_EQ(store_->try_get(key), "v") << key;
+}
+
 TEST_P(AnyStore, KeepsItsLimitsAndWorksOn) {
   const std::string long_key(4097, 'k');
   const std::vector<std::string> long_keys = {"a", long_key};
@@ -213,7 +221,8 @@ TEST_P(AnyStore, KeepsItsLimitsAndWorksOn) {
            [&] { store_->set(long_key, ""); }, [&] { (void)store_->get(long_key, soon()); },
            [&] { (void)store_->try_get(long_key); }, [&] { store_->add(long_key, 1); },
            [&] { (void)store_->compare_set(long_key, "", ""); }, [&] { store_->wait(long_keys, soon()); },
-           [&] { (void)store_->erase(long_key); }, [&] { store_->set("", ""); },
+           [&] { (void)store_->erase(long_key); }, [&] { (void)store_->erase_all(long_key); },
+           [&] { (void)store_->erase_all(""); }, [&] { store_->set("", ""); },
            [&] { store_->set("k", std::string((64 << 20) + 1, 'v')); },
            [&] { store_->set("k", std::string(1 << 20, 'v')); }}) {
     EXPECT_EQ(error_of(call).code(), ErrorCode::invalid_argument);

@@ -43,7 +43,8 @@ std::size_t longest_body(std::uint8_t operation) {
     case Operation::try_get:
     case Operation::get:
     case Operation::erase:
-    case Operation::withdraw: return key;
+    case Operation::withdraw:
+    case Operation::erase_all: return key;
     case Operation::add: return key + length_bytes + number_bytes;
     case Operation::compare_set: return key + value + value;
     case Operation::wait: return keys_bytes;
@@ -59,7 +60,7 @@ std::size_t longest_reply(Operation operation, std::uint8_t status) {
   switch (static_cast<Status>(status)) {
     case Status::done:
       if (answers({try_get, get, compare_set})) return limits.value_bytes;
-      return answers({add}) ? number_bytes : 0;
+      return answers({add, erase_all}) ? number_bytes : 0;
     case Status::missing:
       if (answers({try_get, erase, withdraw})) return 0;
       break;

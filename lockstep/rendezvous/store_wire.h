@@ -31,7 +31,8 @@ enum class Operation : std::uint8_t {
   wait,
   erase,
   bequeath,
-  withdraw
+  withdraw,
+  erase_all
 };
 enum class Status : std::uint8_t {
   done = 0,     ///< body: what the call returns

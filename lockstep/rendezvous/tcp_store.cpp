@@ -238,6 +238,12 @@ bool TcpStore::erase(const std::string& key) {
          Status::done;
 }
 
+std::int64_t TcpStore::erase_all(const std::string& prefix) {
+  detail::require_key(prefix, store_wire::limits);
+  return store_wire::decode_number(
+      Call(*this, "erase_all", quote(prefix), usual_deadline()).run(Operation::erase_all, {prefix}).body);
+}
+
 std::shared_ptr<void> TcpStore::bequeath(const std::string& key, std::string value) {
   detail::require_key(key, store_wire::limits);
   detail::require_value(key, value.size(), store_wire::limits);

@@ -46,6 +46,7 @@ class TcpStore : public Store {
                           const std::string& desired) override;
   void wait(std::span<const std::string> keys, Deadline deadline) override;
   bool erase(const std::string& key) override;
+  std::int64_t erase_all(const std::string& prefix) override;
   std::shared_ptr<void> bequeath(const std::string& key, std::string value) override;
 
   const Endpoint& endpoint() const { return endpoint_; }

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/trace/flight_format.h"
+#include "lockstep/trace/group_names.h"
 
 namespace lockstep::trace {
 namespace {
@@ -190,7 +191,7 @@ CallTotals all_calls(const FlightRank& rank) {
 }
 
 int world_size(const FlightRecord& record) {
-  const auto world = std::ranges::find(record.groups, "world", &FlightGroup::name);
+  const auto world = std::ranges::find_if(record.groups, is_world, &FlightGroup::name);
   const std::size_t known = world == record.groups.end() ? 0 : world->members.size();
   return static_cast<int>(std::max(known, record.ranks.size()));
 }

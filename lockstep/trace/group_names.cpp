@@ -15,6 +15,16 @@ std::string fitting(const std::string& name) {
 
 }  // namespace
 
+GroupNames::GroupNames(GroupTable* table) : table_(table) {
+  if (table_ == nullptr) return;
+  const auto stamp = [&](int place) { return table_->cells[place].stamp.load(std::memory_order_relaxed); };
+  for (int place = 0; place < static_cast<int>(GroupTable::capacity); ++place) {
+    if (stamp(place) != 0) left_.push_back(place);
+    entered_ = std::max(entered_, stamp(place));
+  }
+  std::ranges::sort(left_, {}, stamp);
+}
+
 int GroupNames::enter(const GroupEntry& group) {
   const std::lock_guard lock(mutex_);
   if (table_ == nullptr) return nowhere;

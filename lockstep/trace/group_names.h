@@ -17,6 +17,11 @@ inline bool is_for_named_operations(const std::string& group) {
   return group.find(std::string("/") + named_purpose) != std::string::npos;
 }
 
+/// "world", and "world#2" of the second one that a process has joined; what is made of one has a '/' in its name.
+inline bool is_world(const std::string& group) {
+  return group.starts_with("world") && group.find('/') == std::string::npos;
+}
+
 /// In shared memory, zeroed at the start.
 struct GroupTable {
   static constexpr std::size_t capacity = 128;
@@ -42,8 +47,8 @@ struct GroupEntry {
 /// One rank's groups. Thread safe.
 class GroupNames {
  public:
-  /// Borrows `table`; null keeps nothing.
-  explicit GroupNames(GroupTable* table = nullptr) : table_(table) {}
+  /// Borrows `table`, and goes on in it: groups that stand there are gone. Null keeps nothing.
+  explicit GroupNames(GroupTable* table = nullptr);
 
   static constexpr int nowhere = -1;
   /// Returns its place, or `nowhere` while all places are taken by groups that are there.

@@ -23,6 +23,11 @@ constexpr std::uint64_t bit(int place) { return std::uint64_t{1} << static_cast<
 
 }  // namespace
 
+OpenCalls::OpenCalls(OpenCallTable* table) : table_(table) {
+  if (table_ == nullptr) return;
+  for (OpenCallTable::Cell& cell : table_->cells) last_stamp_ = std::max(last_stamp_, cell.stamp.exchange(0));
+}
+
 int OpenCalls::take_place() {
   std::uint64_t& places = free_ != 0 ? free_ : failed_;
   if (places == 0) return nowhere;

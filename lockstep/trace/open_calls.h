@@ -50,8 +50,8 @@ struct OpenCallTable {
 /// One rank's calls under way. One thread at a time (the progress lock).
 class OpenCalls {
  public:
-  /// Borrows `table`; null keeps nothing.
-  explicit OpenCalls(OpenCallTable* table = nullptr) : table_(table) {}
+  /// Borrows `table`, and empties it: calls that stand there are of an earlier world. Null keeps nothing.
+  explicit OpenCalls(OpenCallTable* table = nullptr);
 
   static constexpr int nowhere = -1;
   /// Returns its place, or `nowhere` where there is none. A call that failed gives its place up when no other

@@ -28,6 +28,13 @@ std::string fitting_name(std::string_view name) {
 
 }  // namespace
 
+SpanRecorder::SpanRecorder(SpanRings& rings, std::shared_ptr<const void> memory)
+    : rings_(rings), memory_(std::move(memory)) {
+  const auto known = read_span_names(rings_);
+  for (std::size_t number = 1; number < known.size(); ++number)
+    numbers_.emplace(known[number], static_cast<std::uint32_t>(number));
+}
+
 std::uint32_t SpanRecorder::number_of(std::string_view name) {
   const std::lock_guard lock(mutex_);
   const auto known = numbers_.find(std::string(name));

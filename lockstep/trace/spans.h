@@ -44,9 +44,8 @@ struct SpanRings {
 /// A process's. Thread safe.
 class SpanRecorder {
  public:
-  /// `memory` keeps `rings` where they are.
-  SpanRecorder(SpanRings& rings, std::shared_ptr<const void> memory)
-      : rings_(rings), memory_(std::move(memory)) {}
+  /// Goes on in `rings`, with the names that stand there. `memory` keeps them where they are.
+  SpanRecorder(SpanRings& rings, std::shared_ptr<const void> memory);
 
   /// The number that stands for it: the same each time. Cost: a lock and a look into a table.
   std::uint32_t number_of(std::string_view name);

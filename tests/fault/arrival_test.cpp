@@ -7,6 +7,7 @@
 
 #include "lockstep/group/joining.h"
 #include "lockstep/group/meet.h"
+#include "lockstep/group/place_in_job.h"
 #include "lockstep/rendezvous/tcp_store.h"
 #include "tests/support/job_test.h"
 
@@ -114,7 +115,7 @@ TEST_F(Arrival, ADeathOfRankZeroWhileTheOthersWaitIsNamed) {
     TcpStoreOptions options;
     options.job = "port-" + std::to_string(port());
     TcpStore store(Endpoint::unix_abstract(name + "-store"), deadline, options);
-    static_cast<void>(store.get("job/rank/1", deadline));
+    static_cast<void>(store.get("world1/rank/1", deadline));
   }
   zero.send(SIGKILL);
   EXPECT_EQ(zero.finish().exit_code, 128 + SIGKILL);
@@ -184,9 +185,10 @@ class AfterTheMeeting : public Arrival {
     identity.rank = 2;
     identity.size = 3;
     identity.store = Endpoint::tcp("127.0.0.1", static_cast<std::uint16_t>(port()));
-    PrefixStore job(std::make_shared<TcpStore>(identity.store, deadline, options), "job");
-    const auto word = leave_word_at_death(job, 2);
-    static_cast<void>(meet(job, identity, hint, deadline));
+    const auto job =
+        JobStore::open(nullptr, std::make_shared<TcpStore>(identity.store, deadline, options), 0).of_world;
+    const auto word = leave_word_at_death(*job, 2);
+    static_cast<void>(meet(*job, identity, hint, deadline));
     act();
     ::raise(SIGKILL);
     std::abort();
@@ -224,7 +226,7 @@ TEST_F(AfterTheMeeting, ARankZeroThatStopsHoldsNobodyLongerThanTheDeadline) {
   options.job = "port-" + std::to_string(port());
   const Endpoint endpoint = Endpoint::tcp("127.0.0.1", static_cast<std::uint16_t>(port()));
   auto watcher = std::make_unique<TcpStore>(endpoint, deadline, options);
-  static_cast<void>(watcher->get("job/rank/0", deadline));
+  static_cast<void>(watcher->get("world1/rank/0", deadline));
   zero.send(SIGSTOP);
   Process one = probe(1, 2, secret);
   EXPECT_THAT(one.finish(), failed_saying("timeout", "rank 0"));

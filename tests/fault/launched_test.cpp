@@ -10,6 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 struct Mpi {
   std::string peer;
@@ -42,10 +43,10 @@ class Launched : public JobTest, public ::testing::WithParamInterface<Mpi> {
 };
 
 TEST_P(Launched, RanksFindEachOther) {
-  const Ending ending = launch(3, {program("probe_rank"), "everything"}).finish();
+  const Ending ending = launch(3, {program("probe_rank"), "everything", "next_world", "barrier"}).finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   for (const char* rank : {"rank=0 of 3 done", "rank=1 of 3 done", "rank=2 of 3 done"})
-    EXPECT_THAT(ending.out, HasSubstr(rank));
+    EXPECT_THAT(lines_with(ending.out, std::string("probe ") + rank), SizeIs(2)) << ending.out;
   EXPECT_THAT(lines_with(ending.err, "lockstep"), IsEmpty()) << ending.err;
 }
 
@@ -157,7 +158,7 @@ TEST_P(LaunchedOnTwoHosts, RanksFindEachOtherOnItsNoticeboard) {
     words.insert(words.end(), {"-launcher", "ssh", "-launcher-exec", ssh.string(), "-hosts",
                                first + "," + second, "-ppn", "2"});
   }
-  words.insert(words.end(), {"-n", "4", program("probe_rank"), "everything"});
+  words.insert(words.end(), {"-n", "4", program("probe_rank"), "everything", "next_world", "barrier"});
   const Ending ending =
       start(words, {{"LOCKSTEP_INIT_TIMEOUT", "20s"}, {"TMPDIR", folder()}}, hosts().network(0)).finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.err;

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -64,6 +66,23 @@ std::string cycle_init(lockstep::InitOptions options, int other_port, int cycles
     const Group world = lockstep::init(options);
     call(world);
   });
+}
+
+std::string cycle_worlds(int cycles) {
+  std::vector<double> took_us;
+  const auto told = cycle(cycles, [&](int index) {
+    const auto begin = std::chrono::steady_clock::now();
+    const Group world = lockstep::init();
+    took_us.push_back(
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
+    call(world);
+    if (index % 2 == 0) lockstep::shutdown();
+  });
+  const double first = took_us.front();
+  std::vector<double> last(took_us.end() - cycles, took_us.end());
+  std::ranges::nth_element(last, last.begin() + cycles / 2);
+  return told + " init_us=" + std::to_string(std::lround(first)) + ".." +
+         std::to_string(std::lround(last[static_cast<std::size_t>(cycles) / 2]));
 }
 
 std::string cycle_threads(int cycles) {

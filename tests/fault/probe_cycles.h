@@ -14,6 +14,9 @@ namespace probe {
 /// Joins the job that `options` say, calls, and leaves. Ranks meet at options.port and, every other time, at
 /// `other_port`: a rank that is ahead must not meet one that is about to leave.
 std::string cycle_init(lockstep::InitOptions options, int other_port, int cycles);
+/// One world of the environment's job after another, left by the end of its last Group and by shutdown() in turns. Says also
+/// how long the first init() took, and the median of the last ones, in microseconds: "init_us=900..500".
+std::string cycle_worlds(int cycles);
 /// A world of three threads.
 std::string cycle_threads(int cycles);
 /// Subgroups by lists and by colours.

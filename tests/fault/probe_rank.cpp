@@ -2,7 +2,9 @@
 //
 //   probe_rank [--rank=N --size=N --address=A --port=N --insecure --arena=BYTES] action...
 //
-// --other-port=N --cycles=N: joins so many worlds before; --interrupt-every=N: a signal every N microseconds.
+// --other-port=N --cycles=N, --worlds=N: joins so many worlds before; --interrupt-every=N: a signal every N microseconds.
+// The action "next_world" leaves the world, "shutdown" does so while its Group is still held; what follows is done in the
+// next one.
 // An action is a word with arguments after commas; "1:exit,3" is for rank 1 alone, "!1:barrier" for all
 // others. Data is checked. A lockstep::Error ends it with exit code 1 and a line on stderr,
 //
@@ -15,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -23,6 +26,7 @@
 #include <iostream>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -152,6 +156,40 @@ void init_again(const Group& group, const Words&) {
       again.name() == group.name() && again.size() == group.size() ? "is in the same world" : "is elsewhere");
 }
 
+/// A thread of this rank waits in a barrier for others, who do not come, when this one shuts down.
+void barrier_while_shut_down(const Group& group, const Words&) {
+  std::thread caller([&] {
+    try {
+      lockstep::barrier(group).wait();
+    } catch (const lockstep::Error& error) {
+      complain(std::to_string(group.rank()), error);
+    }
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  lockstep::shutdown();
+  caller.join();
+}
+
+/// Leaves this world; rank 0 is in the next one's init(), in which it waits for the others, when another thread shuts down.
+void shutdown_during_init(const Group& group, const Words&) {
+  const int rank = group.rank();
+  lockstep::shutdown();
+  std::thread other;
+  if (rank == 0) {
+    other = std::thread([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      lockstep::shutdown();
+    });
+  } else {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  }
+  const Group next = lockstep::init();
+  if (next.name() != "world#2") throw std::runtime_error("in " + next.name());
+  if (rank != 0) return;
+  other.join();
+  if (lockstep::is_initialized()) throw std::runtime_error("it is not shut down");
+}
+
 void subgroup_of_itself(const Group& group, const Words&) {
   const int self = group.rank();
   const Group alone = group.subgroup(std::span(&self, 1));
@@ -252,6 +290,9 @@ const std::map<std::string, Action>& actions() {
          ::kill(::getpid(), number(words, 1));
        }},
       {"init_again", init_again},
+      {"shut_down_here", [](auto&, auto&) { lockstep::shutdown(); }},
+      {"barrier_while_shut_down", barrier_while_shut_down},
+      {"shutdown_during_init", shutdown_during_init},
       {"cycle_threads", [](auto& group, auto& words) { say(group, cycle_threads(number(words, 1))); }},
       {"cycle_subgroups", say_cycles<cycle_subgroups>},
       {"cycle_buffers", say_cycles<cycle_buffers>},
@@ -345,11 +386,13 @@ lockstep::InitOptions take_options(Words& words, bool& goes_on) {
     if (parts[0] == "--interrupt-every") interrupt_every(number(parts, 1));
     if (parts[0] == "--other-port") other_port = number(parts, 1);
     if (parts[0] == "--cycles") std::cout << cycle_init(options, other_port, number(parts, 1)) << std::endl;
-    if (parts[0] == "--after-another-world") (void)lockstep::init();
+    if (parts[0] == "--worlds") std::cout << cycle_worlds(number(parts, 1)) << std::endl;
     words.erase(words.begin());
   }
   return options;
 }
+
+bool ends_a_world(const std::string& action) { return action == "next_world" || action == "shutdown"; }
 
 int run(Words words) {
   // As it was told, until it is a rank.
@@ -357,10 +400,21 @@ int run(Words words) {
   try {
     bool goes_on = false;
     const auto options = take_options(words, goes_on);
-    const Group world = lockstep::init(options);
-    rank = std::to_string(world.rank());
-    const WithoutSubgroups afterwards;
-    return act(world, words, goes_on);
+    int exit_code = 0;
+    std::optional<Group> held;  // of a world that was shut down
+    for (auto begin = words.begin(), end = begin; exit_code == 0 || goes_on; begin = end + 1) {
+      end = std::find_if(begin, words.end(), ends_a_world);
+      const Group world = lockstep::init(options);
+      held.reset();
+      rank = std::to_string(world.rank());
+      const WithoutSubgroups afterwards;
+      exit_code = std::max(exit_code, act(world, {begin, end}, goes_on));
+      if (end == words.end()) break;
+      if (*end != "shutdown") continue;
+      lockstep::shutdown();
+      held = world;
+    }
+    return exit_code;
   } catch (const EndEarly& end) {
     return end.exit_code;
   } catch (const lockstep::Error& error) {

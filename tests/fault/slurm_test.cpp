@@ -42,12 +42,14 @@ class UnderSlurm : public JobTest {
 
 TEST_F(UnderSlurm, RanksOfSrunFindEachOther) {
   REQUIRE_SLURM();
-  const Ending two = run_by({"srun", "--mpi=pmi2", "-N2", "-n3", program("probe_rank"), "everything"});
+  const Ending two = run_by(
+      {"srun", "--mpi=pmi2", "-N2", "-n3", program("probe_rank"), "everything", "next_world", "barrier"});
   EXPECT_EQ(two.exit_code, 0) << two.err;
   for (const char* rank : {"rank=0 of 3 done", "rank=1 of 3 done", "rank=2 of 3 done"})
     EXPECT_THAT(two.out, HasSubstr(rank)) << "on two hosts, through PMI-2";
 
-  const Ending by_pmix = run_by({"srun", "--mpi=pmix", "-N2", "-n3", program("probe_rank"), "everything"});
+  const Ending by_pmix = run_by(
+      {"srun", "--mpi=pmix", "-N2", "-n3", program("probe_rank"), "everything", "next_world", "barrier"});
   EXPECT_EQ(by_pmix.exit_code, 0) << by_pmix.err;
   for (const char* rank : {"rank=0 of 3 done", "rank=1 of 3 done", "rank=2 of 3 done"})
     EXPECT_THAT(by_pmix.out, HasSubstr(rank)) << "on two hosts, through PMIx";
@@ -64,8 +66,9 @@ TEST_F(UnderSlurm, RanksOfSrunFindEachOther) {
 
   const std::filesystem::path shared = folder() / "shared";
   std::filesystem::create_directory(shared);
-  const Ending by_file = run_by({"srun", "-N2", "-n3", program("probe_rank"), "everything"},
-                                {{"LOCKSTEP_MEETING_DIR", shared.string()}});
+  const Ending by_file =
+      run_by({"srun", "-N2", "-n3", program("probe_rank"), "everything", "next_world", "barrier"},
+             {{"LOCKSTEP_MEETING_DIR", shared.string()}});
   EXPECT_EQ(by_file.exit_code, 0) << by_file.err;
   EXPECT_THAT(by_file.out, HasSubstr("rank=2 of 3 done"));
   EXPECT_TRUE(std::filesystem::is_empty(shared)) << "the secret is left behind";

@@ -74,16 +74,6 @@ TEST_F(Start, ASecondInitReturnsTheSameWorld) {
   }
 }
 
-TEST_F(Start, ASecondInitAfterTheWorldIsGoneIsRefused) {
-  auto ranks = start_probes(2, {"--after-another-world", "barrier"});
-  for (const Ending& ending : finish(ranks)) {
-    EXPECT_EQ(ending.exit_code, 1);
-    EXPECT_THAT(lines_with(ending.err, ""), SizeIs(1)) << ending.err;
-    EXPECT_THAT(ending.err, AllOf(HasSubstr("code=invalid_argument"), HasSubstr("its world is gone"),
-                                  HasSubstr("keep the Group")));
-  }
-}
-
 TEST_F(Start, LocalhostIsThisHost) {
   auto ranks = start_probes(2, {"barrier"}, {{"MASTER_ADDR", "localhost"}});
   expect_done(ranks);

@@ -32,7 +32,8 @@ void check(Operation operation, const StoreReply& reply, const StoreReplies& rep
               operation == Operation::erase || operation == Operation::withdraw,
           "only what may be missing is missing");
   const bool has_value = operation == Operation::get || operation == Operation::try_get ||
-                         operation == Operation::compare_set || operation == Operation::add;
+                         operation == Operation::compare_set || operation == Operation::add ||
+                         operation == Operation::erase_all;
   require(reply.body.empty() || has_value || reply.status != Status::done,
           "a value is for who asked for one");
   if (operation != Operation::wait || reply.status != Status::done) return;
@@ -43,7 +44,7 @@ void check(Operation operation, const StoreReply& reply, const StoreReplies& rep
 
 int run_one(Input input) {
   Script script(input);
-  const auto operation = static_cast<Operation>(1 + script.below(9));
+  const auto operation = static_cast<Operation>(1 + script.below(10));
   const auto keys = static_cast<std::size_t>(operation == Operation::wait ? script.below(4) : 1);
   OtherSide store;
   Socket socket = store.take_socket();

@@ -71,8 +71,8 @@ class Trial {
   }
 
   static std::string request_in(Script& script) {
-    const auto operation = static_cast<Operation>(1 + script.below(9));
-    static constexpr std::array<int, 10> usual = {0, 2, 1, 1, 2, 3, 2, 1, 2, 1};
+    const auto operation = static_cast<Operation>(1 + script.below(10));
+    static constexpr std::array<int, 11> usual = {0, 2, 1, 1, 2, 3, 2, 1, 2, 1, 1};
     const int shape = script.byte();
     const int fields = shape < 250 ? usual[static_cast<std::size_t>(operation)] : shape - 250;
     std::vector<std::string> texts;

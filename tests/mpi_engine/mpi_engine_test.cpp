@@ -1,12 +1,12 @@
 // The engine `mpi`: under real MPIs it gives what our own gives, and what cannot be is said. Ranks are on several hosts
-// because LOCKSTEP_NODE says so; for their MPI they are on one.
+// because LOCKSTEP_NODE says so, while for their MPI they are on one; and at last on two hosts for both.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "tests/mpitrace/mpi_peer.h"
-#include "tests/support/job_test.h"
+#include "tests/support/ssh_job_test.h"
 
 namespace lockstep::testing {
 namespace {
@@ -60,6 +60,16 @@ TEST_P(MpiEngine, Conforms) {
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_THAT(lines_with(ending.out, "conforms, all_reduce by mpi"), SizeIs(GetParam().ranks))
       << ending.out << ending.err;
+}
+
+TEST_P(MpiEngine, ServesOneWorldAfterAnother) {
+  const Ending ending =
+      launch(program("probe_rank") +
+             " all_reduce,f32,1000 next_world all_reduce,f32,1000 shutdown all_reduce,f32,1000");
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  for (int rank = 0; rank < GetParam().ranks; ++rank)
+    EXPECT_THAT(lines_with(ending.out, "probe rank=" + std::to_string(rank) + " of"), SizeIs(3))
+        << ending.out << ending.err;
 }
 
 std::vector<Case> cases() {
@@ -176,6 +186,79 @@ TEST_P(MpiEngineUnder, ALibraryThatIsNoMpiIsNamed) {
 INSTANTIATE_TEST_SUITE_P(Mpi, MpiEngineUnder,
                          ::testing::Values(Case{all_mpis()[0], 3}, Case{all_mpis()[1], 3}),
                          [](const auto& instance) { return name_of(instance.param.mpi); });
+
+/// On two hosts, to which the MPI's launcher comes by ssh. Both have one /dev/shm and one name, under which MPIs mix up their
+/// ranks: Open MPI is told not to use it, and has two ranks on each; Intel MPI has one.
+class MpiEngineBetweenHosts : public SshJobTest, public ::testing::WithParamInterface<MpiPeer> {
+ protected:
+  void SetUp() override {
+    SshJobTest::SetUp();
+    if (!GetParam().is_installed())
+      GTEST_SKIP() << "script/bootstrap --peers " << GetParam().peer << " has not been run";
+    make_hosts(2);
+  }
+  int ranks() const { return GetParam().family == "openmpi" ? 4 : 2; }
+  std::string remote_shell() const {
+    const std::string path = folder() / "remote_shell";
+    std::ofstream(path) << "#!/bin/sh\nexec " << servers().client() << " \"$@\"\n";
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    return path;
+  }
+  Ending launch(const std::string& what) const {
+    std::vector<std::string> words = {GetParam().home() / GetParam().launcher};
+    const auto add = [&](const std::vector<std::string>& more) {
+      words.insert(words.end(), more.begin(), more.end());
+    };
+    Variables variables = GetParam().variables();
+    if (GetParam().family == "openmpi") {
+      add({"--allow-run-as-root",
+           "--prtemca",
+           "plm_ssh_agent",
+           remote_shell(),
+           "-H",
+           list(2),
+           "-x",
+           "LOCKSTEP_ENGINE",
+           "-x",
+           "LOCKSTEP_INSECURE",
+           "-x",
+           "ASAN_OPTIONS",
+           "--mca",
+           "pml",
+           "ob1",
+           "--mca",
+           "btl",
+           "self,tcp",
+           "--mca",
+           "btl_tcp_if_include",
+           "cable"});
+    } else {
+      const std::string both = hosts().address(0) + "," + hosts().address(1);
+      add({"-bootstrap", "ssh", "-bootstrap-exec", remote_shell(), "-iface", "cable", "-hosts", both, "-ppn",
+           "1"});
+      variables.insert(variables.end(), {{"I_MPI_FABRICS", "shm:ofi"},
+                                         {"FI_PROVIDER", "tcp"},
+                                         {"FI_TCP_IFACE", "cable"},
+                                         {"I_MPI_PIN", "off"}});
+    }
+    add({"-n", std::to_string(ranks()), what});
+    variables.insert(variables.end(), {{"TMPDIR", folder()},
+                                       {"LOCKSTEP_ENGINE", "mpi"},
+                                       {"LOCKSTEP_INSECURE", "1"},
+                                       {"ASAN_OPTIONS", "detect_leaks=0"}});
+    return start(words, variables, hosts().network(0)).finish();
+  }
+};
+
+TEST_P(MpiEngineBetweenHosts, Conforms) {
+  const Ending ending = launch(program("probe_conformance"));
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(lines_with(ending.out, "conforms, all_reduce by mpi"), SizeIs(ranks()))
+      << ending.out << ending.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(Under, MpiEngineBetweenHosts, ::testing::Values(all_mpis()[0], all_mpis()[2]),
+                         [](const auto& instance) { return name_of(instance.param); });
 
 class EngineName : public JobTest {
  protected:

@@ -129,6 +129,9 @@ void reduce(int dtype, int reduce_op, const void* left, void* right, std::size_t
 }  // namespace
 
 std::shared_ptr<MpiLibrary> MpiLibrary::open(int rank, int ranks) {
+  // MPI can be initialised once in a process, and so it serves all worlds, until the process ends.
+  static std::shared_ptr<MpiLibrary> kept;
+  if (kept && kept->functions().is_finalized() == 0) return kept;
   std::shared_ptr<MpiLibrary> made(new MpiLibrary());
   made->functions_ = load_plugin(find_mpi());
   const MpiFunctions& functions = made->functions();
@@ -158,11 +161,15 @@ std::shared_ptr<MpiLibrary> MpiLibrary::open(int rank, int ranks) {
                                                     "by the same launcher of that MPI",
                                                     rank, ranks, there, all));
   }
+  if (made->has_initialized_) {
+    kept = made;
+    (void)std::atexit([] { kept.reset(); });  // before what MPI itself does at the end, which was there first
+  }
   return made;
 }
 
 MpiLibrary::~MpiLibrary() {
-  if (has_initialized_ && !has_failed_ && functions_->is_finalized() == 0) (void)functions_->finalize();
+  if (has_initialized_ && others_come_ && functions_->is_finalized() == 0) (void)functions_->finalize();
 }
 
 std::string MpiLibrary::version() const {

@@ -18,7 +18,8 @@ class MpiLibrary {
   static std::shared_ptr<MpiLibrary> open(int rank, int ranks);
   MpiLibrary(const MpiLibrary&) = delete;
   MpiLibrary& operator=(const MpiLibrary&) = delete;
-  /// Finalises MPI if open() has initialised it, unless a group has failed: others may not come any more.
+  /// Finalises MPI if open() has initialised it, at the end of the process, where the others come, too: their groups were
+  /// made, and none has failed.
   ~MpiLibrary();
 
   const MpiFunctions& functions() const { return *functions_; }
@@ -26,7 +27,8 @@ class MpiLibrary {
   void check(int error, const std::string& what) const;
   /// Before a call. Throws Error{invalid_argument} where the program has finalised MPI.
   void require_not_finalized() const;
-  void note_failure() { has_failed_ = true; }
+  void note_groups() { others_come_ = true; }
+  void note_failure() { others_come_ = false; }
   /// "MPICH Version: 4.0.2".
   std::string version() const;
 
@@ -35,7 +37,7 @@ class MpiLibrary {
 
   const MpiFunctions* functions_ = nullptr;
   bool has_initialized_ = false;
-  bool has_failed_ = false;
+  bool others_come_ = false;
 };
 
 }  // namespace lockstep

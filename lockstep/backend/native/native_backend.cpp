@@ -302,6 +302,20 @@ void NativeBackend::fail(FirstCause::Cause cause) {
   arena_->quarantine();
   transport_->tell_failure(cause);
   if (parts_.exchange) parts_.exchange->give_up();
+  end_calls();
+}
+
+void NativeBackend::close(const std::string& reason) {
+  if (is_forked_child()) return;
+  const auto lock = progress_->lock();
+  if (failure_) return;
+  failure_ = {.code = ErrorCode::aborted, .text = reason};
+  arena_->quarantine();
+  if (parts_.exchange && parts_.exchange->is_under_way()) parts_.exchange->give_up();
+  end_calls();
+}
+
+void NativeBackend::end_calls() {
   for (NativeTask* task : active_) {
     task->set_failed();
     finish(*task);

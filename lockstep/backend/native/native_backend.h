@@ -53,6 +53,7 @@ class NativeBackend final : public Backend,
     return parts_.is_one_host ? parts_.region : nullptr;
   }
   void leave() override;
+  void close(const std::string& reason) override;
   /// Fails the group, unless it has failed, and tells the others why, on this host and on others.
   void fail(const Error& error);
 
@@ -81,6 +82,7 @@ class NativeBackend final : public Backend,
   void finish(NativeTask& task);
   void notice_failure_elsewhere();
   void fail(FirstCause::Cause cause);
+  void end_calls();
   Error make_error(const Signature& signature, std::uint64_t number) const;
 
   const std::string name_;

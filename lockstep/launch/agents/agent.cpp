@@ -97,7 +97,7 @@ class Agent {
   std::optional<Listener> door_;
   std::optional<Listener> store_;
   std::optional<LocalRanks> ranks_;
-  bool cause_told_ = false;
+  std::string cause_told_;
   bool wants_record_ = false;
   bool is_done_ = false;
   bool guard_gone_ = false;
@@ -343,14 +343,16 @@ void Agent::report() {
                      .most_resident_bytes = ending.costs.most_resident_bytes});
     if (ending.failed()) failed_.push_back(ending.rank);
   }
-  if (const auto cause = cause_told_ ? std::nullopt : ranks_->first_cause()) {
+  // The next world has none yet.
+  const auto cause = ranks_->first_cause().value_or(FirstCause::Cause{});
+  if (cause.text != cause_told_) {
     Cause message;
-    message.code = cause->code;
-    message.culprit = cause->culprit;
-    message.reporter = cause->reporter;
-    message.text = cause->text;
+    message.code = cause.code;
+    message.culprit = cause.culprit;
+    message.reporter = cause.reporter;
+    message.text = cause.text;
     pipe_.send(message);
-    cause_told_ = true;
+    cause_told_ = cause.text;
   }
   if (ranks_->is_finished()) {
     send_record();

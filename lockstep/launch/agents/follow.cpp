@@ -69,6 +69,13 @@ void say(const std::string& text) { (void)!::write(STDERR_FILENO, text.data(), t
 
 }  // namespace
 
+bool someone_leads(const RunOptions& options) try {
+  (void)Socket::connect_once(options.nodes->meeting, Deadline::after(longest_try));
+  return true;
+} catch (const Error&) {
+  return false;
+}
+
 int follow(const RunOptions& options, GuardLine& guard) {
   const std::string leader = "the launcher that leads, at " + options.nodes->meeting.to_string() + ",";
   for (;;) {

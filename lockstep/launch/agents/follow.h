@@ -12,4 +12,7 @@ namespace lockstep::launch::agents {
 /// REQUIRES: options.nodes, with a secret.
 int follow(const RunOptions& options, GuardLine& guard);
 
+/// Whether somebody listens where launchers meet.
+bool someone_leads(const RunOptions& options);
+
 }  // namespace lockstep::launch::agents

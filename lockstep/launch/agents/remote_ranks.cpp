@@ -81,10 +81,13 @@ void RemoteRanks::take(const Message& message) {
     case Kind::ended: return take_ending(content_of<Ended>(message));
     case Kind::cause: {
       const auto cause = content_of<Cause>(message);
-      cause_ = {.code = cause.code <= ErrorCode::system ? cause.code : ErrorCode::aborted,
-                .culprit = cause.culprit,
-                .reporter = cause.reporter,
-                .text = cause.text};
+      cause_.reset();
+      if (!cause.text.empty()) {
+        cause_ = {.code = cause.code <= ErrorCode::system ? cause.code : ErrorCode::aborted,
+                  .culprit = cause.culprit,
+                  .reporter = cause.reporter,
+                  .text = cause.text};
+      }
       return;
     }
     case Kind::stragglers: {

@@ -226,7 +226,7 @@ struct Ended {
   }
 };
 
-/// A FirstCause::Cause.
+/// A FirstCause::Cause; without text: there is none any more.
 struct CauseFields {
   ErrorCode code = ErrorCode::aborted;
   std::int32_t culprit = -1;

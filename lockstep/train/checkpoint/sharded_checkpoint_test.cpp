@@ -47,6 +47,7 @@ class OnOtherHosts final : public Backend {
   ArenaBlock allocate(std::size_t bytes) override { return real_->allocate(bytes); }
   std::shared_ptr<HostRegion> shared_region() const override { return nullptr; }
   void leave() override { real_->leave(); }
+  void close(const std::string& reason) override { real_->close(reason); }
 
  private:
   std::shared_ptr<Backend> real_;

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "lockstep/base/words.h"
+#include "lockstep/trace/group_names.h"
 #include "lockstep/trace/recorder.h"
 
 namespace lockstep::view {
@@ -62,8 +63,7 @@ void name_world_ranks(const std::vector<std::vector<trace::GroupEntry>>& entries
                       std::vector<trace::FlightRank>& ranks) {
   std::vector<int> found;
   for (const auto& of_rank : entries) {
-    const auto world =
-        std::find_if(of_rank.begin(), of_rank.end(), [](const auto& group) { return group.name == "world"; });
+    const auto world = std::ranges::find_if(of_rank, trace::is_world, &trace::GroupEntry::name);
     if (world == of_rank.end() || world->rank >= FlightLimits::ranks) return;
     if (!found.empty() && world->rank <= found.back()) return;
     found.push_back(world->rank);
