@@ -6,6 +6,7 @@
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/log.h"
+#include "lockstep/execute/shut_down.h"
 
 namespace lockstep {
 namespace {
@@ -97,7 +98,8 @@ void Work::finish() noexcept {
   try {
     pending->wait();
   } catch (const std::exception& failure) {
-    log::error(std::string("a work that nobody waited for failed: ") + failure.what());
+    if (!is_of_shut_down(failure))
+      log::error(std::string("a work that nobody waited for failed: ") + failure.what());
   }
 }
 

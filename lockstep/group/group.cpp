@@ -7,6 +7,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/per_rank.h"
+#include "lockstep/execute/shut_down.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/group/impl.h"
 #include "lockstep/group/in_process.h"
@@ -59,7 +60,7 @@ GroupOptions GroupOptions::from_environment() {
 Group::Impl::~Impl() { leave(); }
 
 void Group::Impl::shut_down() {
-  if (backend) backend->close("lockstep::shutdown() was called in this process");
+  if (backend) backend->close(shut_down_reason);
   leave();
 }
 
@@ -92,8 +93,7 @@ const std::string& Group::name() const { return impl_->name; }
 Group make_subgroup(const std::shared_ptr<Group::Impl>& parent, std::span<const int> ranks,
                     const Tuning& tuning, const std::string& purpose) {
   if (parent->is_shut_down())
-    throw Error(ErrorCode::aborted,
-                "subgroup of \"" + parent->name + "\": lockstep::shutdown() was called in this process");
+    throw Error(ErrorCode::aborted, "subgroup of \"" + parent->name + "\": " + shut_down_reason);
   const Group group(parent);
   auto made = std::make_shared<Group::Impl>();
   std::vector<int> worlds;

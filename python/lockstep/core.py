@@ -1,0 +1,238 @@
+"""liblockstep_c.so by ctypes: its functions, with errors as exceptions. Nothing here knows a framework.
+
+Every call leaves the interpreter's lock while it is in C. Waits return every 100 ms, so that Ctrl-C is heard.
+"""
+import ctypes
+import os
+import pathlib
+
+from lockstep.common.exceptions import error_of
+
+PENDING = -1
+WORLD = 0
+# Element types, ways to combine them and named operations, as in lockstep_c.h.
+U8, I32, I64, F16, BF16, F32, F64, I8, U16, I16, U32, U64, BOOL, COMPLEX64, COMPLEX128 = range(15)
+SUM, PRODUCT, MIN, MAX, AVERAGE = range(5)
+NAMED_ALL_REDUCE, NAMED_BROADCAST, NAMED_ALL_GATHER, NAMED_ALL_TO_ALL, NAMED_REDUCE_SCATTER, NAMED_BARRIER = range(1, 7)
+_SLICE_MS = 100
+_VERSION = 1
+
+_pointer, _int, _size, _int64 = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_int64
+
+
+class Place(ctypes.Structure):
+    """Where this rank is in a set: lockstep_place."""
+
+    _fields_ = [(name, ctypes.c_int32) for name in
+                ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size", "is_homogeneous")]
+
+
+def _find_library():
+    """LOCKSTEP_C_LIBRARY, or what lies beside this package, in a wheel or an installation."""
+    named = os.environ.get("LOCKSTEP_C_LIBRARY")
+    if named:
+        return named
+    here = pathlib.Path(__file__).resolve().parent
+    for folder in (here / "lib", here / "lib64", here.parents[1] / "lib"):
+        for name in ("liblockstep_c.so.1", "liblockstep_c.so"):
+            if (folder / name).exists():
+                return str(folder / name)
+    return "liblockstep_c.so.1"
+
+
+def _load():
+    name = _find_library()
+    try:
+        library = ctypes.CDLL(name)
+    except OSError as error:
+        raise ImportError(f"lockstep: cannot load {name}: {error}; LOCKSTEP_C_LIBRARY says where it is") from None
+    for function, result, arguments in (
+            ("c_version", _int, []),
+            ("last_error", ctypes.c_char_p, []),
+            ("last_error_rank", _int, []),
+            ("init", _int, []),
+            ("shutdown", _int, []),
+            ("is_initialized", _int, []),
+            ("set_place", _int, [_int, ctypes.POINTER(Place)]),
+            ("set_new", _int, [ctypes.POINTER(ctypes.c_int32), _int, ctypes.POINTER(_int)]),
+            ("set_free", _int, [_int]),
+            ("test", _int, [_pointer]),
+            ("wait", _int, [_pointer, _int64]),
+            ("work_output", _int, [_pointer, ctypes.POINTER(_pointer), ctypes.POINTER(_size),
+                                   ctypes.POINTER(ctypes.POINTER(_int64)), ctypes.POINTER(_int)]),
+            ("work_free", None, [_pointer]),
+            ("work_abandon", None, [_pointer]),
+            ("request_new", _int, [_int, ctypes.c_char_p, _int, _int, _int, _int, ctypes.c_double, ctypes.c_double, _int,
+                                   ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(_int64), ctypes.POINTER(_pointer)]),
+            ("request_free", None, [_pointer]),
+            ("submit", _int, [_pointer, ctypes.POINTER(_pointer), ctypes.POINTER(_int64), ctypes.POINTER(_pointer)]),
+            ("join", _int, [_int, ctypes.POINTER(_int)]),
+            ("allocate", _int, [_int, _size, ctypes.POINTER(_pointer)]),
+            ("allocate_free", None, [_pointer]),
+            ("range_new", _pointer, [ctypes.c_char_p]),
+            ("range_free", None, [_pointer])):
+        found = getattr(library, "lockstep_" + function)
+        found.restype, found.argtypes = result, arguments
+    if library.lockstep_c_version() < _VERSION:
+        raise ImportError(f"lockstep: {name} has version {library.lockstep_c_version()} of its interface, this package needs "
+                          f"{_VERSION}")
+    return library
+
+
+_library = _load()
+
+
+def _check(status):
+    if status > 0:
+        raise error_of(status, _library.lockstep_last_error().decode(errors="replace"), _library.lockstep_last_error_rank())
+    return status
+
+
+def init():
+    """Joins the job's world, under whatever started this process. Again while it is there: nothing."""
+    _check(_library.lockstep_init())
+
+
+def shutdown():
+    """Leaves it; init() then joins the job's next one."""
+    _requests.clear()
+    _check(_library.lockstep_shutdown())
+
+
+def is_initialized():
+    return bool(_library.lockstep_is_initialized())
+
+
+def place(number):
+    """Where this rank is in set `number`."""
+    found = Place()
+    _check(_library.lockstep_set_place(number, found))
+    return found
+
+
+def new_set(ranks):
+    """The number of a new set of these ranks of the world. Collective over them, and over them alone."""
+    number = _int()
+    _check(_library.lockstep_set_new((ctypes.c_int32 * len(ranks))(*ranks), len(ranks), number))
+    return number.value
+
+
+def free_set(number):
+    for key in [key for key in _requests if key[0] == number]:
+        del _requests[key]
+    _check(_library.lockstep_set_free(number))
+
+
+def join(number):
+    """Returns the rank that joined last."""
+    last = _int()
+    _check(_library.lockstep_join(number, last))
+    return last.value
+
+
+class Memory:
+    """Memory that the other ranks of this host reach, which collectives need not copy; given back with this object."""
+
+    def __init__(self, number, size):
+        address = _pointer()
+        _check(_library.lockstep_allocate(number, size, address))
+        self.address, self.bytes = address.value, size
+
+    def __del__(self):
+        if getattr(self, "address", None):
+            _library.lockstep_allocate_free(self.address)
+
+    def buffer(self):
+        """A writable buffer over it, which keeps it."""
+        made = (ctypes.c_char * self.bytes).from_address(self.address)
+        made.memory = self
+        return made
+
+
+class Work:
+    """An operation under way. Keeps what it was given until it is over."""
+
+    def __init__(self, address, kept):
+        self._address, self._kept = address, kept
+
+    def test(self):
+        """Whether it is over. Raises what it failed of."""
+        return _check(_library.lockstep_test(self._address)) != PENDING
+
+    def wait(self):
+        """Returns when it is over. Raises what it failed of."""
+        while _check(_library.lockstep_wait(self._address, _SLICE_MS)) == PENDING:
+            pass
+
+    def output(self):
+        """(address, bytes, rows) of what it has made. The memory lives as long as this object."""
+        data, size, rows, count = _pointer(), _size(), ctypes.POINTER(_int64)(), _int()
+        _check(_library.lockstep_work_output(self._address, data, size, rows, count))
+        return data.value, size.value, rows[:count.value]
+
+    def output_buffer(self):
+        """A writable buffer over what it has made, which keeps this object; and the rows."""
+        address, size, rows = self.output()
+        buffer = (ctypes.c_char * max(size, 1)).from_address(address)
+        buffer.work = self
+        return buffer, size, rows
+
+    def abandon(self):
+        """Ends it without waiting: unless it is over, its group fails at once on all ranks, and this one is named."""
+        address, self._address = self._address, None
+        _library.lockstep_work_abandon(address)
+
+    def __del__(self):
+        if getattr(self, "_address", None):
+            _library.lockstep_work_free(self._address)
+
+
+class _Request:
+    def __init__(self, number, name, operation, dtype, reduce_op, root, prescale, postscale, shapes):
+        dimensions = (ctypes.c_int32 * max(len(shapes), 1))(*map(len, shapes))
+        sizes = [size for shape in shapes for size in shape]
+        address = _pointer()
+        _check(_library.lockstep_request_new(number, name.encode(), operation, dtype, reduce_op, root, prescale, postscale,
+                                             len(shapes), dimensions, (_int64 * max(len(sizes), 1))(*sizes), address))
+        self.address = address.value
+
+    def __del__(self):
+        if getattr(self, "address", None):
+            _library.lockstep_request_free(self.address)
+
+
+_requests = {}  # what has been asked before: programs ask for the same in each step
+_MOST_REQUESTS = 1 << 16
+
+
+def submit(number, name, operation, *, dtype=U8, reduce_op=SUM, root=0, prescale=1.0, postscale=1.0, shapes=(), addresses=(),
+           rows=(), kept=None):
+    """Begins the operation of this name (lockstep_submit) and returns its Work.
+
+    shapes: a tuple of sizes for each buffer; of all_gather and all_to_all without the first one. addresses: where the buffers
+    are. rows: all_gather: how many this rank has; all_to_all: how many it sends to each. kept: what the Work keeps alive.
+    """
+    key = (number, name, operation, dtype, reduce_op, root, prescale, postscale, shapes)
+    request = _requests.get(key)
+    if request is None:
+        if len(_requests) >= _MOST_REQUESTS:
+            _requests.clear()
+        request = _requests[key] = _Request(*key)
+    address = _pointer()
+    _check(_library.lockstep_submit(request.address, (_pointer * max(len(addresses), 1))(*addresses),
+                                    (_int64 * max(len(rows), 1))(*rows), address))
+    return Work(address.value, kept)
+
+
+class Range:
+    """A range of time in the timeline: `with Range("forward"):`."""
+
+    def __init__(self, name):
+        self._name = name.encode()
+
+    def __enter__(self):
+        self._address = _library.lockstep_range_new(self._name)
+        return self
+
+    def __exit__(self, *_):
+        _library.lockstep_range_free(self._address)

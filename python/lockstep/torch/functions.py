@@ -1,0 +1,92 @@
+"""What ranks have to begin with alike: parameters, optimizers' states, any objects."""
+import collections.abc
+import io
+import pickle
+
+import torch
+
+from lockstep.common.process_sets import global_process_set
+from lockstep.torch import mpi_ops
+
+try:  # takes functions and classes of the main program, too
+    import cloudpickle
+except ImportError:
+    cloudpickle = pickle
+
+
+def broadcast_parameters(params, root_rank, process_set=global_process_set):
+    """The root's values, on all ranks. params: model.state_dict(), model.named_parameters(), or other pairs of name and tensor."""
+    if isinstance(params, dict):
+        pairs = sorted((name, tensor) for name, tensor in params.items() if torch.is_tensor(tensor))
+    elif isinstance(params, collections.abc.Iterable):
+        pairs = [pair if isinstance(pair, tuple) else (None, pair) for pair in params]
+    else:
+        raise ValueError(f"invalid params of type: {type(params)}")
+    with torch.no_grad():
+        handles = [mpi_ops.broadcast_async_(tensor, root_rank, name, process_set) for name, tensor in pairs if tensor is not None]
+        for handle in handles:
+            mpi_ops.synchronize(handle)
+
+
+def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=global_process_set):
+    """The root's state and options (learning rate, momentum, ...), on all ranks, also on such as have no state yet."""
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("cannot broadcast torch.optim.LBFGS state")
+    is_root = mpi_ops.rank() == root_rank
+    state = broadcast_object(optimizer.state_dict() if is_root else None, root_rank, process_set=process_set)
+    if not is_root:
+        optimizer.load_state_dict(state)
+
+
+def _to_tensor(obj):
+    file = io.BytesIO()
+    # torch's own way takes tensors of any device, and several that share their memory, once.
+    torch.save(obj, file, pickle_module=_pickle_module(obj))
+    return torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
+
+
+def _pickle_module(obj):
+    try:
+        pickle.dumps(obj)
+        return pickle
+    except Exception:  # noqa: BLE001: whatever it is that pickle does not take
+        return cloudpickle
+
+
+def _from_tensor(tensor):
+    return torch.load(io.BytesIO(tensor.numpy().tobytes()) if _has_numpy() else io.BytesIO(bytes(tensor.tolist())),
+                      map_location="cpu", **_WHOLE)
+
+
+def _has_numpy():
+    try:
+        import numpy  # noqa: F401
+        return True
+    except ImportError:
+        return False
+
+
+# Ranks of one job trust each other: they run the same program.
+_WHOLE = {"weights_only": False} if "weights_only" in torch.load.__code__.co_varnames else {}
+
+
+def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set):
+    """The root's object, on all ranks. It has to be one that pickle (cloudpickle, where it is installed) takes."""
+    name = name or "broadcast_object"
+    is_root = mpi_ops.rank() == root_rank
+    sent = _to_tensor(obj) if is_root else None
+    length = torch.tensor([sent.numel() if is_root else 0], dtype=torch.int64)
+    mpi_ops.broadcast_(length, root_rank, name + ".length", process_set)
+    if not is_root:
+        sent = torch.empty(int(length), dtype=torch.uint8)
+    mpi_ops.broadcast_(sent, root_rank, name, process_set)
+    return obj if is_root else _from_tensor(sent)
+
+
+def allgather_object(obj, name=None, process_set=global_process_set):
+    """The objects of all ranks, in their order."""
+    name = name or "allgather_object"
+    mine = _to_tensor(obj)
+    lengths = mpi_ops.allgather(torch.tensor([mine.numel()], dtype=torch.int64), name + ".lengths", process_set)
+    everything = mpi_ops.allgather(mine, name, process_set)
+    return [_from_tensor(part) for part in everything.split(lengths.tolist())]

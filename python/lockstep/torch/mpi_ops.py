@@ -1,0 +1,535 @@
+"""Collectives on tensors, found by their names, under Horovod's names.
+
+Each `_async` function returns a handle, for poll() and synchronize(); those that end in `_` work in place. Tensors may be of any
+torch type that has an element type here, of any shape and layout; such as are not on the CPU are copied there and back.
+"""
+import itertools
+import threading
+
+import torch
+
+from lockstep import core
+from lockstep.common.basics import (  # noqa: F401
+    cross_rank, cross_size, init, is_homogeneous, is_initialized, local_rank, local_size, rank, shutdown, size)
+from lockstep.common.process_sets import global_process_set, process_set_ids_and_ranks
+from lockstep.torch.compression import Compression
+
+# As Horovod numbers them.
+Average, Sum, Adasum, Min, Max, Product = range(6)
+_REDUCE_OPS = {Average: core.AVERAGE, Sum: core.SUM, Min: core.MIN, Max: core.MAX, Product: core.PRODUCT}
+_DTYPES = {torch.uint8: core.U8, torch.int8: core.I8, torch.int16: core.I16, torch.int32: core.I32, torch.int64: core.I64,
+           torch.float16: core.F16, torch.bfloat16: core.BF16, torch.float32: core.F32, torch.float64: core.F64,
+           torch.bool: core.BOOL, torch.complex64: core.COMPLEX64, torch.complex128: core.COMPLEX128}
+
+
+_increment_version = getattr(torch.autograd.graph, "increment_version", lambda tensor: None)  # since torch 2.1
+
+
+class _Basics:
+    """What programs reach for by mpi_ops._basics."""
+
+    @staticmethod
+    def _get_process_set_ids_and_ranks():
+        return process_set_ids_and_ranks()
+
+
+_basics = _Basics()
+
+
+def _dtype_of(tensor):
+    found = _DTYPES.get(tensor.dtype)
+    if found is None:
+        raise ValueError(f"tensors of {tensor.dtype} are not taken; known are {', '.join(map(str, _DTYPES))}")
+    return found
+
+
+def _require_dense(tensor, what):
+    if tensor.is_sparse:
+        raise ValueError(f"{what} on a sparse tensor: use sparse_allreduce_async(), or to_dense()")
+
+
+# ---- Handles ----
+
+class _Handle:
+    """An operation under way: its Work, and what makes the result when it is over."""
+
+    def __init__(self, work, result):
+        self.work, self.result = work, result
+
+
+class _Several:
+    """The Work of operations that are one for the program; their results wait for them."""
+
+    def __init__(self, handles):
+        self._handles = list(handles)
+
+    def test(self):
+        return all(poll(handle) for handle in self._handles)
+
+    def wait(self):
+        pass
+
+
+_handles = {}
+_numbers = itertools.count(1)
+_automatic = {}
+_mutex = threading.Lock()
+
+
+def _enter(work, result):
+    number = next(_numbers)
+    _handles[number] = _Handle(work, result)
+    return number
+
+
+def _name_of(kind, name):
+    """Names that are left out are counted, in the order of calls; ranks have to leave out the same ones."""
+    if name is not None:
+        return f"{kind}.{name}"
+    with _mutex:
+        counter = _automatic.setdefault(kind, itertools.count(1))
+    return f"{kind}.noname.{next(counter)}"
+
+
+def reset_names():
+    """After shutdown(): the next world's ranks begin to count anew."""
+    _automatic.clear()
+
+
+def poll(handle):
+    """Whether it is over, so that synchronize() does not wait."""
+    if handle not in _handles:
+        raise ValueError(f"handle {handle} is not known, or was synchronized")
+    return _handles[handle].work.test()
+
+
+def synchronize(handle):
+    """Waits for an asynchronous operation, and returns its result; None for a handle that is known no more."""
+    if handle not in _handles:
+        return None
+    found = _handles.pop(handle)
+    found.work.wait()
+    return found.result(found.work)
+
+
+# ---- What all operations do with tensors ----
+
+def _ready(tensor):
+    """As C reads it: on the CPU, with its elements one after another."""
+    return tensor.detach().to("cpu").contiguous()
+
+
+def _written_back(tensor, written):
+    """`tensor` with what has come into `written`, which is it itself where C could write there."""
+    if written.data_ptr() != tensor.data_ptr():
+        with torch.no_grad():
+            tensor.copy_(written.view(tensor.shape))
+    else:
+        _increment_version(tensor)
+    return tensor
+
+
+def _own_output(work, like, row_shape):
+    """What the core has made, as a tensor that keeps it; and how many rows are of which rank."""
+    buffer, size, rows = work.output_buffer()
+    shape = (sum(rows), *row_shape)
+    if size == 0:
+        made = torch.empty(shape, dtype=like.dtype)
+    else:
+        made = torch.frombuffer(buffer, dtype=torch.uint8, count=size).view(like.dtype).view(shape)
+    return made.to(like.device), rows
+
+
+def _op_of(average, op):
+    if op is not None:
+        if average is not None:
+            raise ValueError("The op parameter supersedes average. Please provide only one of them.")
+        return op
+    return Sum if average is False else Average
+
+
+def _reduce_op(op):
+    if op == Adasum:
+        raise NotImplementedError("op=Adasum is not there yet for tensors by name")
+    if op not in _REDUCE_OPS:
+        raise ValueError(f"op {op!r} is none of Average, Sum, Min, Max, Product")
+    return _REDUCE_OPS[op]
+
+
+def _begin_all_reduce(kind, tensors, outputs, name, op, prescale_factor, postscale_factor, process_set):
+    """In place in what `outputs` hold as C writes it; the result: `outputs`."""
+    for tensor in tensors:
+        _require_dense(tensor, "allreduce")
+    written = []
+    for tensor, output in zip(tensors, outputs):
+        if tensor is output:
+            written.append(_ready(output))
+        else:
+            written.append(output if output.device.type == "cpu" else _ready(tensor))
+    work = core.submit(process_set.number(), _name_of(kind, name), core.NAMED_ALL_REDUCE, dtype=_dtype_of(tensors[0]),
+                       reduce_op=_reduce_op(op), prescale=prescale_factor, postscale=postscale_factor,
+                       shapes=tuple(tuple(w.shape) for w in written), addresses=[w.data_ptr() for w in written], kept=written)
+    return _enter(work, lambda _: [_written_back(output, w) for output, w in zip(outputs, written)])
+
+
+def _begin_grouped(tensors, outputs, name, *arguments):
+    """One operation for each type, and one handle."""
+    if not tensors:
+        raise ValueError("a grouped allreduce of no tensors")
+    by_type = {}
+    for index, tensor in enumerate(tensors):
+        by_type.setdefault(tensor.dtype, []).append(index)
+    if len(by_type) == 1:
+        return _begin_all_reduce("grouped_allreduce", tensors, outputs, name, *arguments)
+    name = _name_of("several", name)
+    handles = {dtype: _begin_all_reduce("grouped_allreduce", [tensors[i] for i in indices], [outputs[i] for i in indices],
+                                        f"{name}.{dtype}", *arguments) for dtype, indices in by_type.items()}
+
+    def result(_):
+        made = list(outputs)
+        for dtype, indices in by_type.items():
+            for index, one in zip(indices, synchronize(handles[dtype])):
+                made[index] = one
+        return made
+
+    return _enter(_Several(handles.values()), result)
+
+
+def _copies(tensors):
+    for tensor in tensors:
+        _require_dense(tensor, "an operation")
+    return [tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in tensors]
+
+
+# ---- allreduce ----
+
+def _first(handle):
+    found = _handles[handle]
+    result = found.result
+    found.result = lambda work: result(work)[0]
+    return handle
+
+
+def allreduce_async(tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
+                    process_set=global_process_set):
+    """The tensors of all ranks combined, of the same shape; a handle. `op`: Average (the default), Sum, Min, Max, Product."""
+    return _first(_begin_all_reduce("allreduce", [tensor], _copies([tensor]), name, _op_of(average, op), prescale_factor,
+                                    postscale_factor, process_set))
+
+
+def allreduce_async_(tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
+                     process_set=global_process_set):
+    """The same in place."""
+    return _first(_begin_all_reduce("allreduce", [tensor], [tensor], name, _op_of(average, op), prescale_factor, postscale_factor,
+                                    process_set))
+
+
+def allreduce_(tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
+               process_set=global_process_set):
+    return synchronize(allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set))
+
+
+class _AllReduce(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, *arguments):
+        ctx.arguments = arguments
+        return synchronize(allreduce_async(tensor, None, *arguments))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        name, op, prescale, postscale, process_set = ctx.arguments
+        if op not in (Average, Sum):
+            raise NotImplementedError("only averages and sums have a gradient")
+        name = None if name is None else name + ".gradient"
+        return (allreduce(gradient, name=name, op=op, prescale_factor=prescale, postscale_factor=postscale,
+                          process_set=process_set), *[None] * 5)
+
+
+def allreduce(tensor, average=None, name=None, compression=Compression.none, op=None, prescale_factor=1.0, postscale_factor=1.0,
+              process_set=global_process_set):
+    """The tensors of all ranks combined, of the same shape. Has a gradient."""
+    compressed, context = compression.compress(tensor)
+    made = _AllReduce.apply(compressed, name, _op_of(average, op), prescale_factor, postscale_factor, process_set)
+    return compression.decompress(made, context)
+
+
+def grouped_allreduce_async(tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
+                            process_set=global_process_set):
+    """As allreduce_async, of several tensors, none of which begins before all are there on all ranks."""
+    tensors = list(tensors)
+    return _begin_grouped(tensors, _copies(tensors), name, _op_of(average, op), prescale_factor, postscale_factor, process_set)
+
+
+def grouped_allreduce_async_(tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
+                             process_set=global_process_set):
+    tensors = list(tensors)
+    return _begin_grouped(tensors, tensors, name, _op_of(average, op), prescale_factor, postscale_factor, process_set)
+
+
+def grouped_allreduce_(tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
+                       process_set=global_process_set):
+    return synchronize(grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set))
+
+
+class _GroupedAllReduce(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, name, op, prescale, postscale, process_set, *tensors):
+        ctx.arguments = name, op, prescale, postscale, process_set
+        return tuple(synchronize(grouped_allreduce_async(tensors, None, *ctx.arguments)))
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        name, op, prescale, postscale, process_set = ctx.arguments
+        name = None if name is None else name + ".gradient"
+        made = grouped_allreduce(gradients, name=name, op=op, prescale_factor=prescale, postscale_factor=postscale,
+                                 process_set=process_set)
+        return (*[None] * 5, *made)
+
+
+def grouped_allreduce(tensors, average=None, name=None, compression=Compression.none, op=None, prescale_factor=1.0,
+                      postscale_factor=1.0, process_set=global_process_set):
+    tensors = list(tensors)
+    if not tensors:
+        raise ValueError("a grouped allreduce of no tensors")
+    compressed, contexts = zip(*map(compression.compress, tensors))
+    made = _GroupedAllReduce.apply(name, _op_of(average, op), prescale_factor, postscale_factor, process_set, *compressed)
+    return [compression.decompress(one, context) for one, context in zip(made, contexts)]
+
+
+def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
+    """A sparse tensor of the sums (op=Sum) or averages of all ranks' values: returns a function that waits and returns it."""
+    tensor = tensor if tensor.is_coalesced() else tensor.coalesce()
+    indices = allgather_async(tensor._indices().transpose(0, 1).contiguous(), f"{name}.indices", process_set)
+    values = allgather_async(tensor._values(), f"{name}.values", process_set)
+
+    def finish():
+        all_values, all_indices = synchronize(values), synchronize(indices)
+        if op == Average:
+            all_values = all_values / process_set.size()
+        if all_indices.dim() == 0 or all_values.dim() == 0:
+            return torch.sparse_coo_tensor(size=tensor.size(), dtype=tensor.dtype)
+        return torch.sparse_coo_tensor(all_indices.transpose(0, 1), all_values, tensor.size())
+
+    return finish
+
+
+# ---- allgather ----
+
+def _begin_all_gather(kind, tensor, name, process_set):
+    _require_dense(tensor, "allgather")
+    given = _ready(tensor)
+    if given.dim() == 0:
+        given = given.view(1)
+    work = core.submit(process_set.number(), _name_of(kind, name), core.NAMED_ALL_GATHER, dtype=_dtype_of(given),
+                       shapes=(tuple(given.shape[1:]),), addresses=[given.data_ptr()], rows=[given.shape[0]], kept=given)
+    return _enter(work, lambda done: _own_output(done, tensor, given.shape[1:])[0])
+
+
+def allgather_async(tensor, name=None, process_set=global_process_set):
+    """The tensors of all ranks one after another along the first dimension, in which they may differ; a handle."""
+    return _begin_all_gather("allgather", tensor, name, process_set)
+
+
+class _AllGather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, name, process_set):
+        ctx.rows, ctx.shape, ctx.process_set, ctx.name = (tensor.shape[0] if tensor.dim() else 1), tensor.shape, process_set, name
+        return synchronize(allgather_async(tensor, name, process_set))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        name = None if ctx.name is None else ctx.name + ".gradient"
+        summed = allreduce(gradient, name=name, op=Average, process_set=ctx.process_set)
+        rows = allgather(torch.tensor([ctx.rows]), name=None if name is None else name + ".rows", process_set=ctx.process_set)
+        before = int(rows[:ctx.process_set.rank()].sum())
+        return summed.narrow(0, before, ctx.rows).view(ctx.shape), None, None
+
+
+def allgather(tensor, name=None, process_set=global_process_set):
+    """The tensors of all ranks one after another along the first dimension, in which they may differ. Has a gradient."""
+    return _AllGather.apply(tensor, name, process_set)
+
+
+def _several(handles):
+    """One handle for all of them."""
+    return _enter(_Several(handles), lambda _: [synchronize(handle) for handle in handles])
+
+
+def grouped_allgather_async(tensors, name=None, process_set=global_process_set):
+    group = _name_of("grouped_allgather", name)
+    return _several([_begin_all_gather("grouped_allgather", tensor, f"{group}.{index}", process_set)
+                     for index, tensor in enumerate(tensors)])
+
+
+def grouped_allgather(tensors, name=None, process_set=global_process_set):
+    group = _name_of("grouped_allgather", name)
+    return [allgather(tensor, f"{group}.{index}", process_set) for index, tensor in enumerate(tensors)]
+
+
+# ---- broadcast ----
+
+def _begin_broadcast(tensor, output, root_rank, name, process_set):
+    _require_dense(tensor, "broadcast")
+    written = _ready(output)
+    root = process_set.ranks.index(root_rank) if root_rank in process_set.ranks else None
+    if root is None:
+        raise ValueError(f"broadcast from rank {root_rank}, which is not in {process_set}")
+    work = core.submit(process_set.number(), _name_of("broadcast", name), core.NAMED_BROADCAST, dtype=_dtype_of(written), root=root,
+                       shapes=(tuple(written.shape),), addresses=[written.data_ptr()], kept=written)
+    return _enter(work, lambda _: _written_back(output, written))
+
+
+def broadcast_async(tensor, root_rank, name=None, process_set=global_process_set):
+    """The root's tensor, on all ranks; a handle. root_rank: in the world."""
+    return _begin_broadcast(tensor, _copies([tensor])[0], root_rank, name, process_set)
+
+
+def broadcast_async_(tensor, root_rank, name=None, process_set=global_process_set):
+    return _begin_broadcast(tensor, tensor, root_rank, name, process_set)
+
+
+def broadcast_(tensor, root_rank, name=None, process_set=global_process_set):
+    return synchronize(broadcast_async_(tensor, root_rank, name, process_set))
+
+
+class _Broadcast(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, root_rank, name, process_set):
+        ctx.arguments = root_rank, name, process_set
+        return synchronize(broadcast_async(tensor, root_rank, name, process_set))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        root_rank, name, process_set = ctx.arguments
+        summed = allreduce(gradient, name=None if name is None else name + ".gradient", op=Average, process_set=process_set)
+        return summed if rank() == root_rank else summed * 0, None, None, None
+
+
+def broadcast(tensor, root_rank, name=None, process_set=global_process_set):
+    """The root's tensor, on all ranks. Has a gradient."""
+    return _Broadcast.apply(tensor, root_rank, name, process_set)
+
+
+# ---- alltoall ----
+
+def _begin_all_to_all(tensor, splits, name, process_set):
+    _require_dense(tensor, "alltoall")
+    given = _ready(tensor)
+    if given.dim() == 0:
+        raise ValueError("alltoall of a tensor without dimensions")
+    ranks = process_set.size()
+    if splits is None:
+        if given.shape[0] % ranks != 0:
+            raise ValueError(f"alltoall without splits: the first dimension, {given.shape[0]}, is no multiple of {ranks} ranks")
+        rows = [given.shape[0] // ranks] * ranks
+    else:
+        rows = [int(split) for split in splits]
+        if len(rows) != ranks or sum(rows) != given.shape[0] or min(rows) < 0:
+            raise ValueError(f"splits {rows}: there have to be {ranks}, of {given.shape[0]} rows together")
+    work = core.submit(process_set.number(), _name_of("alltoall", name), core.NAMED_ALL_TO_ALL, dtype=_dtype_of(given),
+                       shapes=(tuple(given.shape[1:]),), addresses=[given.data_ptr()], rows=rows, kept=given)
+
+    def result(done):
+        output, received = _own_output(done, tensor, given.shape[1:])
+        return output if splits is None else (output, torch.tensor(received, dtype=torch.int32))
+
+    return _enter(work, result)
+
+
+def alltoall_async(tensor, splits=None, name=None, process_set=global_process_set):
+    """splits[r] rows to rank r, the first ones to rank 0; what comes from all, in their order; a handle. With `splits` the result
+    is a pair: the rows, and how many are of each rank."""
+    return _begin_all_to_all(tensor, splits, name, process_set)
+
+
+class _AllToAll(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, splits, name, process_set):
+        ranks = process_set.size()
+        given = splits if splits is not None else [tensor.shape[0] // ranks] * ranks
+        if splits is None and tensor.dim() and tensor.shape[0] % ranks != 0:
+            given = None  # refused below
+        output = synchronize(alltoall_async(tensor, given, name, process_set))
+        output, received = output if given is not None else (output, None)
+        ctx.arguments = received, name, process_set
+        if received is not None:
+            ctx.mark_non_differentiable(received)
+        return output, received
+
+    @staticmethod
+    def backward(ctx, gradient, _):
+        received, name, process_set = ctx.arguments
+        name = None if name is None else name + ".gradient"
+        return alltoall(gradient, received, name, process_set)[0], None, None, None
+
+
+def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
+    output, received = _AllToAll.apply(tensor, splits, name, process_set)
+    return output if splits is None else (output, received)
+
+
+# ---- reducescatter ----
+
+def _begin_reduce_scatter(kind, tensor, name, op, prescale_factor, postscale_factor, process_set):
+    _require_dense(tensor, "reducescatter")
+    if op not in (Average, Sum):
+        raise ValueError("reducescatter has op=Average and op=Sum")
+    given = _copies([_ready(tensor)])[0] if prescale_factor != 1.0 else _ready(tensor)
+    if given.dim() == 0:
+        raise ValueError("reducescatter of a tensor without dimensions")
+    work = core.submit(process_set.number(), _name_of(kind, name), core.NAMED_REDUCE_SCATTER, dtype=_dtype_of(given),
+                       reduce_op=_reduce_op(op), prescale=prescale_factor, postscale=postscale_factor, shapes=(tuple(given.shape),),
+                       addresses=[given.data_ptr()], kept=given)
+    return _enter(work, lambda done: _own_output(done, tensor, given.shape[1:])[0])
+
+
+def reducescatter_async(tensor, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0):
+    """This rank's share of the rows of all tensors combined; the first ranks have one more where rows are left over; a handle."""
+    return _begin_reduce_scatter("reducescatter", tensor, name, op, prescale_factor, postscale_factor, process_set)
+
+
+class _ReduceScatter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, name, op, process_set, prescale, postscale):
+        ctx.arguments = name, op, process_set, prescale * postscale
+        return synchronize(reducescatter_async(tensor, name, op, process_set, prescale, postscale))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        name, op, process_set, scale = ctx.arguments
+        gradient = gradient * (scale if op == Average else scale * process_set.size())
+        return (allgather(gradient, None if name is None else name + ".gradient", process_set), *[None] * 5)
+
+
+def reducescatter(tensor, name=None, compression=Compression.none, op=Average, process_set=global_process_set,
+                  prescale_factor=1.0, postscale_factor=1.0):
+    compressed, context = compression.compress(tensor)
+    made = _ReduceScatter.apply(compressed, name, op, process_set, prescale_factor, postscale_factor)
+    return compression.decompress(made, context)
+
+
+def grouped_reducescatter_async(tensors, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0,
+                                postscale_factor=1.0):
+    group = _name_of("grouped_reducescatter", name)
+    return _several([_begin_reduce_scatter("grouped_reducescatter", tensor, f"{group}.{index}", op, prescale_factor,
+                                           postscale_factor, process_set) for index, tensor in enumerate(tensors)])
+
+
+def grouped_reducescatter(tensors, name=None, compression=Compression.none, op=Average, process_set=global_process_set,
+                          prescale_factor=1.0, postscale_factor=1.0):
+    group = _name_of("grouped_reducescatter", name)
+    return [reducescatter(tensor, f"{group}.{index}", compression, op, process_set, prescale_factor, postscale_factor)
+            for index, tensor in enumerate(tensors)]
+
+
+# ---- The rest ----
+
+def barrier(process_set=global_process_set):
+    """Returns when all ranks have called it."""
+    core.submit(process_set.number(), _name_of("barrier", None), core.NAMED_BARRIER).wait()
+
+
+def join(device=-1):
+    """This rank has nothing more to do: until all have joined, the others' operations go on without it. Returns the rank that joined
+    last. device: not used."""
+    return core.join(global_process_set.number())

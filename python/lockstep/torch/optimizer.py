@@ -1,0 +1,288 @@
+"""An optimizer whose gradients are averaged over all ranks during backward.
+
+Gradients are reduced in buckets, in memory that the host's ranks reach: each is copied there when it is complete, and
+parameter.grad is that memory from then on. A bucket is on its way as soon as its last gradient is there.
+"""
+import contextlib
+import warnings
+import weakref
+
+import torch
+
+from lockstep import core
+from lockstep.common.process_sets import global_process_set
+from lockstep.torch import mpi_ops
+from lockstep.torch.compression import Compression
+from lockstep.torch.mpi_ops import Adasum, Average
+
+_FIRST_BUCKET_BYTES, _BUCKET_BYTES = 1 << 20, 8 << 20
+_ALIGNMENT = 64
+
+
+class _Bucket:
+    """Gradients of one type that travel together."""
+
+    def __init__(self, number, parameters, names, process_set):
+        self.parameters = parameters
+        self.name = f"DistributedOptimizer.{number} ({names[parameters[0]]}" + (
+            f" to {names[parameters[-1]]})" if len(parameters) > 1 else ")")
+        dtype = parameters[0].dtype
+        each = torch.empty((), dtype=dtype).element_size()
+        step = _ALIGNMENT // each
+        offsets, elements = [], 0
+        for parameter in parameters:
+            offsets.append(elements)
+            elements += -(-parameter.numel() // step) * step
+        memory = core.Memory(process_set.number(), max(elements, 1) * each)
+        self.flat = torch.frombuffer(memory.buffer(), dtype=dtype, count=max(elements, 1))
+        self.flat.zero_()
+        self.slots = {parameter: self.flat[offset:offset + parameter.numel()].view(parameter.shape)
+                      for parameter, offset in zip(parameters, offsets)}
+        self.missing = set(parameters)
+        self.handle = None  # while it is under way
+        self.compressed = None
+
+    def take(self, parameter):
+        """Its gradient, if it has one, else zeros."""
+        slot = self.slots[parameter]
+        gradient = parameter.grad
+        with torch.no_grad():
+            if gradient is None:
+                slot.zero_()
+            elif gradient.data_ptr() != slot.data_ptr():
+                slot.copy_(gradient)
+        if parameter.device.type == "cpu":
+            parameter.grad = slot
+        elif gradient is None:
+            parameter.grad = torch.zeros_like(parameter)
+        self.missing.discard(parameter)
+
+    def begin(self, compression, reduction, process_set):
+        sent, context = compression.compress(self.flat)
+        if sent is not self.flat:
+            self.compressed = sent, context
+        self.handle = mpi_ops.allreduce_async_(sent, name=self.name, process_set=process_set, **reduction)
+
+    def finish(self, compression):
+        handle, self.handle = self.handle, None
+        compressed, self.compressed = self.compressed, None
+        self.missing = set(self.parameters)
+        mpi_ops.synchronize(handle)
+        with torch.no_grad():
+            if compressed is not None:
+                self.flat.copy_(compression.decompress(*compressed))
+            for parameter, slot in self.slots.items():
+                if parameter.device.type != "cpu":
+                    parameter.grad.copy_(slot)
+
+
+def _buckets_of(parameters, groups):
+    """Lists of parameters of one type and device, in the order in which gradients come: the reverse one."""
+    made, open_lists = [], {}
+    grouped = {parameter: index for index, group in enumerate(groups or ()) for parameter in group}
+    for parameter in reversed(parameters):
+        size = parameter.numel() * parameter.element_size()
+        key = parameter.dtype, parameter.device, grouped.get(parameter)
+        if groups is not None and parameter not in grouped:
+            made.append([parameter])  # each that is in no group is alone
+            continue
+        bucket, had = open_lists.get(key, (None, 0))
+        limit = float("inf") if groups is not None else _FIRST_BUCKET_BYTES if len(made) <= 1 else _BUCKET_BYTES
+        if bucket is None or had + size > limit:
+            bucket, had = [], 0
+            made.append(bucket)
+        bucket.append(parameter)
+        open_lists[key] = bucket, had + size
+    return made
+
+
+def _even_groups(parameters, count):
+    """`count` groups of about as many parameters each."""
+    each, more = divmod(len(parameters), count)
+    made, begin = [], 0
+    for index in range(count):
+        end = begin + each + (1 if index < more else 0)
+        made.append(parameters[begin:end])
+        begin = end
+    return [group for group in made if group]
+
+
+def _names_of(param_groups, named_parameters):
+    """{parameter: name}. Raises ValueError as Horovod does."""
+    every = [parameter for group in param_groups for parameter in group["params"]]
+    if named_parameters is None:
+        return {parameter: f"allreduce.noname.{index}" for index, parameter in enumerate(every)}
+    pairs = list(named_parameters)
+    if any(not isinstance(pair, tuple) for pair in pairs):
+        raise ValueError("named_parameters should be a sequence of tuples (name, parameter), usually produced by "
+                         "model.named_parameters().")
+    seen, twice = set(), []
+    for name, _ in pairs:
+        (twice.append if name in seen else seen.add)(name)
+    if twice:
+        raise ValueError(f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(twice)}")
+    names = {parameter: name for name, parameter in pairs}
+    unnamed = [parameter for parameter in every if parameter not in names]
+    if pairs and unnamed:
+        raise ValueError("named_parameters was specified, but one or more model parameters were not named. Shapes: " +
+                         ", ".join(str(tuple(parameter.shape)) for parameter in unnamed))
+    return names or _names_of(param_groups, None)
+
+
+def _require_groups(groups):
+    if groups is None or (isinstance(groups, int) and groups >= 0):
+        return
+    if not isinstance(groups, list):
+        raise ValueError("groups should be a non-negative integer or a list of list of torch.Tensor.")
+    seen = set()
+    for group in groups:
+        for parameter in group:
+            if not torch.is_tensor(parameter):
+                raise ValueError("groups must consist of torch.Tensor.")
+            if parameter in seen:
+                raise ValueError("A parameter can only appear once in groups.")
+            seen.add(parameter)
+
+
+class _DistributedOptimizer(torch.optim.Optimizer):
+    """What DistributedOptimizer() makes of an optimizer's class; `super(self.__class__, self)` is that."""
+
+    def _begin_averaging(self, named_parameters, compression, backward_passes_per_step, reduction, groups, sparse_as_dense,
+                         process_set):
+        names = _names_of(self.param_groups, named_parameters)
+        self._compression, self._reduction, self._process_set = compression, reduction, process_set
+        self._sparse_as_dense = sparse_as_dense
+        self._names = names
+        self.backward_passes_per_step = backward_passes_per_step
+        self._synchronized, self._should_synchronize = False, True
+        self._buckets, self._bucket_of, self._sparse, self._passes_left, self._hooks = [], {}, {}, {}, []
+        if not process_set.included() or process_set.size() == 1:
+            return
+        trained = [parameter for group in self.param_groups for parameter in group["params"] if parameter.requires_grad]
+        if isinstance(groups, int) and groups > 0:
+            groups = _even_groups(trained, groups)
+        for number, parameters in enumerate(_buckets_of(trained, groups or None)):
+            bucket = _Bucket(number, parameters, names, process_set)
+            self._buckets.append(bucket)
+            for parameter in parameters:
+                self._bucket_of[parameter] = bucket
+        for parameter in trained:
+            self._passes_left[parameter] = backward_passes_per_step
+            self._add_hook(parameter)
+
+    def _add_hook(self, parameter):
+        optimizer = weakref.ref(self)  # a parameter's hooks are no place where the garbage collector looks
+
+        def hook(parameter):
+            if optimizer() is not None:
+                optimizer()._gradient_is_complete(parameter)
+
+        if hasattr(parameter, "register_post_accumulate_grad_hook"):
+            self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))
+        else:  # before torch 2.1: the node that accumulates, which lives as long as somebody has it
+            node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+            of_node = weakref.ref(parameter)
+            node.register_hook(lambda *_: hook(of_node()))
+            self._hooks.append(node)
+
+    def _gradient_is_complete(self, parameter):
+        left = self._passes_left[parameter]
+        if left <= 0:
+            raise AssertionError("Gradients were computed more than backward_passes_per_step times before call to step(). "
+                                 "Increase backward_passes_per_step to accumulate gradients locally.")
+        self._passes_left[parameter] = left - 1
+        if left == 1:
+            self._give(parameter)
+
+    def _give(self, parameter):
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            if not self._sparse_as_dense:
+                self._sparse[parameter] = mpi_ops.sparse_allreduce_async(
+                    parameter.grad, self._names[parameter], self._reduction["op"], self._process_set)
+                return
+            parameter.grad = parameter.grad.to_dense()
+        bucket = self._bucket_of[parameter]
+        bucket.take(parameter)
+        if not bucket.missing:
+            bucket.begin(self._compression, self._reduction, self._process_set)
+
+    def set_backward_passes_per_step(self, passes):
+        """From now on gradients are averaged after so many backwards."""
+        self.backward_passes_per_step = passes
+        for parameter in self._passes_left:
+            self._passes_left[parameter] = passes
+
+    def synchronize(self):
+        """Returns when all gradients are averaged, those of backwards that are fewer than backward_passes_per_step, too."""
+        for bucket in self._buckets:
+            if bucket.handle is not None:
+                continue
+            for parameter in [one for one in bucket.parameters if one in bucket.missing]:
+                if parameter in self._sparse:
+                    bucket.missing.discard(parameter)
+                    bucket.slots[parameter].zero_()
+                else:
+                    if parameter.grad is not None and parameter.grad.is_sparse:
+                        parameter.grad = parameter.grad.to_dense()
+                    bucket.take(parameter)
+            bucket.begin(self._compression, self._reduction, self._process_set)
+        for parameter, finish in self._sparse.items():
+            parameter.grad = finish()
+        self._sparse.clear()
+        for bucket in self._buckets:
+            bucket.finish(self._compression)
+        for parameter in self._passes_left:
+            self._passes_left[parameter] = self.backward_passes_per_step
+        self._synchronized = True
+
+    @contextlib.contextmanager
+    def skip_synchronize(self):
+        """`with optimizer.skip_synchronize(): optimizer.step()` after optimizer.synchronize(), to clip between them."""
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    def step(self, closure=None):
+        if self._should_synchronize:
+            if self._synchronized:
+                warnings.warn("optimizer.step() called without optimizer.skip_synchronize() context after "
+                              "optimizer.synchronize(). This can cause training slowdown. You may want to consider using "
+                              "optimizer.skip_synchronize() context if you use optimizer.synchronize() in your code.")
+            self.synchronize()
+        self._synchronized = False
+        return super(self.__class__, self).step(closure)
+
+    def zero_grad(self, *arguments, **named):
+        if any(bucket.handle is not None for bucket in self._buckets) or self._sparse:
+            raise AssertionError("optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
+                                 "optimizer.synchronize(). This is prohibited as it can cause a race condition.")
+        return super(self.__class__, self).zero_grad(*arguments, **named)
+
+
+def DistributedOptimizer(optimizer, named_parameters=None, compression=Compression.none, backward_passes_per_step=1, op=Average,
+                         gradient_predivide_factor=1.0, num_groups=0, groups=None, sparse_as_dense=False,
+                         process_set=global_process_set):
+    """`optimizer` again, of a class derived from its own, whose gradients are averaged over all ranks during backward.
+
+    named_parameters: model.named_parameters(), for messages. compression: Compression.none, fp16, bf16, or a Compressor of your own,
+    which is given several gradients at once. backward_passes_per_step: how many backwards add gradients up before they are averaged.
+    op: Average or Sum. gradient_predivide_factor: a part of the division by the ranks that comes before the sum. groups: how many
+    groups of gradients travel together, or lists of parameters; 0: as suits. sparse_as_dense: sparse gradients travel dense.
+    """
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor not supported with op != Average")
+    if op == Adasum:
+        raise NotImplementedError("DistributedOptimizer(op=Adasum) is not there yet in Python; the C++ DistributedOptimizer has it")
+    if num_groups != 0:
+        warnings.warn("Parameter `num_groups` has been replaced by `groups` and will be removed", DeprecationWarning)
+        groups = num_groups if groups is None else groups
+    _require_groups(groups)
+    names = {name: value for name, value in _DistributedOptimizer.__dict__.items() if name not in ("__dict__", "__weakref__")}
+    derived = type(optimizer.__class__.__name__, (optimizer.__class__,), {**names, "__module__": optimizer.__class__.__module__})
+    made = derived.__new__(derived)
+    made.__dict__.update(optimizer.__dict__)  # its groups, options and state, also where its constructor takes other arguments
+    reduction = {"op": op, "prescale_factor": 1.0 / gradient_predivide_factor, "postscale_factor": gradient_predivide_factor}
+    made._begin_averaging(named_parameters, compression, backward_passes_per_step, reduction, groups, sparse_as_dense, process_set)
+    return made

@@ -1,0 +1,181 @@
+// lockstep.torch under `lockstep run`, with the newest torch that is a peer: what it answers, beside a recording of the real
+// Horovod's answers, and what it does when something is wrong.
+#include <algorithm>
+
+#include "tests/support/job_test.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+class Python : public JobTest {
+ protected:
+  void SetUp() override {
+    JobTest::SetUp();
+    const auto python = peer_python("torch");
+    if (!python) GTEST_SKIP() << "torch is not installed: script/bootstrap --peers torch";
+    python_ = *python;
+  }
+  static std::string source(const std::string& path) {
+    return std::string(std::getenv("LOCKSTEP_SOURCE_DIR")) + "/" + path;
+  }
+  Variables variables(const Variables& more = {}) const {
+    Variables all = {
+        {"PYTHONPATH", source("python")},
+        {"PYTHONDONTWRITEBYTECODE", "1"},
+        {"TORCHINDUCTOR_CACHE_DIR", folder() / "inductor"},
+        {"LOCKSTEP_C_LIBRARY", std::string(std::getenv("LOCKSTEP_BINARY_DIR")) + "/lib/liblockstep_c.so"}};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  const std::string& python() const { return python_; }
+  /// A script of this folder on so many ranks.
+  Process job(int ranks, std::vector<std::string> words, const Variables& more = {}) const {
+    words[0] = source("tests/python/" + words[0]);
+    words.insert(words.begin(),
+                 {program("lockstep"), "run", "--no-prefix", "-np", std::to_string(ranks), python_});
+    return start(words, variables(more));
+  }
+  void expect_right(const std::string& action) const {
+    const Ending ending = job(2, {"torch_faults.py", action}).finish();
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    for (const char* line : {"probe 0 right", "probe 1 right"})
+      EXPECT_THAT(ending.out, HasSubstr(line)) << ending.err;
+  }
+
+ private:
+  std::string python_;
+};
+
+class PythonAnswers : public Python, public ::testing::WithParamInterface<int> {};
+
+TEST_P(PythonAnswers, AreHorovods) {
+  const std::string place = folder() / "answers", ranks = std::to_string(GetParam());
+  const Ending ending = job(GetParam(), {"torch_cases.py", "lockstep.torch", place}).finish();
+  ASSERT_EQ(ending.exit_code, 0) << ending.err;
+  const Ending compared = start({python(), source("tests/python/compare_answers.py"),
+                                 source("tests/python/answers/torch." + ranks + ".json.gz"), place, ranks})
+                              .finish();
+  EXPECT_EQ(compared.exit_code, 0) << compared.out << compared.err;
+  EXPECT_THAT(compared.out, HasSubstr("221 cases, 0 differ"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, PythonAnswers, ::testing::Values(2, 4),
+                         [](const auto& info) { return std::to_string(info.param) + "Ranks"; });
+
+TEST_F(Python, ARankThatIsKilledIsNamed) {
+  const Ending ending = job(2, {"torch_faults.py", "kill"}).finish();
+  EXPECT_EQ(ending.exit_code, 128 + SIGKILL);
+  EXPECT_THAT(ending.out,
+              ContainsRegex("probe 0 HorovodInternalError peer_lost 1 .*rank 1 .*was killed by signal 9"));
+}
+
+TEST_F(Python, ARankThatLeavesIsNamed) {
+  const Ending ending = job(2, {"torch_faults.py", "leave"}).finish();
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(
+      ending.out,
+      ContainsRegex(
+          "probe 0 HorovodInternalError peer_lost 1 .*rank 1 left the job while others still needed it"));
+}
+
+TEST_F(Python, ARankThatDoesNotComeIsNamedWithTheTensor) {
+  const Ending ending = job(2, {"torch_faults.py", "late"}, {{"LOCKSTEP_TIMEOUT", "1s"}}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out, ContainsRegex("probe 0 HorovodInternalError timeout 1 all_reduce "
+                                        "\"allreduce.loss\" .*was submitted by rank 0, but not by rank 1"));
+}
+
+TEST_F(Python, ParametersThatDifferAreNamed) {
+  const Ending ending =
+      job(2, {"torch_faults.py", "parameters_that_differ"}, {{"LOCKSTEP_TIMEOUT", "1s"}}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out,
+              ContainsRegex("probe 0 HorovodInternalError .*DistributedOptimizer.0 \\(bias to weight\\)"));
+}
+
+TEST_F(Python, CtrlCEndsAWait) {
+  Process ranks = job(2, {"torch_faults.py", "wait_for_ever"});
+  ranks.await("probe 0 waits");
+  ranks.await("probe 1 waits");
+  ranks.send(SIGINT);
+  const Ending ending = ranks.finish();
+  EXPECT_EQ(ending.exit_code, 128 + SIGINT);
+  EXPECT_THAT(ending.err, HasSubstr("KeyboardInterrupt"));
+}
+
+TEST_F(Python, TensorsMayBeDroppedWhileTheyAreUnderWay) { expect_right("dropped_tensors"); }
+TEST_F(Python, AStepNeedsNoBackward) { expect_right("step_without_backward"); }
+TEST_F(Python, SeveralThreadsCallAtOnce) { expect_right("threads"); }
+TEST_F(Python, WorkersOfALoaderAreForkedAfterwards) { expect_right("workers"); }
+TEST_F(Python, InitAndShutdownMayBeCalledTwice) { expect_right("init_twice"); }
+TEST_F(Python, GradientsAreAddedUp) { expect_right("gradients_while_under_way"); }
+TEST_F(Python, BatchNormIsThatOfOneProcess) { expect_right("batch_norm"); }
+
+TEST_F(Python, AnInterpreterEndsWithWorkUnderWay) {
+  for (const char* action : {"dropped_handles", "end_under_way"}) {
+    const Ending ending = job(2, {"torch_faults.py", action}).finish();
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    EXPECT_THAT(lines_with(ending.out, "probe"), SizeIs(2));
+    EXPECT_THAT(lines_with(ending.err, "lockstep["), IsEmpty()) << ending.err;
+  }
+}
+
+TEST_F(Python, AnExceptionInAHookIsTheProgramsOwn) {
+  const Ending ending = job(2, {"torch_faults.py", "exception_in_a_hook"}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out, HasSubstr("probe 1 ValueError - - the hook's own mistake"));
+}
+
+TEST_F(Python, WorldsThatComeAndGoLeaveNothing) {
+  const Ending ending = job(2, {"torch_faults.py", "several_worlds", "30"}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  int descriptors[2] = {}, threads[2] = {}, tasks[2] = {}, kib[2] = {};
+  const std::size_t begin = ending.out.find("probe 1 held");
+  ASSERT_NE(begin, std::string::npos) << ending.out << ending.err;
+  ASSERT_EQ(
+      std::sscanf(ending.out.c_str() + begin, "probe 1 held %d %d %d %d and %d %d %d %d", &descriptors[0],
+                  &threads[0], &tasks[0], &kib[0], &descriptors[1], &threads[1], &tasks[1], &kib[1]),
+      8);
+  EXPECT_LE(descriptors[1], descriptors[0] + 6) << "what one world more has, which is there this time";
+  EXPECT_EQ(threads[1], threads[0]);
+  EXPECT_LE(tasks[1], tasks[0] + 2);
+  EXPECT_LE(kib[1], kib[0] + 6 * 1024);
+}
+
+TEST_F(Python, AMissingLibraryIsNamed) {
+  const Ending ending = start({python(), "-c", "import lockstep.torch"},
+                              variables({{"LOCKSTEP_C_LIBRARY", "/nowhere/liblockstep_c.so"}}))
+                            .finish();
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.err, AllOf(HasSubstr("ImportError: lockstep: cannot load /nowhere/liblockstep_c.so"),
+                                HasSubstr("LOCKSTEP_C_LIBRARY says where it is")));
+}
+
+TEST_F(Python, WithoutTorchItSaysSo) {
+  const Ending ending =
+      start({"/usr/bin/python3", "-S", "-c", "import lockstep.torch"}, variables()).finish();
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.err,
+              HasSubstr("ImportError: lockstep.torch needs torch 2.0 or newer, which is not installed"));
+}
+
+TEST_F(Python, AloneItIsAWorldOfOne) {
+  const Ending ending = start({python(), "-c",
+                               "import torch, lockstep.torch as hvd\nhvd.init()\n"
+                               "print(hvd.size(), hvd.allreduce(torch.ones(2), op=hvd.Sum).tolist())"},
+                              variables())
+                            .finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out, HasSubstr("1 [1.0, 1.0]"));
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,252 @@
+"""A program for lockstep.torch in which something is wrong, as its first word says; what rank R does says `probe R ...`.
+
+    lockstep run -np 2 python torch_faults.py ACTION [WORD ...]
+"""
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+
+import torch
+
+import lockstep.torch as hvd
+
+ACTIONS = {}
+
+
+def action(function):
+    ACTIONS[function.__name__] = function
+    return function
+
+
+def say(*words):
+    print("probe", hvd.rank() if hvd.is_initialized() else "-", *words, flush=True)
+
+
+def linear(seed=0):
+    torch.manual_seed(seed)
+    return torch.nn.Linear(4, 2)
+
+
+def optimizer_of(net, **options):
+    return hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1), named_parameters=net.named_parameters(), **options)
+
+
+def expect_error(kind, call):
+    try:
+        call()
+    except kind as error:
+        say(type(error).__name__, getattr(error, "code", "-"), getattr(error, "rank", "-"), str(error).replace("\n", " "))
+    else:
+        raise SystemExit("there was no error")
+
+
+@action
+def kill():
+    """Rank 1 is killed while the others train."""
+    net = linear()
+    optimizer = optimizer_of(net)
+    hvd.allreduce(torch.ones(1), name="begin")
+    if hvd.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def train():
+        for _ in range(1000):
+            net(torch.ones(1, 4)).sum().backward()
+            optimizer.step()
+    expect_error(hvd.HorovodInternalError, train)
+
+
+@action
+def leave():
+    """Rank 1 shuts down while the others wait for it."""
+    if hvd.rank() == 1:
+        return
+    expect_error(hvd.HorovodInternalError, lambda: hvd.allreduce(torch.ones(1), name="loss"))
+
+
+@action
+def late():
+    """Rank 1 does not come in time."""
+    if hvd.rank() == 1:
+        time.sleep(4)
+    expect_error(hvd.HorovodInternalError, lambda: hvd.allreduce(torch.ones(1), name="loss"))
+
+
+@action
+def wait_for_ever():
+    """Rank 0 waits for what rank 1 never does, until it is interrupted."""
+    say("waits")
+    if hvd.rank() == 1:
+        time.sleep(100)
+    hvd.allreduce(torch.ones(1), name="loss")
+
+
+@action
+def parameters_that_differ():
+    net = linear() if hvd.rank() == 0 else torch.nn.Sequential(linear(), torch.nn.Linear(2, 2))
+    optimizer = optimizer_of(net)
+    net(torch.ones(1, 4)).sum().backward()
+    expect_error(hvd.HorovodInternalError, optimizer.step)
+
+
+@action
+def dropped_tensors():
+    """Tensors that the program lets go of while they are under way."""
+    handles = []
+    for i in range(50):
+        handles.append(hvd.allreduce_async(torch.full((1000,), float(i)), op=hvd.Sum, name=f"x{i}"))
+        gc.collect(0)
+    for i, handle in enumerate(handles):
+        assert hvd.synchronize(handle).eq(i * hvd.size()).all()
+    say("right")
+
+
+@action
+def dropped_handles():
+    """Handles that nobody synchronizes; the interpreter ends with them."""
+    for i in range(10):
+        hvd.allreduce_async(torch.ones(10), name=f"x{i}")
+    say("ends")
+
+
+@action
+def end_under_way():
+    """Rank 0's interpreter ends with work under way for which rank 1 comes late."""
+    if hvd.rank() == 1:
+        time.sleep(0.5)
+    hvd.allreduce_async(torch.ones(10), name="x")
+    say("ends")
+
+
+@action
+def exception_in_a_hook():
+    net = linear()
+    optimizer = optimizer_of(net)
+
+    def fail(_):
+        raise ValueError("the hook's own mistake")
+    net.weight.register_hook(fail)
+    expect_error(ValueError, lambda: net(torch.ones(1, 4)).sum().backward())
+
+
+@action
+def step_without_backward():
+    net = linear()
+    before = [parameter.detach().clone() for parameter in net.parameters()]
+    optimizer_of(net).step()
+    assert all(torch.equal(a, b) for a, b in zip(before, net.parameters()))
+    say("right")
+
+
+@action
+def threads():
+    """Several threads call at once, in any order."""
+    def work(first):
+        for i in range(first, 200, 4):
+            assert hvd.allreduce(torch.full((100,), float(i)), op=hvd.Sum, name=f"x{i}").eq(i * hvd.size()).all()
+    all_threads = [threading.Thread(target=work, args=(first,)) for first in range(4)]
+    for thread in all_threads:
+        thread.start()
+    for thread in all_threads:
+        thread.join()
+    say("right")
+
+
+@action
+def workers():
+    """DataLoader's workers are forked after init()."""
+    data = torch.utils.data.TensorDataset(torch.arange(40.0).view(20, 2))
+    sampler = torch.utils.data.distributed.DistributedSampler(data, num_replicas=hvd.size(), rank=hvd.rank(), shuffle=False)
+    loader = torch.utils.data.DataLoader(data, batch_size=2, sampler=sampler, num_workers=2)
+    total = sum(hvd.allreduce(batch.sum(), op=hvd.Sum, name="sum").item() for batch, in loader)
+    assert total == sum(range(40)), total
+    say("right")
+
+
+@action
+def several_worlds():
+    """init() after shutdown(), again and again, with a process set and an optimizer in each."""
+    def held():
+        pages = int(open("/proc/self/statm").read().split()[1])
+        return len(os.listdir("/proc/self/fd")), threading.active_count(), len(os.listdir("/proc/self/task")), pages * 4
+    for i in range(int(sys.argv[2])):
+        if i == 10:
+            first = held()
+        if i:
+            hvd.init()
+        net = linear()
+        optimizer = optimizer_of(net)
+        one = hvd.add_process_set([1])
+        net(torch.ones(1, 4)).sum().backward()
+        optimizer.step()
+        assert not one.included() or hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=one).item() == 1
+        del optimizer, net
+        gc.collect()
+        hvd.shutdown()
+    hvd.init()
+    say("held", *first, "and", *held())
+
+
+@action
+def init_twice():
+    hvd.init()
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()
+    expect_error(ValueError, lambda: hvd.add_process_set([0, 99]))  # the real one ends all ranks
+    hvd.shutdown()
+    hvd.shutdown()
+    for call in (hvd.rank, lambda: hvd.allreduce(torch.ones(1)), lambda: hvd.add_process_set([0])):
+        try:
+            call()
+            raise SystemExit("there was no error")
+        except ValueError:
+            pass
+    hvd.init()
+    say("right")
+
+
+@action
+def gradients_while_under_way():
+    """Gradients are added up over several backwards, and kept where zero_grad() sets them to zero."""
+    for set_to_none in (True, False):
+        net = linear()
+        optimizer = optimizer_of(net)
+        for _ in range(3):
+            optimizer.zero_grad(set_to_none=set_to_none)
+            net(torch.full((1, 4), float(hvd.rank() + 1))).sum().backward()
+            optimizer.synchronize()
+            average = sum(range(1, hvd.size() + 1)) / hvd.size()
+            assert net.weight.grad.eq(average).all(), net.weight.grad
+            with optimizer.skip_synchronize():
+                optimizer.step()
+    say("right")
+
+
+@action
+def batch_norm():
+    """As one process that has the samples of all."""
+    torch.manual_seed(0)
+    x = torch.randn(4 * hvd.size(), 3, 5)
+    weights = torch.randn(4 * hvd.size(), 3, 5)
+    whole, parts = torch.nn.BatchNorm1d(3), hvd.SyncBatchNorm(3)
+    mine = slice(4 * hvd.rank(), 4 * hvd.rank() + 4)
+    a, b = x.clone().requires_grad_(), x[mine].clone().requires_grad_()
+    (whole(a) * weights).sum().backward()
+    made = parts(b)
+    (made * weights[mine]).sum().backward()
+    assert torch.allclose(made, whole.eval()(x)[mine], atol=3) and torch.allclose(parts.running_var, whole.running_var, atol=1e-5)
+    assert torch.allclose(b.grad, a.grad[mine], atol=1e-4), (b.grad, a.grad[mine])
+    assert torch.allclose(hvd.allreduce(parts.weight.grad, op=hvd.Sum), whole.weight.grad, atol=1e-3)
+    say("right")
+
+
+def main():
+    hvd.init()
+    torch.set_num_threads(1)
+    ACTIONS[sys.argv[1]]()
+
+
+if __name__ == "__main__":
+    main()
