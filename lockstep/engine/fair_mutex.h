@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <mutex>
 
+#include "lockstep/base/wait_on.h"
+
 namespace lockstep {
 
 class FairMutex {
@@ -13,7 +15,7 @@ class FairMutex {
   void lock() {
     std::unique_lock inner(mutex_);
     const std::uint64_t mine = next_++;
-    turn_.wait(inner, [&] { return serving_ == mine; });
+    base::wait_on(turn_, inner, [&] { return serving_ == mine; });
   }
   /// Only if nobody has it or waits for it.
   bool try_lock() {

@@ -4,6 +4,7 @@
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/start_thread.h"
+#include "lockstep/base/wait_on.h"
 #include "lockstep/trace/clock.h"
 
 namespace lockstep {
@@ -169,7 +170,7 @@ void Progress::run_thread() {
         idle_naps = 0;
       } else if (++idle_naps > most_idle_naps) {
         thread_sleeps_ = true;
-        work_arrived_.wait(guard, is_called);
+        base::wait_on(work_arrived_, guard, is_called);
         thread_sleeps_ = false;
       }
       if (stopping_) return;

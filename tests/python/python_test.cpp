@@ -1,6 +1,8 @@
 // lockstep.torch under `lockstep run`, with the newest torch that is a peer: what it answers, beside a recording of the real
 // Horovod's answers, and what it does when something is wrong.
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 
 #include "tests/support/job_test.h"
 
@@ -70,6 +72,51 @@ TEST_P(PythonAnswers, AreHorovods) {
 INSTANTIATE_TEST_SUITE_P(Of, PythonAnswers, ::testing::Values(2, 4),
                          [](const auto& info) { return std::to_string(info.param) + "Ranks"; });
 
+TEST_F(Python, HorovodsOwnNamesAreLocksteps) {
+  const std::string text =
+      "import torch, horovod.torch as hvd, lockstep.torch, horovod.torch.mpi_ops, horovod.common.exceptions\n"
+      "from horovod.torch.elastic import TorchState\n"
+      "hvd.init()\n"
+      "assert hvd is lockstep.torch and horovod.torch.mpi_ops is lockstep.torch.mpi_ops\n"
+      "assert horovod.common.exceptions.HorovodInternalError is hvd.HorovodInternalError\n"
+      "assert hvd.__spec__.name == 'lockstep.torch'\n"
+      "print('sum', hvd.allreduce(torch.ones(1), op=hvd.Sum).item())\n";
+  const Ending ending =
+      start({testing::program("lockstep"), "run", "--no-prefix", "-np", "2", python(), "-c", text},
+            variables({{"PYTHONPATH", source("python") + ":" + source("python/horovod_names")}}))
+          .finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_EQ(ending.out, "sum 2.0\nsum 2.0\n");
+}
+
+TEST_F(Python, ThePagesProgramTrains) {
+  const std::string page = text_in(source("docs/python.md"));
+  const std::size_t begin = page.find("```python\nimport torch\n") + 10;
+  std::ofstream(folder() / "train.py") << page.substr(begin, page.find("```", begin) - begin);
+  const Ending ending =
+      start({program("lockstep"), "run", "--no-prefix", "-np", "2", python(), folder() / "train.py"},
+            variables())
+          .finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out,
+              ContainsRegex("^epoch 0: loss [0-9.]+\nepoch 1: loss [0-9.]+\nepoch 2: loss [0-9.]+\n$"));
+}
+
+TEST_F(Python, HorovodsNamesAreRefusedBesideIt) {
+  const std::filesystem::path real = folder() / "site/horovod-0.28.1.dist-info";
+  std::filesystem::create_directories(real);
+  std::ofstream(real / "METADATA") << "Metadata-Version: 2.1\nName: horovod\nVersion: 0.28.1\n";
+  const Ending ending =
+      start({python(), "-c", "import horovod.torch"},
+            variables({{"PYTHONPATH", source("python") + ":" + source("python/horovod_names") + ":" +
+                                          (folder() / "site").string()}}))
+          .finish();
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.err, AllOf(HasSubstr("ImportError: lockstep-horovod takes the place of Horovod, and "
+                                          "Horovod 0.28.1 is installed, too"),
+                                HasSubstr("pip uninstall")));
+}
+
 TEST_F(Python, ARankThatIsKilledIsNamed) {
   const Ending ending = job(2, {"torch_faults.py", "kill"}).finish();
   EXPECT_EQ(ending.exit_code, 128 + SIGKILL);
@@ -118,6 +165,8 @@ TEST_F(Python, WorkersOfALoaderAreForkedAfterwards) { expect_right("workers"); }
 TEST_F(Python, InitAndShutdownMayBeCalledTwice) { expect_right("init_twice"); }
 TEST_F(Python, GradientsAreAddedUp) { expect_right("gradients_while_under_way"); }
 TEST_F(Python, BatchNormIsThatOfOneProcess) { expect_right("batch_norm"); }
+
+TEST_F(Python, TrainingGoesOnInTheNextWorldAfterACollectiveHasFailed) { expect_right("elastic"); }
 
 TEST_F(Python, AnInterpreterEndsWithWorkUnderWay) {
   for (const char* action : {"dropped_handles", "end_under_way"}) {

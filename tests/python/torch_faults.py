@@ -225,6 +225,41 @@ def gradients_while_under_way():
 
 
 @action
+def elastic():
+    """A collective fails in the middle of training, which goes on in the next world, from the last commit."""
+    net = linear()
+    optimizer = optimizer_of(net)
+    data = list(range(24))
+    sampler = hvd.elastic.ElasticSampler(data, shuffle=False)
+    state = hvd.elastic.TorchState(model=net, optimizer=optimizer, sampler=sampler, batch=0, worlds=0)
+    seen, resets = [], []
+    state.register_reset_callbacks([lambda: resets.append(hvd.size())])
+
+    @hvd.elastic.run
+    def train(state):
+        loader = torch.utils.data.DataLoader(data, batch_size=4, sampler=state.sampler)
+        for index, batch in enumerate(loader):
+            optimizer.zero_grad()
+            net(batch.float().view(-1, 1).expand(-1, 4)).mean().backward()
+            optimizer.step()
+            if state.batch == 1 and not resets:
+                hvd.allreduce(torch.ones(1 + hvd.rank()), name="differs")
+            seen.extend(batch.tolist())
+            state.sampler.record_batch(index, 4)
+            state.batch += 1
+            state.commit()
+        return state.batch
+
+    batches = train(state)
+    every = sorted(sum(hvd.allgather_object(seen), []))
+    assert every == data, every
+    assert resets == [hvd.size()] and batches == 3, (resets, batches)
+    weights = hvd.allgather(net.weight.detach().view(1, -1))
+    assert weights.eq(weights[0]).all()
+    say("right")
+
+
+@action
 def batch_norm():
     """As one process that has the samples of all."""
     torch.manual_seed(0)

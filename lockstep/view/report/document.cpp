@@ -12,6 +12,9 @@
 namespace lockstep::view {
 namespace {
 
+/// std::hypot() has another name since glibc 2.35, which systems with an older one lack.
+double distance(double across, double up) { return std::sqrt(across * across + up * up); }
+
 constexpr const char* phase_names[phase_count] = {
     "computing", "waiting for data", "waiting for others", "exposed transfer", "optimizer", "checkpoint",
     "other"};
@@ -324,8 +327,7 @@ std::string difference_sentence(const Analysis& before, const Analysis& after) {
   if (old_time <= 0 || new_time <= 0) return "How long these runs took is not known.";
   const double share = (new_time - old_time) / old_time;
   const std::string times = fmt::format("{} then, {} now", time_text(old_time), time_text(new_time));
-  const double error =
-      have_steps ? std::hypot(before.steps->median_error_ns, after.steps->median_error_ns) : 0;
+  const double error = have_steps ? distance(before.steps->median_error_ns, after.steps->median_error_ns) : 0;
   if (std::abs(share) < Thresholds::differs ||
       std::abs(new_time - old_time) < Thresholds::standard_errors * error)
     return fmt::format("{} takes as long as before, as far as noise lets tell: {}.", what, times);

@@ -1,0 +1,9 @@
+"""`horovodrun` is `lockstep run`, which understands its options."""
+import os
+import sys
+
+from lockstep import command
+
+
+def main():
+    os.execv(command.PROGRAM, ["lockstep", "run", *sys.argv[1:]])

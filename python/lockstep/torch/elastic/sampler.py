@@ -1,0 +1,62 @@
+"""A sampler that knows which samples of its epoch are done, so that training goes on with the others."""
+import math
+import random
+
+import torch
+
+from lockstep.torch import mpi_ops
+
+
+class ElasticSampler(torch.utils.data.Sampler):
+    """As DistributedSampler, over what is not recorded yet: record_batch() after each batch, set_epoch() after each epoch."""
+
+    def __init__(self, dataset, shuffle=True, seed=0):
+        self.dataset, self.shuffle, self.seed = dataset, shuffle, seed
+        self.epoch, self.processed_indices = 0, set()
+        self.reset()
+
+    def set_epoch(self, epoch):
+        self.epoch, self.processed_indices = epoch, set()
+        self.reset()
+
+    def record_batch(self, batch_idx, batch_size):
+        """The samples of batch `batch_idx` of this rank are done."""
+        self.record_indices(self.get_indices(batch_idx, batch_size))
+
+    def record_indices(self, indices):
+        self.processed_indices.update(indices)
+
+    def get_indices(self, batch_idx, batch_size):
+        begin = batch_idx * batch_size
+        return self.indices[begin:min(begin + batch_size, len(self.indices))]
+
+    def state_dict(self):
+        return {"epoch": self.epoch, "processed_indices": self.processed_indices}
+
+    def load_state_dict(self, state_dict):
+        self.epoch, self.processed_indices = state_dict["epoch"], set(state_dict["processed_indices"])
+        self.reset()
+
+    def reset(self):
+        """Deals what is left to the ranks that there are."""
+        self.num_replicas, self.rank = mpi_ops.size(), mpi_ops.rank()
+        left = [index for index in range(len(self.dataset)) if index not in self.processed_indices]
+        self.remaining_indices = left
+        self.num_samples = math.ceil(len(left) / self.num_replicas)
+        self.total_size = self.num_samples * self.num_replicas
+        self._deal()
+
+    def _deal(self):
+        indices = list(self.remaining_indices)
+        if self.shuffle:
+            random.Random(self.seed + self.epoch).shuffle(indices)
+        if indices:
+            indices += (indices * math.ceil(self.total_size / len(indices)))[:self.total_size - len(indices)]
+        self.indices = indices[self.rank:self.total_size:self.num_replicas]
+
+    def __iter__(self):
+        self._deal()
+        return iter(self.indices)
+
+    def __len__(self):
+        return self.num_samples

@@ -1,0 +1,49 @@
+"""The state of a training with torch: models, optimizers, samplers, and values that can be copied."""
+import copy
+
+import torch
+
+from lockstep.common.elastic import ObjectState
+from lockstep.torch import mpi_ops
+from lockstep.torch.elastic.sampler import ElasticSampler
+from lockstep.torch.functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
+
+
+class TorchState(ObjectState):
+    """`TorchState(model=net, optimizer=optimizer, sampler=sampler, epoch=0, batch=0)`: whatever has a state_dict(), and values."""
+
+    def __init__(self, model=None, optimizer=None, **values):
+        values.update({name: value for name, value in (("model", model), ("optimizer", optimizer)) if value is not None})
+        self._parts = {name: value for name, value in values.items()
+                       if isinstance(value, (torch.nn.Module, torch.optim.Optimizer, ElasticSampler))}
+        self._saved_parts = {}
+        for name, part in self._parts.items():
+            setattr(self, name, part)
+        super().__init__(broadcast_object, mpi_ops.rank, **{name: value for name, value in values.items() if name not in self._parts})
+        self.save()
+
+    def save(self):
+        self._saved_parts = {name: copy.deepcopy(part.state_dict()) for name, part in self._parts.items()}
+        super().save()
+
+    def restore(self):
+        for name, part in self._parts.items():
+            part.load_state_dict(copy.deepcopy(self._saved_parts[name]))
+        super().restore()
+
+    def sync(self):
+        for part in self._parts.values():
+            if isinstance(part, torch.nn.Module):
+                broadcast_parameters(part.state_dict(), root_rank=0)
+            elif isinstance(part, torch.optim.Optimizer):
+                broadcast_optimizer_state(part, root_rank=0)
+            else:  # what any rank has seen is done
+                done = set().union(*(state["processed_indices"] for state in allgather_object(part.state_dict())))
+                part.load_state_dict({**part.state_dict(), "processed_indices": done})
+        super().sync()
+        self.save()
+
+    def reset(self):
+        for part in self._parts.values():
+            if isinstance(part, ElasticSampler):
+                part.reset()
