@@ -34,7 +34,6 @@ struct Set {
 };
 
 struct lockstep_work {
-  Work work;
   std::shared_ptr<Set> set;
   bool is_over = false;
   // Of a request: what it has made, and what is to be done with it when it is over.
@@ -42,8 +41,15 @@ struct lockstep_work {
   std::size_t output_bytes = 0;
   std::vector<std::int64_t> rows = {};
   std::vector<std::span<std::byte>> scaled = {};
+  /// Where a pass of our own scales contributions: copies, and what in-place results are copied to.
+  struct Copy {
+    std::unique_ptr<std::byte[]> bytes;
+    std::span<std::byte> result;
+  };
+  std::vector<Copy> copies = {};
   Dtype dtype = Dtype::u8;
   double scale = 1;
+  Work work = {};  ///< the last one: its end waits for what is written to the others
 };
 
 struct lockstep_request {
@@ -160,6 +166,7 @@ int begin(int set, lockstep_work** work, const Call& call) {
 /// As often as asked: the results of a request are scaled once.
 int finished(lockstep_work& work) {
   if (std::exchange(work.is_over, true)) return LOCKSTEP_OK;
+  for (const auto& copy : work.copies) std::copy_n(copy.bytes.get(), copy.result.size(), copy.result.data());
   for (const auto buffer : work.scaled) scale(work.dtype, buffer, work.scale);
   return LOCKSTEP_OK;
 }
@@ -493,15 +500,22 @@ int lockstep_submit(lockstep_request* request, void* const* buffers, const int64
         }
         elements = bytes_of(elements, sum, "rows");
       }
-      const auto buffer =
-          output_of(buffers[i], bytes_of(elements, lockstep::size_of(named.dtype), "elements"));
-      if (request->prescale != 1 && combines(named.operation)) scale(named.dtype, buffer, request->prescale);
+      auto buffer = output_of(buffers[i], bytes_of(elements, lockstep::size_of(named.dtype), "elements"));
+      if (named.operation == all_reduce && its.scale != 1) its.scaled.push_back(buffer);
+      if (request->prescale != 1 &&
+          combines(named.operation)) {  // a copy: what is refused has changed nothing
+        its.copies.push_back(
+            {std::unique_ptr<std::byte[]>(new std::byte[std::max<std::size_t>(buffer.size(), 1)]),
+             is_in_place ? buffer : std::span<std::byte>()});
+        std::ranges::copy(buffer, its.copies.back().bytes.get());
+        buffer = {its.copies.back().bytes.get(), buffer.size()};
+        scale(named.dtype, buffer, request->prescale);
+      }
       if (is_in_place) {
         all.in_place.push_back(buffer);
       } else {
         all.input = buffer;
       }
-      if (named.operation == all_reduce && its.scale != 1) its.scaled.push_back(buffer);
     }
     if (!is_in_place && named.operation != barrier) {
       all.make_output = [&its, row_bytes = request->row_bytes](std::span<const std::int64_t> made_rows) {

@@ -1,6 +1,7 @@
 """liblockstep_c.so by ctypes: its functions, with errors as exceptions. Nothing here knows a framework.
 
-Every call leaves the interpreter's lock while it is in C. Waits return every 100 ms, so that Ctrl-C is heard.
+Every call leaves the interpreter's lock while it is in C. Waits for works return every 100 ms, so that Ctrl-C is heard; join() and what
+begins a world or a set wait in one piece.
 """
 import ctypes
 import os
@@ -191,6 +192,8 @@ class _Request:
     def __init__(self, number, name, operation, dtype, reduce_op, root, prescale, postscale, shapes):
         dimensions = (ctypes.c_int32 * max(len(shapes), 1))(*map(len, shapes))
         sizes = [size for shape in shapes for size in shape]
+        if "\0" in name:
+            raise ValueError(f"a name with an end in its middle: {name!r}")
         address = _pointer()
         _check(_library.lockstep_request_new(number, name.encode(), operation, dtype, reduce_op, root, prescale, postscale,
                                              len(shapes), dimensions, (_int64 * max(len(sizes), 1))(*sizes), address))

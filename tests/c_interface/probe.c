@@ -83,6 +83,23 @@ static void by_name(const lockstep_place* place) {
   if (status == LOCKSTEP_OK) lockstep_work_free(twice);
   finish(work);
   lockstep_request_free(request);
+  /* Contributions are scaled on the way: what is refused, and an input, stay what they are. */
+  int32_t parts[32], each = place->size * 2;
+  for (int i = 0; i < each; ++i) parts[i] = 7;
+  const int64_t length = each;
+  void* const part = parts;
+  OK(lockstep_request_new(LOCKSTEP_WORLD, "scattered", LOCKSTEP_NAMED_REDUCE_SCATTER, LOCKSTEP_I32, LOCKSTEP_SUM, 0, 0.5, 2, 1, dimensions,
+                          &length, &request));
+  OK(lockstep_submit(request, &part, NULL, &work));
+  void* share = NULL;
+  size_t share_bytes = 0;
+  const int64_t* share_rows = NULL;
+  int share_count = 0;
+  OK(lockstep_wait(work, -1));
+  OK(lockstep_work_output(work, &share, &share_bytes, &share_rows, &share_count));
+  CHECK(share_count == 1 && share_rows[0] == 2 && ((int32_t*)share)[0] == 2 * 3 * ranks && parts[0] == 7);
+  lockstep_work_free(work);
+  lockstep_request_free(request);
 
   const int32_t none = 0;
   const int64_t rows = rank + 1;

@@ -123,10 +123,11 @@ TEST_F(Worlds, TellARankThatComesToAnEarlierOne) {
 }
 
 TEST_F(Worlds, ThatOneRankDoesNotComeToEndInTime) {
-  auto ranks = start_probes(2, {"0:return,0", "next_world", "barrier"}, {{"LOCKSTEP_INIT_TIMEOUT", "1s"}});
+  auto ranks = start_probes(2, {"1:return,0", "next_world", "barrier"}, {{"LOCKSTEP_INIT_TIMEOUT", "1s"}});
   const auto endings = finish(ranks);
-  EXPECT_EQ(endings[1].exit_code, 1);
-  EXPECT_THAT(endings[1].err, AllOf(HasSubstr("code=timeout"), HasSubstr("rank 0"))) << endings[1].err;
+  EXPECT_EQ(endings[0].exit_code, 1);
+  EXPECT_THAT(endings[0].err, AllOf(HasSubstr("code=timeout"), HasSubstr("waited in vain for rank 1 of 2")))
+      << endings[0].err;
 }
 
 TEST_F(Worlds, ThatWereShutDownRefuseCalls) {

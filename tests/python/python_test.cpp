@@ -164,6 +164,9 @@ TEST_F(Python, SeveralThreadsCallAtOnce) { expect_right("threads"); }
 TEST_F(Python, WorkersOfALoaderAreForkedAfterwards) { expect_right("workers"); }
 TEST_F(Python, InitAndShutdownMayBeCalledTwice) { expect_right("init_twice"); }
 TEST_F(Python, GradientsAreAddedUp) { expect_right("gradients_while_under_way"); }
+TEST_F(Python, SchedulersAndHeldGroupsStayTheOptimizers) { expect_right("schedulers"); }
+TEST_F(Python, AFailedStepLeavesNothing) { expect_right("after_a_failure"); }
+TEST_F(Python, OddTensorsAndNamesAreTaken) { expect_right("odd_tensors"); }
 TEST_F(Python, BatchNormIsThatOfOneProcess) { expect_right("batch_norm"); }
 
 TEST_F(Python, TrainingGoesOnInTheNextWorldAfterACollectiveHasFailed) { expect_right("elastic"); }

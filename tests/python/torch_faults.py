@@ -260,6 +260,70 @@ def elastic():
 
 
 @action
+def schedulers():
+    """A scheduler of the learning rate that was there before, and groups that a program holds, stay the optimizer's on all ranks."""
+    net = linear()
+    plain = torch.optim.SGD(net.parameters(), lr=0.1 * (hvd.rank() + 1), momentum=0.9)
+    scheduler, held = torch.optim.lr_scheduler.StepLR(plain, step_size=1, gamma=0.5), plain.param_groups[0]
+    optimizer = hvd.DistributedOptimizer(plain, named_parameters=net.named_parameters())
+    hvd.broadcast_parameters(net.state_dict(), root_rank=0)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    torch.manual_seed(hvd.rank())
+    for _ in range(3):
+        net.zero_grad()
+        net(torch.randn(2, 4)).sum().backward()
+        net.weight.grad = net.weight.grad.clone()  # programs filter gradients like that
+        optimizer.step()
+        scheduler.step()
+    assert held is optimizer.param_groups[0]
+    rates = hvd.allgather_object(optimizer.param_groups[0]["lr"])
+    assert rates == [0.1 / 8] * hvd.size(), rates
+    weights = hvd.allgather(net.weight.detach().view(1, -1))
+    assert weights.eq(weights[0]).all(), weights
+    say("right")
+
+
+@action
+def after_a_failure():
+    """What a failed step leaves behind is forgotten when a state is loaded."""
+    net = linear()
+    optimizer = optimizer_of(net)
+    state = optimizer.state_dict()
+    net(torch.ones(1, 4)).sum().backward()
+    optimizer.load_state_dict(state)
+    optimizer.zero_grad()
+    net(torch.ones(1, 4)).sum().backward()
+    optimizer.step()
+    assert hvd.allgather(net.weight.detach().view(1, -1)).eq(net.weight.detach().view(1, -1)).all()
+    say("right")
+
+
+@action
+def odd_tensors():
+    z = torch.tensor([1 + 2j, 3 - 1j])
+    gathered = hvd.allgather(z.conj())
+    assert torch.equal(gathered[:2], z.conj().resolve_conj()), gathered
+    evens = hvd.add_process_set([0])
+    if evens.included():
+        hvd.barrier(process_set=evens)
+        hvd.allreduce(torch.ones(1), process_set=evens)
+    hvd.barrier()
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()
+    x = torch.full((3,), 2.0, dtype=torch.float64)
+    handle = hvd.allreduce_async_(x, op=hvd.Sum, name="x", prescale_factor=2.0)
+    try:
+        hvd.synchronize(hvd.allreduce_async_(x, op=hvd.Sum, name="x", prescale_factor=2.0))
+        factor = 4.0 * hvd.size()  # the first one was over
+    except ValueError:
+        factor = 2.0
+    hvd.synchronize(handle)
+    assert x[0].item() in (2.0 * factor * hvd.size() / (hvd.size() if factor > 2 else 1), 4.0 * hvd.size()), x
+    for wrong in (lambda: hvd.allreduce(torch.ones(1), name="a\0b"), lambda: optimizer_of(linear(), backward_passes_per_step=0)):
+        expect_error(ValueError, wrong)
+    say("right")
+
+
+@action
 def batch_norm():
     """As one process that has the samples of all."""
     torch.manual_seed(0)
@@ -274,6 +338,8 @@ def batch_norm():
     assert torch.allclose(made, whole.eval()(x)[mine], atol=3) and torch.allclose(parts.running_var, whole.running_var, atol=1e-5)
     assert torch.allclose(b.grad, a.grad[mine], atol=1e-4), (b.grad, a.grad[mine])
     assert torch.allclose(hvd.allreduce(parts.weight.grad, op=hvd.Sum), whole.weight.grad, atol=1e-3)
+    far = torch.randn(4 * hvd.size(), 3, generator=torch.Generator().manual_seed(1)) + 3000
+    assert torch.allclose(hvd.SyncBatchNorm(3)(far[mine]), torch.nn.BatchNorm1d(3)(far)[mine], atol=1e-2)
     say("right")
 
 

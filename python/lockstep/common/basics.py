@@ -10,12 +10,18 @@ def init(comm=None, process_sets=None):
 
     comm: None; communicators of MPI are not taken. process_sets: ProcessSets that are to be known at once.
     """
+    if process_sets == "dynamic":  # as they are here in any case
+        process_sets = None
     if comm:
         raise ValueError("init(comm=...): communicators and lists of ranks are not taken; give process_sets")
     was_there = core.is_initialized()
     core.init()
     if not was_there:
-        sets.begin(process_sets)
+        try:
+            sets.begin(process_sets)
+        except Exception:
+            shutdown()
+            raise
         atexit.unregister(shutdown)
         atexit.register(shutdown)
 

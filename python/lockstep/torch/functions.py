@@ -34,8 +34,15 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=glob
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
     is_root = mpi_ops.rank() == root_rank
     state = broadcast_object(optimizer.state_dict() if is_root else None, root_rank, process_set=process_set)
-    if not is_root:
-        optimizer.load_state_dict(state)
+    if is_root:
+        return
+    groups, options = optimizer.param_groups, [dict(group) for group in optimizer.param_groups]
+    optimizer.load_state_dict(state)
+    # Who has one of these, as a learning rate's scheduler, keeps it.
+    for group, loaded, had in zip(groups, optimizer.param_groups, options):
+        group.clear()
+        group.update({**loaded, "params": had["params"]})
+    optimizer.param_groups = groups
 
 
 def _to_tensor(obj):

@@ -82,12 +82,12 @@ def _enter(work, result):
     return number
 
 
-def _name_of(kind, name):
-    """Names that are left out are counted, in the order of calls; ranks have to leave out the same ones."""
+def _name_of(kind, name, process_set):
+    """Names that are left out are counted for each set, in the order of calls; its ranks have to leave out the same ones."""
     if name is not None:
         return f"{kind}.{name}"
     with _mutex:
-        counter = _automatic.setdefault(kind, itertools.count(1))
+        counter = _automatic.setdefault((process_set.process_set_id, kind), itertools.count(1))
     return f"{kind}.noname.{next(counter)}"
 
 
@@ -107,8 +107,13 @@ def synchronize(handle):
     """Waits for an asynchronous operation, and returns its result; None for a handle that is known no more."""
     if handle not in _handles:
         return None
-    found = _handles.pop(handle)
-    found.work.wait()
+    found = _handles[handle]
+    try:
+        found.work.wait()
+    except Exception:
+        _handles.pop(handle, None)
+        raise  # where it was interrupted it goes on, and may be waited for again
+    _handles.pop(handle, None)
     return found.result(found.work)
 
 
@@ -116,7 +121,7 @@ def synchronize(handle):
 
 def _ready(tensor):
     """As C reads it: on the CPU, with its elements one after another."""
-    return tensor.detach().to("cpu").contiguous()
+    return tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
 
 
 def _written_back(tensor, written):
@@ -166,7 +171,7 @@ def _begin_all_reduce(kind, tensors, outputs, name, op, prescale_factor, postsca
             written.append(_ready(output))
         else:
             written.append(output if output.device.type == "cpu" else _ready(tensor))
-    work = core.submit(process_set.number(), _name_of(kind, name), core.NAMED_ALL_REDUCE, dtype=_dtype_of(tensors[0]),
+    work = core.submit(process_set.number(), _name_of(kind, name, process_set), core.NAMED_ALL_REDUCE, dtype=_dtype_of(tensors[0]),
                        reduce_op=_reduce_op(op), prescale=prescale_factor, postscale=postscale_factor,
                        shapes=tuple(tuple(w.shape) for w in written), addresses=[w.data_ptr() for w in written], kept=written)
     return _enter(work, lambda _: [_written_back(output, w) for output, w in zip(outputs, written)])
@@ -181,7 +186,7 @@ def _begin_grouped(tensors, outputs, name, *arguments):
         by_type.setdefault(tensor.dtype, []).append(index)
     if len(by_type) == 1:
         return _begin_all_reduce("grouped_allreduce", tensors, outputs, name, *arguments)
-    name = _name_of("several", name)
+    name = _name_of("several", name, arguments[-1])
     handles = {dtype: _begin_all_reduce("grouped_allreduce", [tensors[i] for i in indices], [outputs[i] for i in indices],
                                         f"{name}.{dtype}", *arguments) for dtype, indices in by_type.items()}
 
@@ -320,7 +325,7 @@ def _begin_all_gather(kind, tensor, name, process_set):
     given = _ready(tensor)
     if given.dim() == 0:
         given = given.view(1)
-    work = core.submit(process_set.number(), _name_of(kind, name), core.NAMED_ALL_GATHER, dtype=_dtype_of(given),
+    work = core.submit(process_set.number(), _name_of(kind, name, process_set), core.NAMED_ALL_GATHER, dtype=_dtype_of(given),
                        shapes=(tuple(given.shape[1:]),), addresses=[given.data_ptr()], rows=[given.shape[0]], kept=given)
     return _enter(work, lambda done: _own_output(done, tensor, given.shape[1:])[0])
 
@@ -356,13 +361,13 @@ def _several(handles):
 
 
 def grouped_allgather_async(tensors, name=None, process_set=global_process_set):
-    group = _name_of("grouped_allgather", name)
+    group = _name_of("grouped_allgather", name, process_set)
     return _several([_begin_all_gather("grouped_allgather", tensor, f"{group}.{index}", process_set)
                      for index, tensor in enumerate(tensors)])
 
 
 def grouped_allgather(tensors, name=None, process_set=global_process_set):
-    group = _name_of("grouped_allgather", name)
+    group = _name_of("grouped_allgather", name, process_set)
     return [allgather(tensor, f"{group}.{index}", process_set) for index, tensor in enumerate(tensors)]
 
 
@@ -374,7 +379,7 @@ def _begin_broadcast(tensor, output, root_rank, name, process_set):
     root = process_set.ranks.index(root_rank) if root_rank in process_set.ranks else None
     if root is None:
         raise ValueError(f"broadcast from rank {root_rank}, which is not in {process_set}")
-    work = core.submit(process_set.number(), _name_of("broadcast", name), core.NAMED_BROADCAST, dtype=_dtype_of(written), root=root,
+    work = core.submit(process_set.number(), _name_of("broadcast", name, process_set), core.NAMED_BROADCAST, dtype=_dtype_of(written), root=root,
                        shapes=(tuple(written.shape),), addresses=[written.data_ptr()], kept=written)
     return _enter(work, lambda _: _written_back(output, written))
 
@@ -426,7 +431,7 @@ def _begin_all_to_all(tensor, splits, name, process_set):
         rows = [int(split) for split in splits]
         if len(rows) != ranks or sum(rows) != given.shape[0] or min(rows) < 0:
             raise ValueError(f"splits {rows}: there have to be {ranks}, of {given.shape[0]} rows together")
-    work = core.submit(process_set.number(), _name_of("alltoall", name), core.NAMED_ALL_TO_ALL, dtype=_dtype_of(given),
+    work = core.submit(process_set.number(), _name_of("alltoall", name, process_set), core.NAMED_ALL_TO_ALL, dtype=_dtype_of(given),
                        shapes=(tuple(given.shape[1:]),), addresses=[given.data_ptr()], rows=rows, kept=given)
 
     def result(done):
@@ -477,7 +482,7 @@ def _begin_reduce_scatter(kind, tensor, name, op, prescale_factor, postscale_fac
     given = _copies([_ready(tensor)])[0] if prescale_factor != 1.0 else _ready(tensor)
     if given.dim() == 0:
         raise ValueError("reducescatter of a tensor without dimensions")
-    work = core.submit(process_set.number(), _name_of(kind, name), core.NAMED_REDUCE_SCATTER, dtype=_dtype_of(given),
+    work = core.submit(process_set.number(), _name_of(kind, name, process_set), core.NAMED_REDUCE_SCATTER, dtype=_dtype_of(given),
                        reduce_op=_reduce_op(op), prescale=prescale_factor, postscale=postscale_factor, shapes=(tuple(given.shape),),
                        addresses=[given.data_ptr()], kept=given)
     return _enter(work, lambda done: _own_output(done, tensor, given.shape[1:])[0])
@@ -510,14 +515,14 @@ def reducescatter(tensor, name=None, compression=Compression.none, op=Average, p
 
 def grouped_reducescatter_async(tensors, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0,
                                 postscale_factor=1.0):
-    group = _name_of("grouped_reducescatter", name)
+    group = _name_of("grouped_reducescatter", name, process_set)
     return _several([_begin_reduce_scatter("grouped_reducescatter", tensor, f"{group}.{index}", op, prescale_factor,
                                            postscale_factor, process_set) for index, tensor in enumerate(tensors)])
 
 
 def grouped_reducescatter(tensors, name=None, compression=Compression.none, op=Average, process_set=global_process_set,
                           prescale_factor=1.0, postscale_factor=1.0):
-    group = _name_of("grouped_reducescatter", name)
+    group = _name_of("grouped_reducescatter", name, process_set)
     return [reducescatter(tensor, f"{group}.{index}", compression, op, process_set, prescale_factor, postscale_factor)
             for index, tensor in enumerate(tensors)]
 
@@ -526,7 +531,7 @@ def grouped_reducescatter(tensors, name=None, compression=Compression.none, op=A
 
 def barrier(process_set=global_process_set):
     """Returns when all ranks have called it."""
-    core.submit(process_set.number(), _name_of("barrier", None), core.NAMED_BARRIER).wait()
+    core.submit(process_set.number(), _name_of("barrier", None, process_set), core.NAMED_BARRIER).wait()
 
 
 def join(device=-1):

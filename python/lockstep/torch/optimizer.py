@@ -10,6 +10,7 @@ import weakref
 import torch
 
 from lockstep import core
+from lockstep.common.exceptions import HorovodInternalError
 from lockstep.common.process_sets import global_process_set
 from lockstep.torch import mpi_ops
 from lockstep.torch.compression import Compression
@@ -46,6 +47,9 @@ class _Bucket:
         """Its gradient, if it has one, else zeros."""
         slot = self.slots[parameter]
         gradient = parameter.grad
+        if slot.dtype != parameter.dtype:
+            raise ValueError(f"a parameter of {self.name} is of {parameter.dtype} now, and was of {slot.dtype} when the optimizer was "
+                             "wrapped: change types before DistributedOptimizer()")
         with torch.no_grad():
             if gradient is None:
                 slot.zero_()
@@ -64,16 +68,29 @@ class _Bucket:
         self.handle = mpi_ops.allreduce_async_(sent, name=self.name, process_set=process_set, **reduction)
 
     def finish(self, compression):
-        handle, self.handle = self.handle, None
-        compressed, self.compressed = self.compressed, None
-        self.missing = set(self.parameters)
-        mpi_ops.synchronize(handle)
+        mpi_ops.synchronize(self.handle)
         with torch.no_grad():
-            if compressed is not None:
-                self.flat.copy_(compression.decompress(*compressed))
+            if self.compressed is not None:
+                self.flat.copy_(compression.decompress(*self.compressed))
             for parameter, slot in self.slots.items():
-                if parameter.device.type != "cpu":
+                if parameter.device.type == "cpu":
+                    parameter.grad = slot  # also where the program has put another one there meanwhile
+                elif parameter.grad is None:
+                    parameter.grad = slot.to(parameter.device, copy=True)
+                else:
                     parameter.grad.copy_(slot)
+        self.handle = self.compressed = None
+        self.missing = set(self.parameters)
+
+    def forget(self):
+        """What is under way is of no use any more; it ends first, since its name is in use until then."""
+        handle, self.handle, self.compressed = self.handle, None, None
+        self.missing = set(self.parameters)
+        if handle is not None:
+            try:
+                mpi_ops.synchronize(handle)
+            except HorovodInternalError:
+                pass  # whoever forgets knows of a failure
 
 
 def _buckets_of(parameters, groups):
@@ -156,6 +173,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self.backward_passes_per_step = backward_passes_per_step
         self._synchronized, self._should_synchronize = False, True
         self._buckets, self._bucket_of, self._sparse, self._passes_left, self._hooks = [], {}, {}, {}, []
+        self._made_dense = set()  # what sparse_as_dense has made of sparse gradients, for this step
         if not process_set.included() or process_set.size() == 1:
             return
         trained = [parameter for group in self.param_groups for parameter in group["params"] if parameter.requires_grad]
@@ -200,11 +218,15 @@ class _DistributedOptimizer(torch.optim.Optimizer):
                 self._sparse[parameter] = mpi_ops.sparse_allreduce_async(
                     parameter.grad, self._names[parameter], self._reduction["op"], self._process_set)
                 return
-            parameter.grad = parameter.grad.to_dense()
+            self._densify(parameter)
         bucket = self._bucket_of[parameter]
         bucket.take(parameter)
         if not bucket.missing:
             bucket.begin(self._compression, self._reduction, self._process_set)
+
+    def _densify(self, parameter):
+        parameter.grad = parameter.grad.to_dense()
+        self._made_dense.add(parameter)
 
     def set_backward_passes_per_step(self, passes):
         """From now on gradients are averaged after so many backwards."""
@@ -212,8 +234,31 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         for parameter in self._passes_left:
             self._passes_left[parameter] = passes
 
+    def load_state_dict(self, *arguments, **named):
+        """As the optimizer's own; gradients that are under way are let go of, as after a collective that has failed."""
+        self._forget()
+        return super(self.__class__, self).load_state_dict(*arguments, **named)
+
+    def _forget(self):
+        for bucket in self._buckets:
+            bucket.forget()
+        self._sparse.clear()
+        for parameter in self._passes_left:
+            self._passes_left[parameter] = self.backward_passes_per_step
+        self._synchronized = False
+
     def synchronize(self):
         """Returns when all gradients are averaged, those of backwards that are fewer than backward_passes_per_step, too."""
+        try:
+            self._average()
+        except Exception:
+            self._forget()
+            raise
+        for parameter in self._passes_left:
+            self._passes_left[parameter] = self.backward_passes_per_step
+        self._synchronized = True
+
+    def _average(self):
         for bucket in self._buckets:
             if bucket.handle is not None:
                 continue
@@ -223,17 +268,17 @@ class _DistributedOptimizer(torch.optim.Optimizer):
                     bucket.slots[parameter].zero_()
                 else:
                     if parameter.grad is not None and parameter.grad.is_sparse:
-                        parameter.grad = parameter.grad.to_dense()
+                        self._densify(parameter)
                     bucket.take(parameter)
             bucket.begin(self._compression, self._reduction, self._process_set)
+        for bucket in self._buckets:
+            bucket.finish(self._compression)
         for parameter, finish in self._sparse.items():
             parameter.grad = finish()
         self._sparse.clear()
-        for bucket in self._buckets:
-            bucket.finish(self._compression)
-        for parameter in self._passes_left:
-            self._passes_left[parameter] = self.backward_passes_per_step
-        self._synchronized = True
+        for parameter in self._made_dense:
+            parameter.grad = parameter.grad.to_sparse(1)
+        self._made_dense.clear()
 
     @contextlib.contextmanager
     def skip_synchronize(self):
@@ -278,11 +323,14 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     if num_groups != 0:
         warnings.warn("Parameter `num_groups` has been replaced by `groups` and will be removed", DeprecationWarning)
         groups = num_groups if groups is None else groups
+    if backward_passes_per_step < 1:
+        raise ValueError("backward_passes_per_step must be > 0")
     _require_groups(groups)
     names = {name: value for name, value in _DistributedOptimizer.__dict__.items() if name not in ("__dict__", "__weakref__")}
     derived = type(optimizer.__class__.__name__, (optimizer.__class__,), {**names, "__module__": optimizer.__class__.__module__})
     made = derived.__new__(derived)
-    made.__dict__.update(optimizer.__dict__)  # its groups, options and state, also where its constructor takes other arguments
+    # Its groups, options and state, also where its constructor takes other arguments; not a step() that a scheduler has put there.
+    made.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name not in ("step", "zero_grad")})
     reduction = {"op": op, "prescale_factor": 1.0 / gradient_predivide_factor, "postscale_factor": gradient_predivide_factor}
     made._begin_averaging(named_parameters, compression, backward_passes_per_step, reduction, groups, sparse_as_dense, process_set)
     return made

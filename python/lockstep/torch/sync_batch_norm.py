@@ -29,18 +29,18 @@ class SyncBatchNorm(_BatchNorm):
         shape = [1, -1] + [1] * (input.dim() - 2)
         wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
         count = wide.new_tensor([wide.numel() / wide.shape[1]])
-        local = torch.cat([wide.sum(dims), (wide * wide).sum(dims), count])
-        summed = mpi_ops.allreduce(local, op=Sum, process_set=self.process_set)
-        total, total_squares, samples = summed[:self.num_features], summed[self.num_features:-1], summed[-1].detach()
-        mean = total / samples
-        variance = total_squares / samples - mean * mean
+        summed = mpi_ops.allreduce(torch.cat([wide.sum(dims), count]), op=Sum, process_set=self.process_set)
+        samples = summed[-1].detach()
+        mean = summed[:-1] / samples
+        centred = wide - mean.view(shape)  # squares of what is far from zero would leave nothing of their difference
+        variance = mpi_ops.allreduce((centred * centred).sum(dims), op=Sum, process_set=self.process_set) / samples
         if self.training and self.track_running_stats:
             with torch.no_grad():
                 factor = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
                 self.running_mean.lerp_(mean.to(self.running_mean.dtype), factor)
                 unbiased = variance * (samples / torch.clamp(samples - 1, min=1))
                 self.running_var.lerp_(unbiased.to(self.running_var.dtype), factor)
-        made = (wide - mean.view(shape)) * torch.rsqrt(torch.clamp(variance, min=0) + self.eps).view(shape)
+        made = centred * torch.rsqrt(variance + self.eps).view(shape)
         if self.affine:
             made = made * self.weight.view(shape) + self.bias.view(shape)
         return made.to(input.dtype)

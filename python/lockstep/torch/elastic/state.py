@@ -22,6 +22,11 @@ class TorchState(ObjectState):
         super().__init__(broadcast_object, mpi_ops.rank, **{name: value for name, value in values.items() if name not in self._parts})
         self.save()
 
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        if name in self.__dict__.get("_parts", {}):
+            self._parts[name] = value
+
     def save(self):
         self._saved_parts = {name: copy.deepcopy(part.state_dict()) for name, part in self._parts.items()}
         super().save()
