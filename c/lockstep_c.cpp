@@ -17,6 +17,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine.h"
 #include "lockstep/group/impl.h"
+#include "lockstep/kernel/form.h"
 #include "lockstep/lockstep.h"
 
 using lockstep::Dtype;
@@ -149,6 +150,18 @@ std::size_t bytes_of(std::size_t elements, std::size_t each, const char* what) {
   return bytes;
 }
 
+/// A block of so many bytes for each rank.
+std::size_t bytes_of_blocks(const Group& group, std::size_t bytes) {
+  return bytes_of(bytes, static_cast<std::size_t>(group.size()), "blocks");
+}
+
+/// REQUIRES: none is negative.
+std::size_t sum_of(std::span<const std::int64_t> rows) {
+  std::size_t sum = 0;
+  for (const std::int64_t each : rows) sum += static_cast<std::size_t>(each);
+  return sum;
+}
+
 /// Begins a call in the order of calls.
 template <class Call>
 int begin(int set, lockstep_work** work, const Call& call) {
@@ -210,7 +223,7 @@ bool combines(Operation operation) {
 void share_scales(lockstep_request& made) {
   NamedRequest& request = made.request;
   const bool is_linear = request.reduce_op == ReduceOp::sum || request.reduce_op == ReduceOp::average;
-  if (is_integer(request.dtype) && request.reduce_op == ReduceOp::average) {
+  if (kernel::kind_of(request.dtype) == kernel::Kind::integer && request.reduce_op == ReduceOp::average) {
     request.reduce_op = ReduceOp::sum;
     made.postscale /= made.set->group.size();
   }
@@ -369,8 +382,7 @@ int lockstep_reduce_scatter(int set, const void* input, void* output, size_t ele
   return begin(set, work, [&](const Group& group) {
     const lockstep::Reduction reduction = {.dtype = dtype_of_number(dtype), .op = op_of_number(reduce_op)};
     const std::size_t bytes = bytes_of(elements, size_of(reduction.dtype), "elements");
-    const auto ranks = static_cast<std::size_t>(group.size());
-    return lockstep::reduce_scatter_bytes(group, input_of(input, bytes_of(bytes, ranks, "blocks")),
+    return lockstep::reduce_scatter_bytes(group, input_of(input, bytes_of_blocks(group, bytes)),
                                           output_of(output, bytes), reduction);
   });
 }
@@ -383,31 +395,28 @@ int lockstep_broadcast(int set, void* buffer, size_t bytes, int root, lockstep_w
 
 int lockstep_all_gather(int set, const void* input, void* output, size_t bytes, lockstep_work** work) {
   return begin(set, work, [&](const Group& group) {
-    const auto ranks = static_cast<std::size_t>(group.size());
     return lockstep::all_gather_bytes(group, input_of(input, bytes),
-                                      output_of(output, bytes_of(bytes, ranks, "blocks")));
+                                      output_of(output, bytes_of_blocks(group, bytes)));
   });
 }
 
 int lockstep_gather(int set, const void* input, void* output, size_t bytes, int root, lockstep_work** work) {
   return begin(set, work, [&](const Group& group) {
-    const std::size_t all =
-        group.rank() == root ? bytes_of(bytes, static_cast<std::size_t>(group.size()), "blocks") : 0;
+    const std::size_t all = group.rank() == root ? bytes_of_blocks(group, bytes) : 0;
     return lockstep::gather_bytes(group, input_of(input, bytes), output_of(output, all), root);
   });
 }
 
 int lockstep_scatter(int set, const void* input, void* output, size_t bytes, int root, lockstep_work** work) {
   return begin(set, work, [&](const Group& group) {
-    const std::size_t all =
-        group.rank() == root ? bytes_of(bytes, static_cast<std::size_t>(group.size()), "blocks") : 0;
+    const std::size_t all = group.rank() == root ? bytes_of_blocks(group, bytes) : 0;
     return lockstep::scatter_bytes(group, input_of(input, all), output_of(output, bytes), root);
   });
 }
 
 int lockstep_all_to_all(int set, const void* input, void* output, size_t bytes, lockstep_work** work) {
   return begin(set, work, [&](const Group& group) {
-    const std::size_t all = bytes_of(bytes, static_cast<std::size_t>(group.size()), "blocks");
+    const std::size_t all = bytes_of_blocks(group, bytes);
     return lockstep::all_to_all_bytes(group, input_of(input, all), output_of(output, all));
   });
 }
@@ -493,17 +502,14 @@ int lockstep_submit(lockstep_request* request, void* const* buffers, const int64
         const std::size_t count =
             named.operation == all_gather ? 1 : static_cast<std::size_t>(its.set->group.size());
         named.rows.assign(rows, rows + count);
-        std::size_t sum = 0;
-        for (const std::int64_t each : named.rows) {
+        for (const std::int64_t each : named.rows)
           require(each >= 0, std::to_string(each) + " rows are none");
-          sum += static_cast<std::size_t>(each);
-        }
-        elements = bytes_of(elements, sum, "rows");
+        elements = bytes_of(elements, sum_of(named.rows), "rows");
       }
       auto buffer = output_of(buffers[i], bytes_of(elements, lockstep::size_of(named.dtype), "elements"));
       if (named.operation == all_reduce && its.scale != 1) its.scaled.push_back(buffer);
-      if (request->prescale != 1 &&
-          combines(named.operation)) {  // a copy: what is refused has changed nothing
+      if (request->prescale != 1 && combines(named.operation)) {
+        // A copy: what is refused has changed nothing.
         its.copies.push_back(
             {std::unique_ptr<std::byte[]>(new std::byte[std::max<std::size_t>(buffer.size(), 1)]),
              is_in_place ? buffer : std::span<std::byte>()});
@@ -520,9 +526,7 @@ int lockstep_submit(lockstep_request* request, void* const* buffers, const int64
     if (!is_in_place && named.operation != barrier) {
       all.make_output = [&its, row_bytes = request->row_bytes](std::span<const std::int64_t> made_rows) {
         its.rows.assign(made_rows.begin(), made_rows.end());
-        std::size_t sum = 0;
-        for (const std::int64_t each : made_rows) sum += static_cast<std::size_t>(each);
-        its.output_bytes = sum * row_bytes;
+        its.output_bytes = sum_of(made_rows) * row_bytes;
         its.output.reset(new std::byte[std::max<std::size_t>(its.output_bytes, 1)]);
         const std::span<std::byte> output(its.output.get(), its.output_bytes);
         if (its.scale != 1) its.scaled.push_back(output);

@@ -30,20 +30,6 @@ void scale_as(std::span<std::byte> elements, double factor) {
 
 }  // namespace
 
-bool is_integer(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::u8:
-    case Dtype::i8:
-    case Dtype::u16:
-    case Dtype::i16:
-    case Dtype::u32:
-    case Dtype::i32:
-    case Dtype::u64:
-    case Dtype::i64: return true;
-    default: return false;
-  }
-}
-
 bool scales_in_f32(Dtype dtype) {
   return dtype == Dtype::f32 || dtype == Dtype::f16 || dtype == Dtype::bf16 || dtype == Dtype::complex64;
 }

@@ -8,7 +8,6 @@
 
 namespace lockstep::c {
 
-bool is_integer(Dtype dtype);
 /// Whether a factor in f32 is as exact as the type.
 bool scales_in_f32(Dtype dtype);
 /// In place. `bool` is left as it is.

@@ -1,20 +1,14 @@
 #!/usr/bin/env python3
 """script/bench hosts: its arithmetic, and a look in seconds, with real hosts where they can be made."""
-import json
-import os
 import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
-folder = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(folder.parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import drivers  # noqa: E402
 
 run = drivers.beside(__file__)
-import hosts as made_hosts  # noqa: E402
 
 
 class Rows(unittest.TestCase):
@@ -38,16 +32,8 @@ class Rows(unittest.TestCase):
 
 class Hosts(unittest.TestCase):
     def test_measures_between_hosts_and_counts_what_crosses(self):
-        try:
-            made_hosts.Hosts(2, "veth").close()
-        except (made_hosts.NotPossible, OSError) as error:
-            self.skipTest(str(error))
-        build = os.environ["LOCKSTEP_BINARY_DIR"]
-        with tempfile.TemporaryDirectory() as place:
-            out = pathlib.Path(place) / "out.json"
-            subprocess.run([folder / "run", "--build", build, "--peer", "none", "--pairs", "1", "--link", "veth", "--sizes",
-                            "64,1MiB", "--json", out], check=True, stdout=subprocess.DEVNULL)
-            made = json.loads(out.read_text())
+        drivers.require_hosts(self, "veth")
+        made = drivers.measured(__file__, ["--peer", "none", "--pairs", "1", "--link", "veth", "--sizes", "64,1MiB"])
         self.assertEqual([(row["bytes"], row["buffer"]) for row in made["rows"]],
                          [(64, "private"), (64, "arena"), (1 << 20, "private"), (1 << 20, "arena")])
         self.assertTrue(all(row["lockstep_us"] > 0 and row["exchange_us"] > 0 for row in made["rows"]))

@@ -1,20 +1,14 @@
 #!/usr/bin/env python3
 """script/bench simulate: its arithmetic, and a look in seconds, with real hosts where they can be made."""
-import json
-import os
 import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
-folder = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(folder.parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import drivers  # noqa: E402
 
 run = drivers.beside(__file__)
-import hosts as made_hosts  # noqa: E402
 
 
 class Agreement(unittest.TestCase):
@@ -33,15 +27,8 @@ class Agreement(unittest.TestCase):
 
 class Hosts(unittest.TestCase):
     def test_puts_simulated_times_beside_real_ones(self):
-        try:
-            made_hosts.Hosts(2, "1g").close()
-        except (made_hosts.NotPossible, OSError) as error:
-            self.skipTest(str(error))
-        with tempfile.TemporaryDirectory() as place:
-            out = pathlib.Path(place) / "out.json"
-            subprocess.run([folder / "run", "--build", os.environ["LOCKSTEP_BINARY_DIR"], "--pairs", "1", "--hosts", "2", "--op",
-                            "all_gather", "--sizes", "1MiB", "--json", out], check=True, stdout=subprocess.DEVNULL)
-            rows = json.loads(out.read_text())["rows"]
+        drivers.require_hosts(self, "1g")
+        rows = drivers.measured(__file__, ["--pairs", "1", "--hosts", "2", "--op", "all_gather", "--sizes", "1MiB"])["rows"]
         self.assertEqual([(row["algorithm"], row["bytes"]) for row in rows],
                          [("ring", 1 << 20), ("bruck", 1 << 20), ("hierarchical", 1 << 20)])
         self.assertTrue(all(row["real_us"] > 0 and row["simulated_us"] > 0 for row in rows))

@@ -237,7 +237,7 @@ void begin_status(ControlPage& page, int mine) {
   status.said_goodbye.store(0);
   status.awaits.store(0);
   status.left_at_ns.store(0);
-  if (status.worlds.fetch_add(1) == 0) status.joined_at_ns.store(trace::now_ns());
+  if (status.joined_at_ns.load() == 0) status.joined_at_ns.store(trace::now_ns());
   status.pid.store(::getpid());
   if (mine == 0) page.first_cause().clear();
 }

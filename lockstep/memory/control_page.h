@@ -62,10 +62,9 @@ struct alignas(64) RankStatus {
   std::atomic<std::uint32_t> said_goodbye;  ///< 1: left in an orderly way
   std::atomic<std::int32_t> awaits;         ///< world rank that a long wait is for, plus one; 0: not waiting
   std::atomic<std::uint64_t> awaits_at_ns;  ///< when it said so last (trace::now_ns); it says so every few ms
-  // By trace::now_ns(); 0: not yet. What the process has taken stands here when it leaves.
+  // By trace::now_ns(); 0: not yet; joined: its first world. What the process has taken stands here when it leaves.
   std::atomic<std::uint64_t> joined_at_ns, left_at_ns;
   std::atomic<std::uint64_t> user_ns, system_ns, most_resident_bytes, on_core_ns, core_wait_ns;
-  std::atomic<std::uint32_t> worlds;  ///< how many it has joined
 };
 
 struct RankRecord;  // all that a rank leaves to be read of what it did

@@ -66,9 +66,10 @@ struct Options {
 struct Row {
   int ranks = 0;
   std::uint64_t bytes = 0;
-  std::string taken = {};                        ///< by jobs
-  std::map<std::string, Simulated> times = {};   ///< of each algorithm
-  std::map<std::string, std::string> gaps = {};  ///< why there is none
+  std::string taken = {};                         ///< by jobs
+  std::map<std::string, Simulated> times = {};    ///< of each algorithm
+  std::map<std::string, std::string> gaps = {};   ///< why there is none
+  std::map<std::string, double> step_waits = {};  ///< seconds of a training step, where one was asked for
 
   std::string quickest() const {
     const auto found =
@@ -255,27 +256,28 @@ std::string gaps_of(const std::vector<Row>& rows) {
   return text.empty() ? "" : "\n" + text;
 }
 
-/// How long a step waits after its backward, whose gradients are ready evenly and are reduced bucket by bucket.
-double wait_of_step(const Options& options, int ranks, std::uint64_t bucket, const std::string& algorithm,
-                    const Simulated& whole) {
-  const std::uint64_t whole_buckets = options.step_bytes / bucket;
-  const std::uint64_t rest = options.step_bytes % bucket;
-  double rest_seconds = 0;
-  if (rest > 0) {
-    Options of_rest = options;
-    of_rest.algorithms = {algorithm};
-    const Row row = row_of(of_rest, ranks, rest);
-    const auto found = row.times.find(algorithm);
-    rest_seconds = found == row.times.end() ? whole.seconds : found->second.seconds;
-  }
+/// How long a step waits after its backward, whose gradients are ready evenly and are reduced bucket by bucket. `whole`, `rest`:
+/// seconds for a bucket, and for the last one, which may be shorter.
+double wait_of_step(const Options& options, std::uint64_t bucket, double whole, double rest) {
   double done = 0;
-  for (std::uint64_t sent = 0, index = 0; sent < options.step_bytes; ++index) {
+  for (std::uint64_t sent = 0; sent < options.step_bytes;) {
+    const bool is_whole = options.step_bytes - sent >= bucket;
     sent = std::min(options.step_bytes, sent + bucket);
     const double ready =
         options.backward_seconds * static_cast<double>(sent) / static_cast<double>(options.step_bytes);
-    done = std::max(done, ready) + (index < whole_buckets ? whole.seconds : rest_seconds);
+    done = std::max(done, ready) + (is_whole ? whole : rest);
   }
   return done - options.backward_seconds;
+}
+
+void add_step_waits(const Options& options, Row& row) {
+  const std::uint64_t rest = options.step_bytes % row.bytes;
+  const Row of_rest = rest > 0 ? row_of(options, row.ranks, rest) : Row();
+  for (const auto& [name, time] : row.times) {
+    const auto found = of_rest.times.find(name);
+    const double rest_seconds = found == of_rest.times.end() ? time.seconds : found->second.seconds;
+    row.step_waits[name] = wait_of_step(options, row.bytes, time.seconds, rest_seconds);
+  }
 }
 
 std::string steps_of(const Options& options, const std::vector<Row>& rows) {
@@ -284,11 +286,9 @@ std::string steps_of(const Options& options, const std::vector<Row>& rows) {
                                  std::lround(options.backward_seconds * 1e3), size_text(options.step_bytes));
   for (const Row& row : rows) {
     text += fmt::format("  {} ranks, buckets of {}:", row.ranks, size_text(row.bytes));
-    for (const auto& [name, time] : row.times) {
+    for (const auto& [name, wait] : row.step_waits)
       text +=
-          fmt::format(" {} {:.1f} ms{}", name, wait_of_step(options, row.ranks, row.bytes, name, time) * 1e3,
-                      name == row.times.rbegin()->first ? "" : ",");
-    }
+          fmt::format(" {} {:.1f} ms{}", name, wait * 1e3, name == row.step_waits.rbegin()->first ? "" : ",");
     text += "\n";
   }
   return text;
@@ -310,8 +310,7 @@ nlohmann::json json_of(const Options& options, const std::vector<Row>& rows) {
                      {"bytes_between_hosts", time.bytes},
                      {"bytes_of_busiest_port", time.bytes_of_busiest},
                      {"own_bytes", time.own_bytes}});
-      if (options.step_bytes > 0)
-        all.back()["step_waits_us"] = wait_of_step(options, row.ranks, row.bytes, name, time) * 1e6;
+      if (options.step_bytes > 0) all.back()["step_waits_us"] = row.step_waits.at(name) * 1e6;
     }
   }
   return {{"format", "lockstep-simulation-1"}, {"rows", all}};
@@ -363,6 +362,9 @@ int simulate_all(const Options& options, const Flags& flags) {
   }
   const std::vector<std::string> columns = columns_of(rows);
   if (columns.empty()) lockstep::throw_invalid_argument("none of these algorithms can do that call");
+  if (options.step_bytes > 0) {
+    for (Row& row : rows) add_step_waits(options, row);
+  }
   std::string text = head_of(options, columns);
   for (const Row& row : rows) text += line_of(options, row, columns);
   text += gaps_of(rows) + needs_of(rows.back()) + steps_of(options, rows);

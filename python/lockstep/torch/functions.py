@@ -1,5 +1,6 @@
 """What ranks have to begin with alike: parameters, optimizers' states, any objects."""
 import collections.abc
+import ctypes
 import io
 import pickle
 
@@ -46,31 +47,18 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=glob
 
 
 def _to_tensor(obj):
-    file = io.BytesIO()
-    # torch's own way takes tensors of any device, and several that share their memory, once.
-    torch.save(obj, file, pickle_module=_pickle_module(obj))
+    """By torch's own way, which takes tensors of any device, and several that share their memory, once."""
+    try:
+        file = io.BytesIO()
+        torch.save(obj, file, pickle_module=pickle)
+    except Exception:  # noqa: BLE001: whatever it is that pickle does not take
+        file = io.BytesIO()
+        torch.save(obj, file, pickle_module=cloudpickle)
     return torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
 
 
-def _pickle_module(obj):
-    try:
-        pickle.dumps(obj)
-        return pickle
-    except Exception:  # noqa: BLE001: whatever it is that pickle does not take
-        return cloudpickle
-
-
 def _from_tensor(tensor):
-    return torch.load(io.BytesIO(tensor.numpy().tobytes()) if _has_numpy() else io.BytesIO(bytes(tensor.tolist())),
-                      map_location="cpu", **_WHOLE)
-
-
-def _has_numpy():
-    try:
-        import numpy  # noqa: F401
-        return True
-    except ImportError:
-        return False
+    return torch.load(io.BytesIO(ctypes.string_at(tensor.data_ptr(), tensor.numel())), map_location="cpu", **_WHOLE)
 
 
 # Ranks of one job trust each other: they run the same program.

@@ -91,6 +91,10 @@ def _name_of(kind, name, process_set):
     return f"{kind}.noname.{next(counter)}"
 
 
+def _of_gradient(name):
+    return None if name is None else name + ".gradient"
+
+
 def reset_names():
     """After shutdown(): the next world's ranks begin to count anew."""
     _automatic.clear()
@@ -245,8 +249,7 @@ class _AllReduce(torch.autograd.Function):
         name, op, prescale, postscale, process_set = ctx.arguments
         if op not in (Average, Sum):
             raise NotImplementedError("only averages and sums have a gradient")
-        name = None if name is None else name + ".gradient"
-        return (allreduce(gradient, name=name, op=op, prescale_factor=prescale, postscale_factor=postscale,
+        return (allreduce(gradient, name=_of_gradient(name), op=op, prescale_factor=prescale, postscale_factor=postscale,
                           process_set=process_set), *[None] * 5)
 
 
@@ -285,8 +288,7 @@ class _GroupedAllReduce(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *gradients):
         name, op, prescale, postscale, process_set = ctx.arguments
-        name = None if name is None else name + ".gradient"
-        made = grouped_allreduce(gradients, name=name, op=op, prescale_factor=prescale, postscale_factor=postscale,
+        made = grouped_allreduce(gradients, name=_of_gradient(name), op=op, prescale_factor=prescale, postscale_factor=postscale,
                                  process_set=process_set)
         return (*[None] * 5, *made)
 
@@ -343,7 +345,7 @@ class _AllGather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        name = None if ctx.name is None else ctx.name + ".gradient"
+        name = _of_gradient(ctx.name)
         summed = allreduce(gradient, name=name, op=Average, process_set=ctx.process_set)
         rows = allgather(torch.tensor([ctx.rows]), name=None if name is None else name + ".rows", process_set=ctx.process_set)
         before = int(rows[:ctx.process_set.rank()].sum())
@@ -376,9 +378,9 @@ def grouped_allgather(tensors, name=None, process_set=global_process_set):
 def _begin_broadcast(tensor, output, root_rank, name, process_set):
     _require_dense(tensor, "broadcast")
     written = _ready(output)
-    root = process_set.ranks.index(root_rank) if root_rank in process_set.ranks else None
-    if root is None:
+    if root_rank not in process_set.ranks:
         raise ValueError(f"broadcast from rank {root_rank}, which is not in {process_set}")
+    root = process_set.ranks.index(root_rank)
     work = core.submit(process_set.number(), _name_of("broadcast", name, process_set), core.NAMED_BROADCAST, dtype=_dtype_of(written), root=root,
                        shapes=(tuple(written.shape),), addresses=[written.data_ptr()], kept=written)
     return _enter(work, lambda _: _written_back(output, written))
@@ -406,7 +408,7 @@ class _Broadcast(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         root_rank, name, process_set = ctx.arguments
-        summed = allreduce(gradient, name=None if name is None else name + ".gradient", op=Average, process_set=process_set)
+        summed = allreduce(gradient, name=_of_gradient(name), op=Average, process_set=process_set)
         return summed if rank() == root_rank else summed * 0, None, None, None
 
 
@@ -417,20 +419,25 @@ def broadcast(tensor, root_rank, name=None, process_set=global_process_set):
 
 # ---- alltoall ----
 
-def _begin_all_to_all(tensor, splits, name, process_set):
+def _rows_to_send(tensor, splits, process_set):
+    """How many rows go to each rank: `splits`, or as many to each."""
     _require_dense(tensor, "alltoall")
-    given = _ready(tensor)
-    if given.dim() == 0:
+    if tensor.dim() == 0:
         raise ValueError("alltoall of a tensor without dimensions")
     ranks = process_set.size()
     if splits is None:
-        if given.shape[0] % ranks != 0:
-            raise ValueError(f"alltoall without splits: the first dimension, {given.shape[0]}, is no multiple of {ranks} ranks")
-        rows = [given.shape[0] // ranks] * ranks
-    else:
-        rows = [int(split) for split in splits]
-        if len(rows) != ranks or sum(rows) != given.shape[0] or min(rows) < 0:
-            raise ValueError(f"splits {rows}: there have to be {ranks}, of {given.shape[0]} rows together")
+        if tensor.shape[0] % ranks != 0:
+            raise ValueError(f"alltoall without splits: the first dimension, {tensor.shape[0]}, is no multiple of {ranks} ranks")
+        return [tensor.shape[0] // ranks] * ranks
+    rows = [int(split) for split in splits]
+    if len(rows) != ranks or sum(rows) != tensor.shape[0] or min(rows) < 0:
+        raise ValueError(f"splits {rows}: there have to be {ranks}, of {tensor.shape[0]} rows together")
+    return rows
+
+
+def _begin_all_to_all(tensor, splits, name, process_set):
+    rows = _rows_to_send(tensor, splits, process_set)
+    given = _ready(tensor)
     work = core.submit(process_set.number(), _name_of("alltoall", name, process_set), core.NAMED_ALL_TO_ALL, dtype=_dtype_of(given),
                        shapes=(tuple(given.shape[1:]),), addresses=[given.data_ptr()], rows=rows, kept=given)
 
@@ -450,22 +457,16 @@ def alltoall_async(tensor, splits=None, name=None, process_set=global_process_se
 class _AllToAll(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, splits, name, process_set):
-        ranks = process_set.size()
-        given = splits if splits is not None else [tensor.shape[0] // ranks] * ranks
-        if splits is None and tensor.dim() and tensor.shape[0] % ranks != 0:
-            given = None  # refused below
-        output = synchronize(alltoall_async(tensor, given, name, process_set))
-        output, received = output if given is not None else (output, None)
+        rows = _rows_to_send(tensor, splits, process_set)
+        output, received = synchronize(alltoall_async(tensor, rows, name, process_set))
         ctx.arguments = received, name, process_set
-        if received is not None:
-            ctx.mark_non_differentiable(received)
+        ctx.mark_non_differentiable(received)
         return output, received
 
     @staticmethod
     def backward(ctx, gradient, _):
         received, name, process_set = ctx.arguments
-        name = None if name is None else name + ".gradient"
-        return alltoall(gradient, received, name, process_set)[0], None, None, None
+        return alltoall(gradient, received, _of_gradient(name), process_set)[0], None, None, None
 
 
 def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
@@ -479,7 +480,7 @@ def _begin_reduce_scatter(kind, tensor, name, op, prescale_factor, postscale_fac
     _require_dense(tensor, "reducescatter")
     if op not in (Average, Sum):
         raise ValueError("reducescatter has op=Average and op=Sum")
-    given = _copies([_ready(tensor)])[0] if prescale_factor != 1.0 else _ready(tensor)
+    given = _ready(tensor)
     if given.dim() == 0:
         raise ValueError("reducescatter of a tensor without dimensions")
     work = core.submit(process_set.number(), _name_of(kind, name, process_set), core.NAMED_REDUCE_SCATTER, dtype=_dtype_of(given),
@@ -503,7 +504,7 @@ class _ReduceScatter(torch.autograd.Function):
     def backward(ctx, gradient):
         name, op, process_set, scale = ctx.arguments
         gradient = gradient * (scale if op == Average else scale * process_set.size())
-        return (allgather(gradient, None if name is None else name + ".gradient", process_set), *[None] * 5)
+        return (allgather(gradient, _of_gradient(name), process_set), *[None] * 5)
 
 
 def reducescatter(tensor, name=None, compression=Compression.none, op=Average, process_set=global_process_set,

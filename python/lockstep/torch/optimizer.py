@@ -166,10 +166,9 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     def _begin_averaging(self, named_parameters, compression, backward_passes_per_step, reduction, groups, sparse_as_dense,
                          process_set):
-        names = _names_of(self.param_groups, named_parameters)
+        self._names = _names_of(self.param_groups, named_parameters)
         self._compression, self._reduction, self._process_set = compression, reduction, process_set
         self._sparse_as_dense = sparse_as_dense
-        self._names = names
         self.backward_passes_per_step = backward_passes_per_step
         self._synchronized, self._should_synchronize = False, True
         self._buckets, self._bucket_of, self._sparse, self._passes_left, self._hooks = [], {}, {}, {}, []
@@ -180,7 +179,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         if isinstance(groups, int) and groups > 0:
             groups = _even_groups(trained, groups)
         for number, parameters in enumerate(_buckets_of(trained, groups or None)):
-            bucket = _Bucket(number, parameters, names, process_set)
+            bucket = _Bucket(number, parameters, self._names, process_set)
             self._buckets.append(bucket)
             for parameter in parameters:
                 self._bucket_of[parameter] = bucket
@@ -231,8 +230,11 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     def set_backward_passes_per_step(self, passes):
         """From now on gradients are averaged after so many backwards."""
         self.backward_passes_per_step = passes
+        self._begin_passes()
+
+    def _begin_passes(self):
         for parameter in self._passes_left:
-            self._passes_left[parameter] = passes
+            self._passes_left[parameter] = self.backward_passes_per_step
 
     def load_state_dict(self, *arguments, **named):
         """As the optimizer's own; gradients that are under way are let go of, as after a collective that has failed."""
@@ -243,8 +245,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         for bucket in self._buckets:
             bucket.forget()
         self._sparse.clear()
-        for parameter in self._passes_left:
-            self._passes_left[parameter] = self.backward_passes_per_step
+        self._made_dense.clear()
+        self._begin_passes()
         self._synchronized = False
 
     def synchronize(self):
@@ -254,8 +256,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         except Exception:
             self._forget()
             raise
-        for parameter in self._passes_left:
-            self._passes_left[parameter] = self.backward_passes_per_step
+        self._begin_passes()
         self._synchronized = True
 
     def _average(self):
