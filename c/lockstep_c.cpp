@@ -272,6 +272,16 @@ int lockstep_is_initialized(void) {
   return sets.all.empty() ? 0 : 1;
 }
 
+int lockstep_world_has_changed(void) { return lockstep::world_has_changed() ? 1 : 0; }
+
+int lockstep_incarnation(void) {
+  try {
+    return lockstep::incarnation();
+  } catch (...) {
+    return 0;
+  }
+}
+
 int lockstep_set_place(int set, lockstep_place* place) {
   return guarded([&] {
     require(place != nullptr, "there is no place for the answer: NULL");

@@ -91,6 +91,11 @@ int lockstep_init(void);
 /* Leaves it. Works under way end with LOCKSTEP_ABORTED; sets but LOCKSTEP_WORLD are gone. Nothing where there is no world. */
 int lockstep_shutdown(void);
 int lockstep_is_initialized(void); /* 1 or 0 */
+/* In a job whose ranks may die and come back (`lockstep run --tolerate`, --restart, --min-np): 1 where some have since the world was
+ * made, so that lockstep_shutdown() and lockstep_init() give another one; else 0. Other ranks may know it a little later. */
+int lockstep_world_has_changed(void);
+/* How often this rank was started again by itself after a failure; 0 at first. */
+int lockstep_incarnation(void);
 
 /* ---- Sets of ranks ---- */
 

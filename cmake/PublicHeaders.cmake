@@ -24,6 +24,7 @@ set(lockstep_reached_headers
     lockstep/data/random.h
     lockstep/data/sampling.h
     lockstep/data/tokens.h
+    lockstep/elastic/membership.h
     lockstep/engine/named_collectives.h
     lockstep/engine/named_options.h
     lockstep/engine/named_request.h
@@ -39,6 +40,7 @@ set(lockstep_reached_headers
     lockstep/group/reproducible.h
     lockstep/launch/spawn.h
     lockstep/memory/arena_block.h
+    lockstep/rendezvous/view.h
     lockstep/trace/clock.h
     lockstep/trace/event.h
     lockstep/trace/event_ring.h

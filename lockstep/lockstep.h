@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/base/error.h>
+#include <lockstep/elastic/membership.h>
 #include <lockstep/group/collectives.h>
 #include <lockstep/group/group.h>
 #include <lockstep/group/grouped.h>

@@ -76,7 +76,8 @@ std::unique_ptr<Transport> make_transport(const Group::Impl& impl, const std::sh
       RingTransportOptions{.members = impl.members,
                            .region = region,
                            .page = context.page,
-                           .is_alive = watch_presence(region, impl.members.self().local)});
+                           .is_alive = watch_presence(region, impl.members.self().local),
+                           .is_whole_job = !context.goes_on});
   if (impl.members.are_on_one_host()) return rings;
 
   auto sockets =
@@ -140,7 +141,8 @@ void connect(Group::Impl& impl) {
   const Deadline deadline = Deadline::after(context.arrival_timeout);
   if (impl.size() == 1) return;
 
-  WatchedStore store(context.store, "group/" + impl.name, impl.members.worlds(), context.store_host);
+  WatchedStore store(context.store, "group/" + impl.name, impl.members.worlds(), context.store_host,
+                     impl.check);
   const auto region = share_region(impl, store, deadline);
   auto transport = make_transport(impl, region, store, deadline);
   auto options = native_options(impl, region, std::move(transport));

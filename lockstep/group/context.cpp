@@ -67,10 +67,22 @@ void Context::join_page(std::shared_ptr<ControlPage> its_page, int rank, const W
   times_at_start = base::own_core_times();
   rank_in_page = rank;
   progress = std::make_shared<Progress>(page, policy);
-  recorder = std::make_unique<trace::Recorder>(&page->record(rank));
+  recorder = std::make_shared<trace::Recorder>(&page->record(rank));
   totals = std::make_shared<trace::Totals>(&page->totals(rank));
   open_calls = std::make_shared<trace::OpenCalls>(&page->open_calls(rank));
   group_names = std::make_shared<trace::GroupNames>(&page->groups(rank));
+}
+
+void Context::join_page_with(const std::shared_ptr<Context>& other) {
+  other_ = other;
+  page = other->page;
+  rank_in_page = other->rank_in_page;
+  times_at_start = other->times_at_start;
+  progress = other->progress;
+  recorder = other->recorder;
+  totals = other->totals;
+  open_calls = other->open_calls;
+  group_names = other->group_names;
 }
 
 void Context::note(const std::shared_ptr<Group::Impl>& group) {

@@ -55,6 +55,9 @@ struct Context {
   /// This rank is number `rank` of the host's page, is recorded there, and waits by `policy`.
   void join_page(std::shared_ptr<ControlPage> its_page, int rank, const WaitPolicy& policy);
 
+  /// The same, by what `other` has joined: the page has one writer for each rank.
+  void join_page_with(const std::shared_ptr<Context>& other);
+
   /// A group of this rank, for shut_down().
   void note(const std::shared_ptr<Group::Impl>& group);
   /// All its groups are closed for this rank, the ones made last first, and it leaves its world.
@@ -71,7 +74,7 @@ struct Context {
   base::CoreTimes times_at_start;  ///< when it joined the page
   view::ProfileOptions profile;    ///< of a page that no launcher looks after
   std::shared_ptr<Progress> progress;
-  std::unique_ptr<trace::Recorder> recorder;
+  std::shared_ptr<trace::Recorder> recorder;
   std::shared_ptr<trace::Totals> totals;
   std::shared_ptr<trace::OpenCalls> open_calls;
   std::shared_ptr<trace::GroupNames> group_names;
@@ -90,8 +93,10 @@ struct Context {
   std::chrono::nanoseconds arrival_timeout{};
   int store_host = -1;   ///< world rank that serves the store; -1: the launcher does
   bool threads = false;  ///< ranks are threads (in_process_world)
+  bool goes_on = false;  ///< whoever leaves a group is still in the job, whose ranks may die and come back
 
  private:
+  std::shared_ptr<Context> other_;  // that it has joined the page with
   std::mutex mutex_;
   std::vector<std::weak_ptr<Group::Impl>> groups_;
 };

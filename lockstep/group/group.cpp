@@ -65,9 +65,9 @@ void Group::Impl::shut_down() {
 }
 
 void Group::Impl::leave() {
-  if (has_left_.exchange(true) || !backend || parent) return;
-  context->note_leaving();
-  backend->leave();
+  if (has_left_.exchange(true) || !backend) return;
+  if (!parent) context->note_leaving();
+  if (!parent || context->goes_on) backend->leave();
 }
 
 Group::Group() : impl_(std::make_shared<Impl>()) {

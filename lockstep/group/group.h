@@ -72,7 +72,7 @@ class Group {
   /// Among the group's ranks on this host.
   int local_rank() const;
   int local_size() const;
-  /// The rank in the world of a rank of this group.
+  /// The rank in the world of a rank of this group; where ranks may die and come back, what their launcher calls it.
   int world_rank(int rank) const;
   /// As in messages: "world"; "world/0,2" for a subgroup of these ranks, "world/0,2#2" for the second one.
   const std::string& name() const;

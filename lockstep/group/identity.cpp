@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -115,6 +116,12 @@ void from_lockstep_run(Identity& identity, const std::string& store) {
   identity.job = env::text("LOCKSTEP_JOB").value_or("job");
   identity.socket_prefix = "lockstep-" + user() + "-" + identity.job;
   identity.control_fd = control_descriptor();
+  const auto incarnation = env::integer("LOCKSTEP_INCARNATION", 0, std::numeric_limits<int>::max());
+  if (!incarnation) return;
+  identity.incarnation = static_cast<int>(*incarnation);
+  identity.local_size = static_cast<int>(env::integer("LOCAL_WORLD_SIZE", 1, largest_world).value_or(1));
+  identity.place_in_page =
+      static_cast<int>(env::integer("LOCAL_RANK", 0, identity.local_size - 1).value_or(0));
 }
 
 /// torchrun's own store holds MASTER_PORT: on one host a unix socket named after the run is the meeting
@@ -247,7 +254,8 @@ void from_launcher(Identity& identity, const LaunchedRank& launched, const InitO
 Identity of_options_or_environment(const InitOptions& options) {
   Identity identity;
   find_place(identity, options);
-  if (identity.size == 1) {
+  const bool has_views = !options.rank && !options.size && env::text("LOCKSTEP_INCARNATION");
+  if (identity.size == 1 && !has_views) {
     (void)secret_descriptor();  // neither is needed
     (void)control_descriptor();
     return identity;
@@ -298,7 +306,7 @@ std::chrono::nanoseconds arrival_timeout(const InitOptions& options) {
 Identity find_identity(const InitOptions& options) {
   const bool is_said = options.rank || options.size || env::text("RANK") || env::text("WORLD_SIZE");
   Identity identity = is_said ? of_options_or_environment(options) : of_others(options);
-  if (identity.size == 1) return identity;
+  if (identity.size == 1 && !identity.incarnation) return identity;
   if (const auto chosen = options.interface ? options.interface : env::text("LOCKSTEP_IFACE"))
     identity.listen_address = address_of_interface(*chosen);
   return identity;

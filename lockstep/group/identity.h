@@ -33,6 +33,10 @@ struct Identity {
   std::shared_ptr<MpiLibrary> mpi = {};  ///< where it had to be begun before; null: to be opened
   /// Where rank 0 has said how to meet; kept until all ranks have arrived.
   std::shared_ptr<ProcessManager> board = {};
+  /// In a job whose ranks may die and come back: how often this one was started again before. nullopt: another kind of job.
+  std::optional<int> incarnation = {};
+  int place_in_page = -1;      ///< in such a job: its number in the control page
+  int local_size = 1;          ///< likewise: ranks of this host
   std::string listen_address;  ///< for ranks of other hosts; "": the address from which the store is reached
 
   /// The rank that serves the store; -1: the launcher does.

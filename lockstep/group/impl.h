@@ -2,7 +2,10 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "lockstep/backend/backend.h"
 #include "lockstep/execute/progress.h"
@@ -28,9 +31,12 @@ class Group::Impl {
   std::shared_ptr<Backend> backend;  ///< null in a group of one
   std::shared_ptr<Backend> itself;   ///< of a group of one that sends messages to itself; see to_itself()
   std::shared_ptr<Impl> parent;      ///< keeps the world until its last group is gone
+  std::function<void()> check;  ///< while it is made, now and then: throws if one of its ranks will not come
   std::map<std::vector<int>, int> subgroups_made;
+  std::map<std::string, int>
+      hosts_seen;            ///< of a job whose ranks may die and come back: the numbers of its hosts
   SpareMemory spare_memory;  ///< of calls that need buffers of their own
-  std::mutex mutex;          ///< of subgroups_made, itself and spare_memory
+  std::mutex mutex;          ///< of subgroups_made, hosts_seen, itself and spare_memory
 
   int rank() const { return members.rank(); }
   int size() const { return members.size(); }

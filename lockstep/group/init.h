@@ -36,7 +36,10 @@ struct InitOptions {
 /// who this process is, it is in one world at a time: while any Group of it is left, init() returns that world again. When
 /// the last one is gone, or after shutdown(), init() makes the job's next world, once all ranks have come to that; ranks
 /// count their worlds, and the groups of the second one begin with "world#2".
-/// Throws Error: invalid_argument (half an environment, a rank outside the world, wrong secret: what was
+/// Where ranks may die and come back (`lockstep run --tolerate`, --restart, --min-np), a world is made of those who live: after
+/// a failure init() again gives the next one, without the dead, and with those that were started again. Its ranks are in the
+/// order in which they came to the job; group.world_rank() is what the launcher and messages call them.
+/// Throws Error: aborted (this process is out of such a job: it did not answer); invalid_argument (half an environment, a rank outside the world, wrong secret: what was
 /// found and what to set), mismatch (the job's ranks are in a later world), timeout (which ranks never arrived),
 /// system (the port is taken, no memory).
 Group init(const InitOptions& options = {});
@@ -45,6 +48,17 @@ Group init(const InitOptions& options = {});
 /// above 0 a program goes on from its checkpoint. The same on all ranks. Throws Error{invalid_argument} where the launcher's
 /// variable (TORCHELASTIC_RESTART_COUNT) is no number.
 int restarts();
+
+/// How often this rank was started again by itself after a failure (`lockstep run --restart`, --min-np): 0 at first.
+int incarnation();
+
+/// The task that `lockstep run --role` has given this rank; "default" without roles.
+std::string role();
+
+/// In a job whose ranks may die and come back (`lockstep run --tolerate`, --restart, --min-np): whether some have since the
+/// world of init() was made, so that shutdown() and init() would make another one. Other ranks may know it a little later.
+/// Cost: a load.
+bool world_has_changed();
 
 /// Leaves the world of init(), for who cannot let its groups go out of scope: they are closed here, all of them, and their
 /// calls throw Error{aborted}, those under way too; other ranks that still call see this one as gone. init() may be called again

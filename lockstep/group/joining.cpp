@@ -90,11 +90,12 @@ Error first_trouble(Store& job, const Identity& identity, const Error& error) {
 }
 
 WatchedStore::WatchedStore(std::shared_ptr<Store> job, const std::string& prefix,
-                           std::vector<int> world_ranks, int store_host)
+                           std::vector<int> world_ranks, int store_host, std::function<void()> check)
     : PrefixStore(job, prefix),
       job_(std::move(job)),
       world_ranks_(std::move(world_ranks)),
-      store_host_(store_host) {}
+      store_host_(store_host),
+      check_(std::move(check)) {}
 
 void WatchedStore::set(const std::string& key, std::string value) {
   ask([&] { PrefixStore::set(key, std::move(value)); });
@@ -117,6 +118,7 @@ void WatchedStore::wait(std::span<const std::string> keys, Deadline deadline) {
 }
 
 void WatchedStore::check() {
+  if (check_) check_();
   const auto is_ours = [&](int rank) {
     return std::find(world_ranks_.begin(), world_ranks_.end(), rank) != world_ranks_.end();
   };

@@ -27,8 +27,9 @@ Error first_trouble(Store& job, const Identity& identity, const Error& error);
 class WatchedStore final : public PrefixStore {
  public:
   /// `store_host`: the rank that serves the store; -1: the launcher.
+  /// `check`: called along with the looks for trouble; throws where a wait is in vain for another reason.
   WatchedStore(std::shared_ptr<Store> job, const std::string& prefix, std::vector<int> world_ranks,
-               int store_host);
+               int store_host, std::function<void()> check = {});
 
   void set(const std::string& key, std::string value) override;
   std::optional<std::string> try_get(const std::string& key) override;
@@ -46,6 +47,7 @@ class WatchedStore final : public PrefixStore {
   std::shared_ptr<Store> job_;
   std::vector<int> world_ranks_;
   int store_host_;
+  std::function<void()> check_;
 };
 
 }  // namespace lockstep

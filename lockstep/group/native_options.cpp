@@ -32,7 +32,8 @@ NativeOptions native_options(const Group::Impl& impl, std::shared_ptr<HostRegion
           .tuning = impl.tuning,
           .mailbox_bytes = context.mailbox_bytes,
           .timeout = context.options.timeout,
-          .warn_after = context.options.warn_after};
+          .warn_after = context.options.warn_after,
+          .goes_on = context.goes_on};
 }
 
 }  // namespace lockstep

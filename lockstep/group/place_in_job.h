@@ -2,12 +2,14 @@
 // to: each has a part of the job's store to itself, and names of its own for groups and sockets.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
 
 #include "lockstep/group/identity.h"
 #include "lockstep/group/impl.h"
+#include "lockstep/group/job_views.h"
 #include "lockstep/rendezvous/store.h"
 #include "lockstep/rendezvous/store_server.h"
 
@@ -20,6 +22,10 @@ struct PlaceInJob {
   int worlds = 0;    ///< of that job that it has come to
   std::shared_ptr<StoreServer> server =
       {};  ///< on the rank that serves the store, until the process ends: others may be later
+  std::shared_ptr<JobViews> views = {};    ///< where its ranks may die and come back
+  std::weak_ptr<Context> joined = {};      ///< likewise: what has joined the page, for all its groups
+  std::uint64_t view = 0;                  ///< of these, to whose world it came last
+  int attempts = 0;                        ///< and how often to that one's
   std::weak_ptr<Group::Impl> world = {};   ///< the one it is in
   std::weak_ptr<Group::Impl> latest = {};  ///< that init() has returned, also to a rank whom InitOptions name
 

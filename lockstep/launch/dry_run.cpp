@@ -25,13 +25,29 @@ std::string ranks_of_host(int first, int count) {
   return count == 1 ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, first + count - 1);
 }
 
+/// What ranks run, a line for each role.
+std::string programs_of(const RunOptions& options) {
+  std::string text;
+  int first = 0;
+  const std::vector<Role> roles = roles_of(options);
+  for (const Role& role : roles) {
+    const std::string who =
+        roles.size() == 1 ? "" : fmt::format("{}, {}: ", ranks_of_host(first, role.ranks), role.name);
+    text += fmt::format("  {}{}\n", who, joined(role.command));
+    first += role.ranks;
+  }
+  return text;
+}
+
 DryRun on_this_host(const RunOptions& options) {
   const LocalStart start = prepare_here(options);
-  if (!start.program.problem.empty())
-    return {.text = "lockstep run: " + start.program.problem + "\n", .exit_code = start.program.exit_code};
+  for (const Program& program : start.programs) {
+    if (!program.problem.empty())
+      return {.text = "lockstep run: " + program.problem + "\n", .exit_code = program.exit_code};
+  }
   std::string text = start.placement.line.empty() ? "" : start.placement.line + "\n";
-  text += fmt::format("would start {} here, as children of this process:\n  {}\n",
-                      ranks_of_host(0, options.ranks), joined(options.command));
+  text += fmt::format("would start {} here, as children of this process:\n{}",
+                      ranks_of_host(0, options.ranks), programs_of(options));
   return {.text = text};
 }
 
@@ -48,16 +64,16 @@ std::string on_hosts(const RunOptions& options) {
                         joined(agents::agent_command(shells[i], host.name)));
     first += host.slots;
   }
-  return text + "each of them:\n  " + joined(options.command) + "\n";
+  return text + (options.roles.size() > 1 ? "of these:\n" : "each of them:\n") + programs_of(options);
 }
 
 std::string with_other_launchers(const RunOptions& options) {
   const NodeOptions& nodes = *options.nodes;
   const std::string range = nodes.least == nodes.most ? std::to_string(nodes.most)
                                                       : fmt::format("{} to {}", nodes.least, nodes.most);
-  return fmt::format("would {} {} launchers that meet at {}, and start {} here:\n  {}\n",
+  return fmt::format("would {} {} launchers that meet at {}, and start {} here:\n{}",
                      nodes.leads ? "lead" : "be one of", range, nodes.meeting.to_string(),
-                     base::counted(options.ranks, "rank"), joined(options.command));
+                     base::counted(options.ranks, "rank"), programs_of(options));
 }
 
 std::string settings(const RunOptions& options) {

@@ -44,6 +44,7 @@ constexpr std::array host_variables = {"HOSTNAME",
                                        "LOCKSTEP_JOB=",
                                        "LOCKSTEP_STORE=",
                                        "LOCKSTEP_NODE=",
+                                       "LOCKSTEP_INCARNATION=",
                                        "LOCKSTEP_CONTROL_FD=",
                                        "LOCKSTEP_SECRET_FD=",
                                        "RANK=",
@@ -85,7 +86,10 @@ std::vector<RankPlace> place_ranks(const std::vector<int>& ranks_of_hosts) {
   return places;
 }
 
-Variables rank_variables(const RankPlace& place, const JobFacts& facts) {
+Variables rank_variables(const RankPlace& place, const JobFacts& facts, const std::vector<Role>& roles,
+                         int incarnation) {
+  const RoleOfRank own = roles.empty() ? RoleOfRank{.rank = place.rank} : role_of(roles, place.rank);
+  const Role role = roles.empty() ? Role{.ranks = facts.ranks} : roles[own.number];
   const std::string rank = std::to_string(place.rank);
   const std::string size = std::to_string(facts.ranks);
   const std::string local_rank = std::to_string(place.local_rank);
@@ -97,9 +101,9 @@ Variables rank_variables(const RankPlace& place, const JobFacts& facts) {
       {"LOCAL_WORLD_SIZE", local_size},
       {"GROUP_RANK", std::to_string(place.host)},
       {"GROUP_WORLD_SIZE", std::to_string(place.hosts)},
-      {"ROLE_NAME", facts.role.empty() ? "default" : facts.role},
-      {"ROLE_RANK", rank},
-      {"ROLE_WORLD_SIZE", size},
+      {"ROLE_NAME", role.name.empty() ? "default" : role.name},
+      {"ROLE_RANK", std::to_string(own.rank)},
+      {"ROLE_WORLD_SIZE", std::to_string(role.ranks)},
       {"TORCHELASTIC_RESTART_COUNT", std::to_string(facts.restarts)},
       {"TORCHELASTIC_MAX_RESTARTS", std::to_string(facts.max_restarts)},
       {"MASTER_ADDR", facts.master_address},
@@ -117,6 +121,7 @@ Variables rank_variables(const RankPlace& place, const JobFacts& facts) {
       {"LOCKSTEP_SECRET_FD", std::to_string(facts.secret_fd)},
       {"LOCKSTEP_CORES", std::to_string(facts.cores)},
   };
+  if (facts.has_views) variables.emplace_back("LOCKSTEP_INCARNATION", std::to_string(incarnation));
   if (facts.node >= 0) variables.emplace_back("LOCKSTEP_NODE", std::to_string(facts.node));
   if (facts.threads > 0) variables.emplace_back("OMP_NUM_THREADS", std::to_string(facts.threads));
   return variables;

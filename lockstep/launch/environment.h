@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/launch/roles.h"
+
 namespace lockstep::launch {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
@@ -33,17 +35,19 @@ struct JobFacts {
   std::string master_address = {"127.0.0.1"};  ///< of rank 0's host, as all hosts reach it
   std::uint16_t master_port = 0;               ///< free there, for programs that meet there
   std::string host_name = {};                  ///< as the user calls this host
-  int node = -1;          ///< of several launchers on this machine, which; their ranks share no memory
-  int control_fd = -1;    ///< the control page, inherited
-  int secret_fd = -1;     ///< the job's secret, inherited
-  int cores = 1;          ///< that the ranks of this host share: LOCKSTEP_CORES
-  int threads = 0;        ///< OMP_NUM_THREADS; 0 leaves it as it is
-  std::string role = {};  ///< torchrun's ROLE_NAME; empty: "default"
-  int restarts = 0;       ///< how often the job's ranks have been started before
-  int max_restarts = 0;   ///< how often they may be
+  int node = -1;           ///< of several launchers on this machine, which; their ranks share no memory
+  int control_fd = -1;     ///< the control page, inherited
+  int secret_fd = -1;      ///< the job's secret, inherited
+  int cores = 1;           ///< that the ranks of this host share: LOCKSTEP_CORES
+  int threads = 0;         ///< OMP_NUM_THREADS; 0 leaves it as it is
+  int restarts = 0;        ///< how often the job's ranks have been started before
+  int max_restarts = 0;    ///< how often they may be
+  bool has_views = false;  ///< ranks may die and come back
 };
 
-Variables rank_variables(const RankPlace& place, const JobFacts& facts);
+/// `incarnation`: how often this rank was started again by itself.
+Variables rank_variables(const RankPlace& place, const JobFacts& facts, const std::vector<Role>& roles = {},
+                         int incarnation = 0);
 
 /// `inherited` ("NAME=value" each) with `variables` in place of what was there under their names.
 std::vector<std::string> merge_environment(const std::vector<std::string>& inherited,

@@ -6,17 +6,25 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/launch/poll_set.h"
 #include "lockstep/launch/stragglers.h"
 #include "lockstep/launch/verdict.h"
 #include "lockstep/memory/control_page.h"
+#include "lockstep/rendezvous/view.h"
 #include "lockstep/trace/flight_record.h"
 #include "lockstep/view/live/live_reader.h"
 #include "lockstep/view/profile/timeline.h"
 
 namespace lockstep::launch {
+
+/// What the ranks of a job hear of who is in it.
+struct ViewNews {
+  View view = {};
+  std::vector<std::pair<Life, std::string>> out = {};  ///< lives that are in it no longer, and why
+};
 
 class HostRanks {
  public:
@@ -35,14 +43,28 @@ class HostRanks {
   /// Why the job failed first, as this host's ranks know it.
   virtual std::optional<FirstCause::Cause> first_cause() const = 0;
 
-  /// To all that run; `whole_family`: to what they have started as well.
-  virtual void signal(int signal, bool whole_family) = 0;
+  /// To all that run, or to one of them; `whole_family`: to what they have started as well.
+  virtual void signal(int signal, bool whole_family, std::optional<int> rank = {}) = 0;
   /// The ranks hear why the job has failed, unless they know a cause already; those that wait, at once.
   virtual void tell(const FirstCause::Cause& cause) = 0;
+  /// The cause with this text concerns nobody any more.
+  virtual void forget_cause(const std::string& text) = 0;
   /// Something has failed somewhere: how the processes are now is kept for the flight record.
   virtual void note_failure() = 0;
   /// Ranks that have not ended, as they were when last looked at, which this asks for.
   virtual std::vector<Straggler> stragglers() = 0;
+
+  /// In a job whose ranks may die and come back: a new view is there, and who has left it. The first host has the job's store.
+  virtual void publish(const ViewNews& news) = 0;
+  /// A rank of this host that has ended becomes its next incarnation. Where that cannot be, it ends once more, `lost`.
+  virtual void start_again(const Life& life) = 0;
+  /// Ends ranks that were started again and have not been with the others yet.
+  virtual void end_latecomers() = 0;
+  /// False: its host is gone.
+  virtual bool can_start() const = 0;
+  virtual bool has_rank(int rank) const = 0;
+  /// Incarnations that have come to the job's meeting place since the last call.
+  virtual std::vector<Life> take_arrivals() = 0;
 
   /// What the ranks do, in this process's clock, as they were when last looked at, which this asks for. nullopt: not known yet.
   virtual std::optional<view::LiveHost> look_live() = 0;

@@ -48,7 +48,9 @@ Job::Job(const RunOptions& options, Attempt attempt, GuardLine& guard, RankOutpu
       hosts_(std::move(hosts)),
       stragglers_(options.stragglers),
       standstill_(options.explain_after),
-      live_at_(wants_live() ? Deadline::after(milliseconds(0)) : Deadline::never()) {}
+      live_at_(wants_live() ? Deadline::after(milliseconds(0)) : Deadline::never()) {
+  if (survives_deaths(options)) survivors_.emplace(options, hosts_, output);
+}
 
 JobEnd Job::run() {
   look_around();  // ranks of other hosts may have ended while the last of them were started
@@ -70,7 +72,7 @@ JobEnd Job::run() {
   JobEnd end{.exit_code = found.exit_code == 0 && output_.lost() ? 1 : found.exit_code};
   if (found.exit_code != 0 && stop_.first() == 0 && !guard_gone_) {
     end.failure = found.summary.substr(0, found.summary.find('\n'));
-    end.again = !end.failure.empty() && attempt_.restarts < options_.max_restarts;
+    end.again = !end.failure.empty() && !survivors_ && attempt_.restarts < options_.max_restarts;
   }
   const std::string then = whether_again(end);
   output_.say(then);
@@ -80,7 +82,7 @@ JobEnd Job::run() {
 }
 
 std::string Job::whether_again(const JobEnd& end) const {
-  if (end.failure.empty() || options_.max_restarts == 0) return "";
+  if (end.failure.empty() || options_.max_restarts == 0 || survivors_) return "";
   if (end.again) {
     return fmt::format("lockstep run: all ranks start again, restart {} of {} (--max-restarts)\n",
                        attempt_.restarts + 1, options_.max_restarts);
@@ -108,7 +110,13 @@ void Job::look_around() {
 
 Verdict Job::verdict() {
   if (given_up_) return judge_stopped(endings_, given_up_->who.rank, given_up_->since);
-  return judge(endings_, cause_, failed_first_ ? 0 : stop_.first());
+  // Of a rank that the job went on without it is none.
+  const bool is_of_another = survivors_ && cause_ && cause_->culprit >= 0 &&
+                             std::ranges::find(endings_, cause_->culprit, &Ending::rank) == endings_.end();
+  Verdict found = judge(endings_, is_of_another ? std::nullopt : cause_, failed_first_ ? 0 : stop_.first());
+  if (survivors_ && found.exit_code != 0 && !survivors_->why_not().empty())
+    found.summary += "  " + survivors_->why_not() + "\n";
+  return found;
 }
 
 void Job::wait_for_events(Deadline deadline) {
@@ -152,15 +160,22 @@ void Job::tell_ranks(const FirstCause::Cause& cause) {
   for (const auto& host : hosts_) host->tell(cause);
 }
 
+/// Whether a rank's death would not be the end of it.
+bool Job::goes_on() const {
+  return survivors_ && !told_ && !failed_ && !guard_gone_ && stop_.first() == 0 &&
+         survivors_->why_not().empty() && earliest_failure(endings_) == nullptr;
+}
+
 void Job::reap() {
   ++moment_;
   for (const auto& host : hosts_) {
     for (Ending& ending : host->take_endings()) {
       ending.moment = moment_;
       ending.by_launcher = told_;
-      endings_.push_back(std::move(ending));
+      if (!goes_on() || !survivors_->take(ending)) endings_.push_back(std::move(ending));
     }
   }
+  if (goes_on()) survivors_->look();
   note_cause();
   if (!told_) note_failure();
 }
@@ -328,6 +343,7 @@ void Job::leave_records(const Verdict& verdict) {
   if (records.empty()) return;
   trace::FlightRecord record = join_records(std::move(records));
   record.job = attempt_.job;
+  if (survivors_) note_endings(record, survivors_->departed());
   note_endings(record, endings_);
   if (stopped_by_user) record.ended_by = stop_.first();
   if (explains) output_.say(leave_record(options_.record_dir, record));

@@ -18,6 +18,7 @@
 #include "lockstep/launch/standstill.h"
 #include "lockstep/launch/stop_orders.h"
 #include "lockstep/launch/stragglers.h"
+#include "lockstep/launch/survivors.h"
 #include "lockstep/launch/terminal_input.h"
 #include "lockstep/launch/verdict.h"
 #include "lockstep/memory/control_page.h"
@@ -57,6 +58,7 @@ class Job {
   void take_orders();
   void take_order(int signal);
   void look_around();
+  bool goes_on() const;
   void reap();
   void note_failure();
   void escalate();
@@ -89,7 +91,8 @@ class Job {
   TerminalInput& terminal_;
   Hosts hosts_;
 
-  std::vector<Ending> endings_;
+  std::vector<Ending> endings_;  // but for those that the job survives
+  std::optional<Survivors> survivors_;
   int moment_ = 0;
   std::optional<FirstCause::Cause> cause_;
   bool guard_gone_ = false;

@@ -15,11 +15,18 @@
 #include "lockstep/launch/flight_recorder.h"
 #include "lockstep/launch/limits.h"
 #include "lockstep/launch/live_record.h"
+#include "lockstep/rendezvous/tcp_store.h"
+#include "lockstep/rendezvous/view_board.h"
 #include "lockstep/trace/clock.h"
 #include "lockstep/view/profile/page_record.h"
 
 namespace lockstep::launch {
 namespace {
+
+// At what ranks that may die and come back say of themselves.
+constexpr std::chrono::milliseconds between_looks{50};
+// It is in this process.
+constexpr std::chrono::seconds time_of_store{10};
 
 UniqueFd watch_children() {
   sigset_t child;
@@ -65,11 +72,15 @@ void LocalRanks::start(UniqueFd input) {
 }
 
 void LocalRanks::serve_store(Listener listener, const Secret& secret) {
-  store_.emplace(std::move(listener),
-                 StoreServerOptions{.trust = Trust{secret, false}, .job = plan_.facts.job});
+  const Trust trust{secret, false};
+  store_.emplace(std::move(listener), StoreServerOptions{.trust = trust, .job = plan_.facts.job});
+  if (!plan_.facts.has_views) return;
+  client_ = std::make_shared<TcpStore>(
+      store_->endpoint(), Deadline::after(time_of_store),
+      TcpStoreOptions{.trust = trust, .job = plan_.facts.job, .operation_timeout = time_of_store});
 }
 
-void LocalRanks::start_rank(std::size_t local_rank, int input) {
+void LocalRanks::start_rank(std::size_t local_rank, int input, int incarnation) {
   const RankPlace& place = plan_.places[local_rank];
   const RankPipes::Ends ends = pipes_.open(place.local_rank);
   const auto& pinned = plan_.placement.pinned;
@@ -79,16 +90,18 @@ void LocalRanks::start_rank(std::size_t local_rank, int input) {
                      .inherited = {plan_.facts.control_fd, plan_.facts.secret_fd},
                      .cores = pinned.empty() ? std::vector<int>() : pinned[local_rank],
                      .signal_mask = plan_.signal_mask};
-  const Variables own = rank_variables(place, plan_.facts);
+  const Variables own = rank_variables(place, plan_.facts, plan_.roles, incarnation);
   child.environment.insert(child.environment.end(), own.begin(), own.end());
   pid_t pid = 0;
   if (plan_.function) {
     child.inherited.insert(child.inherited.end(), plan_.inherited.begin(), plan_.inherited.end());
     pid = start_function([&] { return plan_.function(place.rank); }, child);
   } else {
-    pid = start_program(plan_.program, plan_.command, child);
+    const std::size_t role = role_of(plan_.roles, place.rank).number;
+    pid = start_program(plan_.programs[role], plan_.roles[role].command, child);
   }
-  processes_[local_rank] = {pid, true};
+  processes_[local_rank] = {
+      .pid = pid, .running = true, .incarnation = incarnation, .has_come = incarnation == 0};
 }
 
 void LocalRanks::watch(PollSet& poll) {
@@ -101,7 +114,10 @@ void LocalRanks::watch(PollSet& poll) {
 
 Deadline LocalRanks::wake_at() const {
   const Deadline leftovers = leftovers_until_ && !left_behind_ ? *leftovers_until_ : Deadline::never();
-  return timeline_ && any_running() ? leftovers.earlier_of(timeline_->next_look()) : leftovers;
+  if (!any_running()) return leftovers;
+  const Deadline timeline = timeline_ ? timeline_->next_look() : Deadline::never();
+  const Deadline ranks = plan_.facts.has_views ? Deadline::after(between_looks) : Deadline::never();
+  return leftovers.earlier_of(timeline).earlier_of(ranks);
 }
 
 std::vector<view::RankTimeline> LocalRanks::take_timeline() {
@@ -137,15 +153,77 @@ void LocalRanks::reap() {
 bool LocalRanks::any_running() const { return std::ranges::any_of(processes_, &Process::running); }
 
 // A signal that a terminal would send to a whole pipeline goes to all of a rank's family.
-void LocalRanks::signal(int signal, bool whole_family) {
-  for (const Process& process : processes_) {
-    if (process.running) (void)::kill(whole_family ? -process.pid : process.pid, signal);
+void LocalRanks::signal(int signal, bool whole_family, std::optional<int> rank) {
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    const Process& process = processes_[i];
+    if (process.running && (!rank || plan_.places[i].rank == *rank))
+      (void)::kill(whole_family ? -process.pid : process.pid, signal);
   }
 }
 
 void LocalRanks::tell(const FirstCause::Cause& cause) {
   (void)page_.first_cause().set(cause);
   page_.doorbell().ring();
+}
+
+void LocalRanks::forget_cause(const std::string& text) {
+  const auto cause = page_.first_cause().get();
+  if (cause && cause->text == text) page_.first_cause().clear();
+}
+
+void LocalRanks::publish(const ViewNews& news) {
+  if (client_) {
+    ViewBoard board(*client_);
+    for (const auto& [life, why] : news.out) board.note_out(life, why);
+    board.publish(news.view);
+  }
+  page_.set_view(news.view.number);
+}
+
+bool LocalRanks::has_rank(int rank) const {
+  return std::ranges::find(plan_.places, rank, &RankPlace::rank) != plan_.places.end();
+}
+
+std::size_t LocalRanks::index_of(int rank) const {
+  const auto found = std::ranges::find(plan_.places, rank, &RankPlace::rank);
+  if (found == plan_.places.end())
+    throw Error(ErrorCode::corrupt_data, "rank " + std::to_string(rank) + " is not on this host");
+  return static_cast<std::size_t>(found - plan_.places.begin());
+}
+
+void LocalRanks::start_again(const Life& life) {
+  const std::size_t index = index_of(life.rank);
+  if (processes_[index].running)
+    throw Error(ErrorCode::corrupt_data, "rank " + std::to_string(life.rank) + " has not ended");
+  (void)::kill(-processes_[index].pid, SIGKILL);  // what it has left behind
+  page_.status(static_cast<int>(index)).begin_life();
+  try {
+    start_rank(index, open_nothing().get(), life.incarnation);
+  } catch (const Error& error) {
+    endings_.push_back({.rank = life.rank,
+                        .wait_status = lost_status,
+                        .lost = std::string("it could not be started again: ") + error.what()});
+  }
+}
+
+void LocalRanks::end_latecomers() {
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    const Process& process = processes_[i];
+    const bool is_late = process.incarnation > 0 && page_.status(static_cast<int>(i)).has_worked.load() == 0;
+    if (process.running && is_late) (void)::kill(-process.pid, SIGKILL);
+  }
+}
+
+std::vector<Life> LocalRanks::take_arrivals() {
+  std::vector<Life> arrived;
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    Process& process = processes_[i];
+    const bool wants_in = page_.status(static_cast<int>(i)).wants_in.load() == process.incarnation;
+    if (process.has_come || !process.running || !wants_in) continue;
+    process.has_come = true;
+    arrived.push_back({.rank = plan_.places[i].rank, .incarnation = process.incarnation});
+  }
+  return arrived;
 }
 
 void LocalRanks::note_failure() {

@@ -27,8 +27,8 @@ namespace lockstep::launch {
 struct LocalPlan {
   std::vector<RankPlace> places = {};          ///< of the ranks here, in ascending order
   JobFacts facts = {};                         ///< without descriptors
-  std::string program = {};                    ///< path of command's program
-  std::vector<std::string> command = {};       ///< program and arguments
+  std::vector<Role> roles = {};                ///< of the job, each with its program and arguments
+  std::vector<std::string> programs = {};      ///< paths of these programs, by role
   std::function<int(int rank)> function = {};  ///< in place of them, as RunOptions has it
   std::vector<int> inherited = {};             ///< open in ranks that are functions
   Variables environment = {};  ///< beside what is inherited, below what tells a rank its place
@@ -58,10 +58,17 @@ class LocalRanks final : public HostRanks {
   std::vector<Ending> take_endings() override;
   bool any_running() const override;
   std::optional<FirstCause::Cause> first_cause() const override { return page_.first_cause().get(); }
-  void signal(int signal, bool whole_family) override;
+  void signal(int signal, bool whole_family, std::optional<int> rank) override;
   void tell(const FirstCause::Cause& cause) override;
+  void forget_cause(const std::string& text) override;
   void note_failure() override;
   std::vector<Straggler> stragglers() override;
+  void publish(const ViewNews& news) override;
+  void start_again(const Life& life) override;
+  void end_latecomers() override;
+  bool can_start() const override { return true; }
+  bool has_rank(int rank) const override;
+  std::vector<Life> take_arrivals() override;
   std::optional<view::LiveHost> look_live() override;
   void finish(std::chrono::milliseconds grace) override;
   bool is_finished() const override { return left_behind_.has_value(); }
@@ -73,9 +80,12 @@ class LocalRanks final : public HostRanks {
   struct Process {
     pid_t pid = 0;
     bool running = false;
+    int incarnation = 0;
+    bool has_come = true;  ///< of an incarnation that was started again
   };
 
-  void start_rank(std::size_t local_rank, int input);
+  void start_rank(std::size_t local_rank, int input, int incarnation = 0);
+  std::size_t index_of(int rank) const;
   void reap();
   void end_leftovers();
 
@@ -87,6 +97,7 @@ class LocalRanks final : public HostRanks {
   std::optional<view::LiveReader> live_;
   RankPipes pipes_;
   std::optional<StoreServer> store_;
+  std::shared_ptr<Store> client_;  // of it, where views are written
   std::vector<Process> processes_;
   OomWatch oom_;
   std::vector<Ending> endings_;  // that were not taken

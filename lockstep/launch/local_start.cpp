@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 
@@ -14,8 +15,7 @@ namespace lockstep::launch {
 namespace {
 
 /// The program's name as it is found from here.
-std::string in_folder(const RunOptions& options) {
-  const std::string& name = options.command.front();
+std::string in_folder(const RunOptions& options, const std::string& name) {
   const std::filesystem::path folder = options.remote.folder;
   if (folder.empty()) return name;
   if (!std::filesystem::is_directory(folder))
@@ -34,7 +34,12 @@ void require_sense(const RunOptions& options) {
       throw_invalid_argument(
           fmt::format("{} ranks on {}: a host takes {} at most", host.slots, host.name, most_ranks));
   }
-  if (options.command.empty() && !options.function) throw_invalid_argument("there is no program to run");
+  if (!options.function &&
+      std::ranges::any_of(roles_of(options), [](const Role& role) { return role.command.empty(); }))
+    throw_invalid_argument("there is no program to run");
+  if (survives_deaths(options) && (options.function || options.nodes))
+    throw_invalid_argument(
+        "ranks may die (--tolerate, --restart, --min-np) only in a job that one launcher starts");
   if (options.master_port < 0 || options.master_port > 65535)
     throw_invalid_argument("--master-port is no port");
   if (!options.nested && env::text("LOCKSTEP_JOB")) {
@@ -51,7 +56,10 @@ bool is_here(const RunOptions& options) {
 
 LocalStart prepare_here(const RunOptions& options) {
   LocalStart start;
-  if (!options.command.empty()) start.program = find_program(in_folder(options), search_path());
+  for (const Role& role : roles_of(options)) {
+    if (!role.command.empty())
+      start.programs.push_back(find_program(in_folder(options, role.command.front()), search_path()));
+  }
   start.placement = place(topology::find_cores(), placement_request(options.ranks, options.pin));
   return start;
 }

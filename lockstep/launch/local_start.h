@@ -14,7 +14,7 @@ void require_sense(const RunOptions& options);
 bool is_here(const RunOptions& options);
 
 struct LocalStart {
-  Program program = {};  ///< of options.command, if there is one
+  std::vector<Program> programs = {};  ///< of each role, if they have any
   Placement placement = {};
 };
 

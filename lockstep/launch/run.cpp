@@ -56,9 +56,15 @@ JobFacts facts_of(const RunOptions& options, const Attempt& attempt, const Endpo
           .host_name = base::host_name(),
           .cores = placement.cores,
           .threads = placement.threads,
-          .role = options.role,
           .restarts = attempt.restarts,
-          .max_restarts = options.max_restarts};
+          .max_restarts = options.max_restarts,
+          .has_views = survives_deaths(options)};
+}
+
+std::vector<std::string> paths_of(const std::vector<Program>& programs) {
+  std::vector<std::string> paths;
+  for (const Program& program : programs) paths.push_back(program.path);
+  return paths;
 }
 
 JobEnd run_here(const RunOptions& options, const Attempt& attempt, const LocalStart& start,
@@ -72,8 +78,8 @@ JobEnd run_here(const RunOptions& options, const Attempt& attempt, const LocalSt
   auto ranks = std::make_unique<LocalRanks>(
       LocalPlan{.places = places,
                 .facts = facts_of(options, attempt, store.endpoint(), start.placement),
-                .program = start.program.path,
-                .command = options.command,
+                .roles = roles_of(options),
+                .programs = paths_of(start.programs),
                 .function = options.function,
                 .inherited = options.inherited,
                 .environment = options.remote.variables,
@@ -141,6 +147,15 @@ int run_as_node(const RunOptions& options, GuardLine& guard) {
 
 }  // namespace
 
+std::vector<Role> roles_of(const RunOptions& options) {
+  if (options.roles.empty()) return {{.ranks = options.ranks, .command = options.command}};
+  std::vector<Role> roles = options.roles;
+  for (Role& role : roles) {
+    if (role.command.empty()) role.command = options.command;
+  }
+  return roles;
+}
+
 std::string record_dir(const std::optional<std::string>& wish) {
   const std::string folder = wish.value_or(env::text("LOCKSTEP_RECORD_DIR").value_or("lockstep-records"));
   return folder == "none" ? std::string() : folder;
@@ -165,7 +180,9 @@ int run(const RunOptions& options) {
     const bool here = is_here(options);
     if (here) {
       start = prepare_here(options);
-      if (!start.program.problem.empty()) return fail(start.program.exit_code, start.program.problem);
+      for (const Program& program : start.programs) {
+        if (!program.problem.empty()) return fail(program.exit_code, program.problem);
+      }
       if (!start.placement.line.empty()) say(start.placement.line);
     }
     const GuardLimits limits{.stopped = 2 * options.stop_grace + options.guard_grace,

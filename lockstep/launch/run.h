@@ -8,6 +8,7 @@
 // the launcher's job tells it, or ends them when that is gone (agents/).
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "lockstep/base/socket.h"
 #include "lockstep/launch/hosts/host_list.h"
 #include "lockstep/launch/output/output_options.h"
+#include "lockstep/launch/roles.h"
 #include "lockstep/launch/stragglers.h"
 #include "lockstep/launch/verdict.h"
 #include "lockstep/view/profile/profile_options.h"
@@ -70,9 +72,13 @@ struct RunOptions {
   std::function<void(const Verdict&)> on_failure = {};
   bool pin = true;  ///< give each rank its own cores, where there are enough
   OutputOptions output = {};
-  bool nested = false;    ///< also inside a rank of another run
-  int max_restarts = 0;   ///< how often all ranks are started again after one has failed
-  std::string role = {};  ///< what ranks find in ROLE_NAME, as torchrun's do; empty: "default"
+  bool nested = false;   ///< also inside a rank of another run
+  int max_restarts = 0;  ///< how often all ranks are started again after one has failed
+  /// They make up `ranks`; empty: one, without a name.
+  std::vector<Role> roles = {};
+  int least_ranks = 1;  ///< where roles have ranks that may die: with fewer left the job ends
+  /// There: when a rank has ended with 0 all is done, and who has been started again and is not yet with the others is ended.
+  bool ends_together = false;
   /// Where a job that failed leaves its flight record, in a folder of its own; nowhere if empty.
   std::string record_dir = {};
   std::string timeline = {};          ///< file for what all ranks did when; nowhere if empty
@@ -96,6 +102,13 @@ struct RunOptions {
   std::chrono::milliseconds guard_grace{6000};
 };
 
+/// Whether the job goes on, or a rank is started again by itself, when some rank dies.
+inline bool survives_deaths(const RunOptions& options) {
+  return std::ranges::any_of(options.roles,
+                             [](const Role& role) { return role.is_tolerated || role.restarts > 0; });
+}
+/// All roles, each with its command: the one without a name where there are none.
+std::vector<Role> roles_of(const RunOptions& options);
 /// Whether what the ranks did is read at the end.
 inline bool wants_record(const RunOptions& options) {
   return !options.record_dir.empty() || !options.profile.folder.empty() || !options.timeline.empty() ||

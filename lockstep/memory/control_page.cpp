@@ -15,14 +15,15 @@ namespace {
 
 using base::round_up;
 
-// "LckPage6": change it when the layout changes.
-constexpr std::uint64_t page_magic = 0x36656761506b634cULL;
+// "LckPage7": change it when the layout changes.
+constexpr std::uint64_t page_magic = 0x37656761506b634cULL;
 
 struct PageHeader {
   std::uint64_t magic;
   std::uint32_t local_ranks;
   std::atomic<std::uint32_t> profile_turn_taken;
   FirstCause first_cause;
+  std::atomic<std::uint64_t> view;
   alignas(64) Doorbell doorbell;
 };
 
@@ -82,6 +83,15 @@ std::optional<FirstCause::Cause> FirstCause::get() const {
   return Cause{static_cast<ErrorCode>(code_), culprit_, reporter_, std::string(text_, length)};
 }
 
+void RankStatus::begin_life() {
+  for (std::atomic<std::int32_t>* number : {&pid, &awaits, &wants_in}) number->store(0);
+  for (std::atomic<std::uint32_t>* number : {&said_goodbye, &has_worked}) number->store(0);
+  for (std::atomic<std::uint64_t>* number : {&awaits_at_ns, &joined_at_ns, &left_at_ns, &user_ns, &system_ns,
+                                             &most_resident_bytes, &on_core_ns, &core_wait_ns}) {
+    number->store(0);
+  }
+}
+
 ControlPage ControlPage::create(int local_ranks) {
   UniqueFd fd = make_memfd(file_name, total_bytes(local_ranks));
   Mapping mapping = Mapping::of_file(fd.get(), total_bytes(local_ranks));
@@ -126,6 +136,11 @@ ControlPage ControlPage::in_process(int local_ranks) {
 
 bool ControlPage::take_profile_turn() const {
   return page_header(mapping_).profile_turn_taken.exchange(1) == 0;
+}
+std::uint64_t ControlPage::view() const { return page_header(mapping_).view.load(std::memory_order_acquire); }
+void ControlPage::set_view(std::uint64_t number) const {
+  page_header(mapping_).view.store(number);
+  doorbell().ring();
 }
 FirstCause& ControlPage::first_cause() const { return page_header(mapping_).first_cause; }
 Doorbell& ControlPage::doorbell() const { return page_header(mapping_).doorbell; }

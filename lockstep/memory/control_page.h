@@ -65,6 +65,13 @@ struct alignas(64) RankStatus {
   // By trace::now_ns(); 0: not yet; joined: its first world. What the process has taken stands here when it leaves.
   std::atomic<std::uint64_t> joined_at_ns, left_at_ns;
   std::atomic<std::uint64_t> user_ns, system_ns, most_resident_bytes, on_core_ns, core_wait_ns;
+  /// Of a rank that was started again: its incarnation, when it has come and wants to be in the job's next view.
+  std::atomic<std::int32_t> wants_in;
+  std::atomic<std::uint32_t>
+      has_worked;  ///< 1: has been in a world, or a Membership, and so knows what others have done
+
+  /// For the next process of this rank. REQUIRES: the one before has ended.
+  void begin_life();
 };
 
 struct RankRecord;  // all that a rank leaves to be read of what it did
@@ -89,6 +96,9 @@ class ControlPage {
   bool take_profile_turn() const;
   FirstCause& first_cause() const;
   Doorbell& doorbell() const;
+  /// The number of the job's newest view (rendezvous/view.h), which its store has or is just getting; 0: none yet.
+  std::uint64_t view() const;
+  void set_view(std::uint64_t number) const;
   RankStatus& status(int local_rank) const;
   trace::RecordRings& record(int local_rank) const;
   trace::TotalsTable& totals(int local_rank) const;

@@ -10,8 +10,8 @@ namespace {
 using base::page_bytes;
 using base::round_up;
 
-// "LcRegio3": change it when the layout changes.
-constexpr std::uint64_t region_magic = 0x336f69676552634cULL;
+// "LcRegio4": change it when the layout changes.
+constexpr std::uint64_t region_magic = 0x346f69676552634cULL;
 
 struct RegionHeader {
   std::uint64_t magic;

@@ -52,6 +52,8 @@ static_assert(sizeof(Cell) == 128);
 /// How far a rank is. All works with a smaller number than `completed` are complete there.
 struct alignas(128) RankProgress {
   std::atomic<std::uint64_t> completed;
+  std::atomic<std::uint32_t> has_left;  ///< 1: in an orderly way
+  std::atomic<std::int32_t> pid;        ///< of the process that it is; 0: not known
 };
 
 enum class Purpose : std::uint8_t { collective = 0, point_to_point = 1 };

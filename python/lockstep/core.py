@@ -54,6 +54,8 @@ def _load():
             ("init", _int, []),
             ("shutdown", _int, []),
             ("is_initialized", _int, []),
+            ("world_has_changed", _int, []),
+            ("incarnation", _int, []),
             ("set_place", _int, [_int, ctypes.POINTER(Place)]),
             ("set_new", _int, [ctypes.POINTER(ctypes.c_int32), _int, ctypes.POINTER(_int)]),
             ("set_free", _int, [_int]),
@@ -102,6 +104,21 @@ def shutdown():
 
 def is_initialized():
     return bool(_library.lockstep_is_initialized())
+
+
+def world_has_changed():
+    """Whether ranks have come or gone since this world was made, in a job whose ranks may die and come back."""
+    return bool(_library.lockstep_world_has_changed())
+
+
+def ranks_may_change():
+    """Whether this is such a job: `lockstep run --tolerate`, --restart or --min-np."""
+    return "LOCKSTEP_INCARNATION" in os.environ
+
+
+def incarnation():
+    """How often this rank was started again by itself after a failure; 0 at first."""
+    return _library.lockstep_incarnation()
 
 
 def place(number):

@@ -183,6 +183,8 @@ int main(void) {
     OK(lockstep_init());
     OK(lockstep_init());
     CHECK(lockstep_is_initialized());
+    CHECK(!lockstep_world_has_changed());
+    CHECK(lockstep_incarnation() == 0);
     lockstep_place place;
     OK(lockstep_set_place(LOCKSTEP_WORLD, &place));
     rank_of_this = place.rank;

@@ -1,18 +1,14 @@
 #include "probe_cycles.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <numeric>
 #include <thread>
 #include <vector>
 
+#include "footprint.h"
 #include "lockstep/base/error.h"
 #include "lockstep/group/in_process.h"
 #include "probe_collectives.h"
@@ -22,34 +18,13 @@ namespace {
 
 using lockstep::Group;
 
-struct Footprint {
-  std::ptrdiff_t descriptors = 0, mappings = 0, resident_kib = 0;
-
-  static Footprint now() {
-    Footprint found;
-    const std::filesystem::directory_iterator descriptors("/proc/self/fd");
-    found.descriptors = std::distance(begin(descriptors), end(descriptors));
-    std::ifstream maps("/proc/self/maps");
-    found.mappings = std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
-    std::ptrdiff_t all_pages = 0, resident_pages = 0;
-    std::ifstream("/proc/self/statm") >> all_pages >> resident_pages;
-    found.resident_kib = resident_pages * ::sysconf(_SC_PAGESIZE) / 1024;
-    return found;
-  }
-};
-
 std::string cycle(int cycles, const std::function<void(int index)>& once) {
   const int warm_up = cycles / 4;
   for (int index = 0; index < warm_up; ++index) once(index);
   const Footprint before = Footprint::now();
   for (int index = warm_up; index < warm_up + cycles; ++index) once(index);
   const Footprint after = Footprint::now();
-  const auto shown = [](const char* name, std::ptrdiff_t from, std::ptrdiff_t to) {
-    return std::string(name) + "=" + std::to_string(from) + ".." + std::to_string(to);
-  };
-  return shown("descriptors", before.descriptors, after.descriptors) + " " +
-         shown("mappings", before.mappings, after.mappings) + " " +
-         shown("resident_kib", before.resident_kib, after.resident_kib);
+  return Footprint::text(before, after);
 }
 
 void call(const Group& group) {

@@ -18,7 +18,7 @@ FLOORS = {
     "execute": 4,
     "backend": 5, "view/explain": 5, "view/report": 5,
     "group": 6,
-    "engine": 7, "data": 7, "launch": 7,
+    "engine": 7, "elastic": 7, "data": 7, "launch": 7,
     "train": 8, "view": 8,
 }
 # The rooms of train/, and the floor within it that each is on. trials/ has tests only: whole trainings.

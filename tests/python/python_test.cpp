@@ -39,11 +39,15 @@ class Python : public JobTest {
   }
   const std::string& python() const { return python_; }
   /// A script of this folder on so many ranks.
-  Process job(int ranks, std::vector<std::string> words, const Variables& more = {}) const {
+  Process job(int ranks, std::vector<std::string> words, const Variables& more = {},
+              const std::vector<std::string>& options = {}) const {
     words[0] = source("tests/python/" + words[0]);
-    words.insert(words.begin(),
-                 {program("lockstep"), "run", "--no-prefix", "-np", std::to_string(ranks), python_});
-    return start(words, variables(more));
+    std::vector<std::string> command = {program("lockstep"), "run", "--no-prefix", "-np",
+                                        std::to_string(ranks)};
+    command.insert(command.end(), options.begin(), options.end());
+    command.push_back(python_);
+    command.insert(command.end(), words.begin(), words.end());
+    return start(command, variables(more));
   }
   void expect_right(const std::string& action) const {
     const Ending ending = job(2, {"torch_faults.py", action}).finish();
@@ -170,6 +174,16 @@ TEST_F(Python, OddTensorsAndNamesAreTaken) { expect_right("odd_tensors"); }
 TEST_F(Python, BatchNormIsThatOfOneProcess) { expect_right("batch_norm"); }
 
 TEST_F(Python, TrainingGoesOnInTheNextWorldAfterACollectiveHasFailed) { expect_right("elastic"); }
+
+TEST_F(Python, TrainingGoesOnWithoutRanksThatDieAndWithThemWhenTheyAreBack) {
+  const Ending ending =
+      job(3, {"torch_faults.py", "ranks_that_come_and_go"}, {}, {"--restart", "all"}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(lines_with(ending.out, "probe"), SizeIs(3)) << ending.out << ending.err;
+  EXPECT_THAT(ending.out, HasSubstr("right 3 3\n"));
+  EXPECT_THAT(ending.err, AllOf(HasSubstr("SIGKILL); it is started again, restart 1 of 3"),
+                                HasSubstr("rank 1 is in the job again: view 3 has ranks 0-2")));
+}
 
 TEST_F(Python, AnInterpreterEndsWithWorkUnderWay) {
   for (const char* action : {"dropped_handles", "end_under_way"}) {

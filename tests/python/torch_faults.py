@@ -260,6 +260,36 @@ def elastic():
 
 
 @action
+def ranks_that_come_and_go():
+    """Rank 1 dies in its first life in the middle of training, which goes on without it, and then with its next life."""
+    net = linear()
+    optimizer = optimizer_of(net)
+    state = hvd.elastic.TorchState(model=net, optimizer=optimizer, batch=0)
+    sizes = []
+    is_second_life = os.environ["LOCKSTEP_INCARNATION"] != "0"
+
+    @hvd.elastic.run
+    def train(state):
+        sizes.append(hvd.size())
+        while state.batch < 400 and not (state.batch >= 20 and sizes[-1] == 3 and (len(sizes) > 1 or is_second_life)):
+            optimizer.zero_grad()
+            net(torch.full((1, 4), float(hvd.rank() + 1))).sum().backward()
+            if state.batch == 5 and os.environ["RANK"] == "1" and not is_second_life:
+                os.kill(os.getpid(), signal.SIGKILL)
+            optimizer.step()
+            state.batch += 1
+            state.commit()
+            time.sleep(0.02)
+        return state.batch
+
+    batches = train(state)
+    weights = hvd.allgather(net.weight.detach().view(1, -1))
+    assert weights.eq(weights[0]).all(), weights
+    assert hvd.size() == 3 and 20 <= batches < 400, (sizes, batches)
+    say("right", sizes[0], sizes[-1])
+
+
+@action
 def schedulers():
     """A scheduler of the learning rate that was there before, and groups that a program holds, stay the optimizer's on all ranks."""
     net = linear()

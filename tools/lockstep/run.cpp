@@ -23,6 +23,7 @@
 #include "named_hosts.h"
 #include "run_flags.h"
 #include "run_hosts.h"
+#include "run_roles.h"
 
 namespace {
 
@@ -30,8 +31,6 @@ using lockstep::throw_invalid_argument;
 using lockstep::launch::OutputOptions;
 using lockstep::launch::RunOptions;
 using lockstep::launch::StreamChoice;
-
-constexpr int most_restarts = 1 << 16;
 
 /// "NAME=VALUE" is that, "NAME" what it is here.
 std::pair<std::string, std::string> variable_of(const std::string& word) {
@@ -149,22 +148,24 @@ std::vector<std::string> with_python(const RunFlags& flags, std::vector<std::str
   return whole;
 }
 
-RunOptions to_options(const RunFlags& flags, std::vector<std::string> command) {
-  RunOptions options{.command = with_python(flags, std::move(command))};
+RunOptions to_options(RunFlags& flags, const std::vector<std::string>& words) {
+  std::vector<std::vector<std::string>> commands = split_commands(flags, words);
+  for (std::vector<std::string>& command : commands) command = with_python(flags, std::move(command));
+  if (const int ranks = ranks_of_roles(flags);
+      ranks > 0 && flags.ranks.empty() && flags.ranks_per_host.empty())
+    flags.ranks = std::to_string(ranks);
+  RunOptions options{.command = commands.front()};
   choose_remote(flags, options.remote);
   choose_hosts(flags, options);
-  if (options.command.empty()) throw_invalid_argument("there is no program to run");
+  if (std::ranges::any_of(commands, [](const auto& command) { return command.empty(); }))
+    throw_invalid_argument("there is no program to run");
   if (!flags.master_port.empty() && !options.nodes) {
     options.master_port =
         static_cast<int>(lockstep::env::parse_integer("--master-port", flags.master_port, 1, 65535));
   }
   if (!flags.grace.empty()) options.stop_grace = milliseconds_of("--grace", flags.grace);
-  if (!flags.max_restarts.empty()) {
-    options.max_restarts = static_cast<int>(
-        lockstep::env::parse_integer("--max-restarts", flags.max_restarts, 0, most_restarts));
-  }
+  choose_roles(flags, commands, options);
   choose_engine(flags, options);
-  options.role = flags.role;
   options.output = choose_output(flags);
   options.record_dir =
       lockstep::launch::record_dir(flags.record_dir.empty() ? std::nullopt : std::optional(flags.record_dir));
@@ -204,7 +205,7 @@ int run_command(const std::vector<std::string>& arguments) {
     command_line::parse(app, std::move(own));
     refuse_repetition(app);
     if (flags.check_build) return std::fputs(describe_build().c_str(), stdout) < 0 ? 1 : 0;
-    const RunOptions options = to_options(flags, std::move(command));
+    const RunOptions options = to_options(flags, command);
     const std::string aside = say_what_means_nothing(app);
     if (!aside.empty()) (void)std::fprintf(stderr, "lockstep run: %s\n", aside.c_str());
     if (flags.dry_run) return run_dry(options);

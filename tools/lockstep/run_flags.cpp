@@ -141,6 +141,33 @@ void describe_own(CLI::App& app, RunFlags& flags) {
   app.add_flag("--nested", flags.nested, "Allow a run inside a rank of another run");
 }
 
+void describe_roles(CLI::App& app, RunFlags& flags) {
+  const char* group = "Ranks with different tasks, and ranks that may die";
+  const auto add_list = [&](const char* name, std::vector<std::string>& list, const char* what) {
+    app.add_option(name, list, what)
+        ->type_size(1)
+        ->allow_extra_args(false)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->group(group);
+  };
+  add_list("--role", flags.roles,
+           "NAME:RANKS: so many of the ranks have this task, which they find in ROLE_NAME; may be repeated. "
+           "After the program \":\" and another --role NAME:RANKS begin another program. NAME alone: all "
+           "ranks have it [default]");
+  add_list("--tolerate", flags.tolerated,
+           "ROLE or all: the job goes on when a rank of it dies; may be repeated");
+  add_list("--restart", flags.restarted,
+           "ROLE or all: a rank of it that dies is started again, alone, --max-restarts times [3]; may be "
+           "repeated");
+  app.add_option("--min-np", flags.least_ranks,
+                 "The job goes on when ranks die, as long as so many are left; --max-restarts is for each of "
+                 "them then")
+      ->group(group);
+  app.add_option("--max-np", flags.most_ranks,
+                 "As many ranks as the hosts have slots, but no more than this, and at least -np")
+      ->group(group);
+}
+
 void describe_torchrun(CLI::App& app, RunFlags& flags) {
   const char* group = "As torchrun has them (with - or _)";
   app.add_option("--nproc-per-node", flags.ranks_per_host,
@@ -164,7 +191,6 @@ void describe_torchrun(CLI::App& app, RunFlags& flags) {
   app.add_option("--rdzv-conf", flags.meeting_settings,
                  "is_host=BOOL, timeout=SECONDS, last_call_timeout=SECONDS, separated by commas")
       ->group(group);
-  app.add_option("--role", flags.role, "What ranks find in ROLE_NAME [default]")->group(group);
   app.add_flag("-m,--module", flags.module, "The program is a Python module: python3 -u -m PROGRAM")
       ->group(group);
   app.add_flag("--run-path", flags.run_path, "The program is a Python script: python3 -u PROGRAM")
@@ -202,6 +228,7 @@ void describe(CLI::App& app, RunFlags& flags) {
   app.footer(after_help);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // see refuse_repetition()
   describe_own(app, flags);
+  describe_roles(app, flags);
   describe_torchrun(app, flags);
   describe_horovodrun(app, flags);
   for (const Meaningless& one : meaningless) {
@@ -236,7 +263,7 @@ std::size_t end_of_options(const CLI::App& app, std::vector<std::string>& argume
 // An option that is given again is a mistake in a script as a rule, and either value may be the one meant.
 void refuse_repetition(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
-    const bool may_repeat = option->get_name() == "-x";
+    const bool may_repeat = option->get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
     if (option->get_items_expected_max() == 0 || may_repeat || option->count() < 2) continue;
     const std::string name = option->get_name();
     lockstep::throw_invalid_argument((name == "--np" ? "-np" : name) + " is given more than once");

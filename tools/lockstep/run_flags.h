@@ -40,7 +40,12 @@ struct RunFlags {
   std::string meeting;
   std::string meeting_settings;
   std::string run_id;
-  std::string role;
+  std::vector<std::string> roles;
+  std::vector<int> roles_of_commands;  ///< how many of `roles` each command has
+  std::vector<std::string> tolerated;
+  std::vector<std::string> restarted;
+  std::string least_ranks;
+  std::string most_ranks;
   std::string log_dir;
   std::string redirects;
   std::string tee;

@@ -55,6 +55,14 @@ std::optional<int> ranks_per_host(const RunFlags& flags) {
   return whole_number("--nproc-per-node", text, 1, lockstep::launch::most_ranks);
 }
 
+/// --max-np, where -np, at least, are `wished`, and the hosts have `slots`.
+int ranks_up_to(const RunFlags& flags, int wished, int slots) {
+  const int most = whole_number("--max-np", flags.most_ranks, 1, lockstep::launch::most_slots);
+  if (most < wished)
+    throw_invalid_argument(fmt::format("--max-np {} is less than the {} ranks that -np says", most, wished));
+  return std::max(wished, std::min(most, slots));
+}
+
 /// --nnodes.
 std::pair<int, int> node_counts(const RunFlags& flags) {
   if (flags.nodes.empty()) return {1, 1};
@@ -197,16 +205,18 @@ void choose_hosts(const RunFlags& flags, RunOptions& options) {
     if (!wished && (flags.standalone || !flags.nodes.empty())) wished = 1;  // as torchrun has it
     if (!wished) throw_invalid_argument("how many ranks? Pass -np N");
     options.ranks = *wished;
+    if (!flags.most_ranks.empty()) options.ranks = ranks_up_to(flags, *wished, *wished);
     return;
   }
   if (per_host) {
     for (Host& host : hosts) host.slots = *per_host;
     named.has_slots = true;
   }
-  const auto wished = wished_ranks(flags, lockstep::launch::most_slots);
+  auto wished = wished_ranks(flags, lockstep::launch::most_slots);
   if (!wished && !named.has_slots) throw_invalid_argument("how many ranks? Pass -np N");
   int slots = 0;
   for (const Host& host : hosts) slots += host.slots;
+  if (!flags.most_ranks.empty()) wished = ranks_up_to(flags, wished.value_or(1), slots);
   options.ranks = wished.value_or(slots);
   options.hosts = named.has_slots ? share_out(options.ranks, hosts) : share_evenly(options.ranks, hosts);
 }

@@ -114,8 +114,9 @@ Blame::Cause Blame::loss(const PeerNews& news) const {
   if (auto seen = options_.page->first_cause().get(); seen && seen->culprit == culprit.world) return *seen;
   const std::string who = "rank " + std::to_string(culprit.world);
   if (news.kind == PeerNews::Kind::left)
-    return {ErrorCode::peer_lost, culprit.world, me(), who + " left the job while others still needed it"};
-  const int pid = culprit.page < 0 ? 0 : options_.page->status(culprit.page).pid.load();
+    return {ErrorCode::peer_lost, culprit.world, me(),
+            who + " left the " + (options_.goes_on ? "group" : "job") + " while others still needed it"};
+  const int pid = culprit.is_here() ? parts_.region->progress(culprit.local).pid.load() : 0;
   return {ErrorCode::peer_lost, culprit.world, me(),
           who + (pid > 0 ? " (pid " + std::to_string(pid) + ")" : "") + " died"};
 }

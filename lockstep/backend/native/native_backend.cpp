@@ -10,7 +10,9 @@ namespace {
 // Collectives of no more bytes than this are over sooner than a work of their own is made.
 constexpr std::size_t short_bytes = 256 * 1024;
 
-const char* remedy(ErrorCode code) {
+const char* remedy(ErrorCode code, bool goes_on) {
+  const bool is_about_a_rank = code == ErrorCode::timeout || code == ErrorCode::peer_lost;
+  if (goes_on && is_about_a_rank) return "shutdown() and init() give a world of those who are left";
   switch (code) {
     case ErrorCode::mismatch:
       return "make all ranks call the same operations with the same sizes in the same order";
@@ -87,6 +89,7 @@ std::shared_ptr<NativeBackend> NativeBackend::make(NativeOptions options) {
 
 NativeBackend::NativeBackend(NativeOptions options)
     : name_(options.name),
+      goes_on_(options.goes_on),
       progress_(options.progress),
       transport_(std::move(options.transport)),
       arena_(std::make_shared<Arena>(options.region, options.members.self().local)),
@@ -95,7 +98,8 @@ NativeBackend::NativeBackend(NativeOptions options)
       blame_({.group = options.name,
               .page = options.page,
               .timeout = options.timeout,
-              .warn_after = options.warn_after},
+              .warn_after = options.warn_after,
+              .goes_on = options.goes_on},
              parts_, numbers_, *transport_) {
   watch_for_forks();
 }
@@ -326,7 +330,7 @@ void NativeBackend::end_calls() {
 
 Error NativeBackend::make_error(const Signature& signature, std::uint64_t number) const {
   const std::string text = to_string(signature, number) + " in group \"" + name_ + "\": " + failure_->text +
-                           "; the group is closed: " + remedy(failure_->code);
+                           "; the group is closed: " + remedy(failure_->code, goes_on_);
   return Error(failure_->code, text, failure_->peer());
 }
 

@@ -33,6 +33,7 @@ struct NativeOptions {
   std::size_t mailbox_bytes = std::size_t{256} << 20;  ///< see Mailbox
   std::chrono::nanoseconds timeout{};
   std::chrono::nanoseconds warn_after{};
+  bool goes_on = false;  ///< a rank's death is not the end of the job
 };
 
 class NativeBackend final : public Backend,
@@ -86,6 +87,7 @@ class NativeBackend final : public Backend,
   Error make_error(const Signature& signature, std::uint64_t number) const;
 
   const std::string name_;
+  const bool goes_on_;
   const std::shared_ptr<Progress> progress_;
   const std::unique_ptr<Transport> transport_;
   const std::shared_ptr<Arena> arena_;

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -52,6 +54,18 @@ std::string network_of_this_process() {
   struct stat status {};
   if (::stat("/proc/self/ns/net", &status) != 0) throw_system("/proc/self/ns/net");
   return std::to_string(status.st_ino);
+}
+
+int all_of(const std::vector<std::int32_t>& ranks_of_hosts) {
+  return std::accumulate(ranks_of_hosts.begin(), ranks_of_hosts.end(), 0);
+}
+
+ViewNews news_of(const Published& published) {
+  const auto life_of = [](const LifeFields& life) { return Life{life.rank, life.incarnation}; };
+  ViewNews news{.view = {.number = published.number}};
+  std::ranges::transform(published.members, std::back_inserter(news.view.members), life_of);
+  for (const auto& [life, why] : published.out) news.out.emplace_back(life_of(life), why);
+  return news;
 }
 
 class Agent {
@@ -179,13 +193,21 @@ void Agent::take(const Message& message) {
   switch (message.kind) {
     case Kind::signal: {
       const auto signal = content_of<Signal>(message);
-      return ranks_->signal(signal.number, signal.whole_family != 0);
+      return ranks_->signal(signal.number, signal.whole_family != 0,
+                            signal.rank < 0 ? std::nullopt : std::optional(signal.rank));
     }
     case Kind::tell: {
       const auto cause = content_of<Tell>(message);
       return ranks_->tell(
           {.code = cause.code, .culprit = cause.culprit, .reporter = cause.reporter, .text = cause.text});
     }
+    case Kind::forget_cause: return ranks_->forget_cause(content_of<ForgetCause>(message).text);
+    case Kind::published: return ranks_->publish(news_of(content_of<Published>(message)));
+    case Kind::start_again: {
+      const auto life = content_of<StartAgain>(message);
+      return ranks_->start_again({.rank = life.rank, .incarnation = life.incarnation});
+    }
+    case Kind::end_latecomers: return ranks_->end_latecomers();
     case Kind::note_failure: return ranks_->note_failure();
     case Kind::look: return tell_stragglers();
     case Kind::live_asked: return send_live(pipe_, ranks_->look_live());
@@ -200,10 +222,15 @@ void Agent::plan(const Plan& told) {
   Plan plan = told;
   if (own_ != nullptr) use_own(plan);
   const auto hosts = plan.ranks_of_hosts.size();
-  const bool makes_sense = plan.host >= 0 && static_cast<std::size_t>(plan.host) < hosts &&
-                           !plan.command.empty() &&
-                           std::ranges::all_of(plan.ranks_of_hosts, [](int ranks) { return ranks > 0; });
-  if (!makes_sense) throw Error(ErrorCode::corrupt_data, "a plan that makes no sense");
+  const bool makes_sense =
+      plan.host >= 0 && static_cast<std::size_t>(plan.host) < hosts &&
+      std::ranges::all_of(plan.roles,
+                          [](const RoleFields& role) { return role.ranks > 0 && !role.command.empty(); }) &&
+      std::ranges::all_of(plan.ranks_of_hosts, [](int ranks) { return ranks > 0; });
+  int ranks_of_roles = 0;
+  for (const RoleFields& role : plan.roles) ranks_of_roles += role.ranks;
+  if (!makes_sense || ranks_of_roles != all_of(plan.ranks_of_hosts))
+    throw Error(ErrorCode::corrupt_data, "a plan that makes no sense");
   for (const auto& [name, value] : plan.variables) {
     if (::setenv(name.c_str(), value.c_str(), 1) != 0) throw_system("setting " + name);
   }
@@ -211,13 +238,15 @@ void Agent::plan(const Plan& told) {
     throw Error(ErrorCode::system, "the folder " + plan.folder + " is not there (" + std::strerror(errno) +
                                        "); pass --wdir DIR that every host has");
   }
-  const Program program = find_program(plan.command.front(), search_path());
-  if (!program.problem.empty())
-    return pipe_.send(Refused{.exit_code = program.exit_code, .why = program.problem});
+  for (const RoleFields& role : plan.roles) {
+    const Program program = find_program(role.command.front(), search_path());
+    if (!program.problem.empty())
+      return pipe_.send(Refused{.exit_code = program.exit_code, .why = program.problem});
+    local_.programs.push_back(program.path);
+    local_.roles.push_back({.name = role.name, .ranks = role.ranks, .command = role.command});
+  }
   if (!plan.previous_job.empty()) end_job(plan.previous_job, Deadline::after(killing_limit));
   secret_ = own_ != nullptr ? own_->nodes->secret : Secret::from_bytes(std::as_bytes(std::span(plan.secret)));
-  local_.program = program.path;
-  local_.command = plan.command;
   local_.signal_mask = guard_.signal_mask;
   local_.keeps_timeline = plan.keeps_timeline != 0;
   place_here(plan);
@@ -231,11 +260,12 @@ void Agent::plan(const Plan& told) {
 
 /// Our own launcher's options stand in for the other's.
 void Agent::use_own(Plan& plan) {
-  plan.command = own_->command;
+  plan.roles.clear();
+  for (const Role& role : roles_of(*own_))
+    plan.roles.push_back({.name = role.name, .ranks = all_of(plan.ranks_of_hosts), .command = role.command});
   plan.folder = own_->remote.folder;
   plan.variables = own_->remote.variables;
   plan.pin = static_cast<std::uint8_t>(own_->pin);
-  plan.role = own_->role;
   shown_.emplace(own_->output, plan.run, plan.restarts);
 }
 
@@ -251,18 +281,15 @@ void Agent::place_here(const Plan& plan) {
   if (!pinned.empty()) {  // of all agents' ranks on this machine, ours
     pinned = {pinned.begin() + before, pinned.begin() + before + ranks};
   }
-  const int size = local_.places.back().rank + 1;
-  int world = 0;
-  for (const int of_host : plan.ranks_of_hosts) world += of_host;
-  local_.facts = {.ranks = std::max(world, size),
+  local_.facts = {.ranks = all_of(plan.ranks_of_hosts),
                   .job = plan.job,
                   .host_name = plan.host_name,
                   .node = plan.is_one_of_several_here != 0 ? plan.host : -1,
                   .cores = local_.placement.cores,
                   .threads = local_.placement.threads,
-                  .role = plan.role,
                   .restarts = plan.restarts,
-                  .max_restarts = plan.max_restarts};
+                  .max_restarts = plan.max_restarts,
+                  .has_views = plan.has_views != 0};
 }
 
 void Agent::probe(const Probe& probe) {
@@ -323,7 +350,7 @@ void Agent::finish(const Finish& finish) {
 // From whoever looks after this host, a batch system for one; the launcher's own come as messages.
 void Agent::take_orders() {
   guard_gone_ = !guard_.take_orders([&](int signal) {
-    if (ranks_) ranks_->signal(signal, signal != SIGUSR1 && signal != SIGUSR2);
+    if (ranks_) ranks_->signal(signal, signal != SIGUSR1 && signal != SIGUSR2, std::nullopt);
     if (stop_.take(signal)) stopped_ = stopped_.earlier_of(Deadline::after(stop_grace));
   });
 }
@@ -338,10 +365,17 @@ void Agent::report() {
                      .wait_status = ending.wait_status,
                      .said_goodbye = ending.said_goodbye,
                      .why_killed = ending.why_killed,
+                     .lost = ending.lost,
                      .user_ns = ending.costs.user_ns,
                      .system_ns = ending.costs.system_ns,
                      .most_resident_bytes = ending.costs.most_resident_bytes});
     if (ending.failed()) failed_.push_back(ending.rank);
+  }
+  for (const Life& life : ranks_->take_arrivals()) {
+    Arrived message;
+    message.rank = life.rank;
+    message.incarnation = life.incarnation;
+    pipe_.send(message);
   }
   // The next world has none yet.
   const auto cause = ranks_->first_cause().value_or(FirstCause::Cause{});

@@ -42,6 +42,13 @@ std::optional<NodeDoor> open_door(const NodeOptions& nodes) try {
   throw PlaceTaken(error);
 }
 
+std::vector<RoleFields> role_fields(const RunOptions& options) {
+  std::vector<RoleFields> roles;
+  for (const Role& role : roles_of(options))
+    roles.push_back({.name = role.name, .ranks = role.ranks, .command = role.command});
+  return roles;
+}
+
 class Gathering {
  public:
   Gathering(const RunOptions& options, const Attempt& attempt, GuardLine& guard, RankOutput& output)
@@ -323,14 +330,14 @@ void Gathering::send_plans() {
                   .job = attempt_.job,
                   .previous_job = attempt_.previous_job,
                   .secret = std::string(base::text_of(secret_.bytes())),
-                  .command = options_.command,
+                  .roles = role_fields(options_),
                   .variables = variables_for_others(this_environment(), remote.variables),
                   .folder = remote.folder.empty() ? std::filesystem::current_path().string() : remote.folder,
                   .pin = static_cast<std::uint8_t>(options_.pin),
-                  .role = options_.role,
                   .restarts = attempt_.restarts,
                   .max_restarts = options_.max_restarts,
-                  .keeps_timeline = static_cast<std::uint8_t>(keeps_timeline(options_))};
+                  .keeps_timeline = static_cast<std::uint8_t>(keeps_timeline(options_)),
+                  .has_views = static_cast<std::uint8_t>(survives_deaths(options_))};
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
     Candidate& candidate = candidates_[i];
     const std::string& machine = candidate.hello->machine;
@@ -345,7 +352,7 @@ void Gathering::send_plans() {
                                  }) > 1;
     if (candidate.connection->has_come()) {  // its own launcher has told it
       its.secret.clear();
-      its.command.clear();
+      its.roles.clear();
       its.variables.clear();
       its.folder.clear();
     }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <iterator>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -90,6 +91,11 @@ void RemoteRanks::take(const Message& message) {
       }
       return;
     }
+    case Kind::arrived: {
+      const auto life = content_of<Arrived>(message);
+      (void)index_of(life.rank);
+      return arrivals_.push_back({.rank = life.rank, .incarnation = life.incarnation});
+    }
     case Kind::stragglers: {
       stragglers_.clear();
       for (const auto& one : content_of<agents::Stragglers>(message).left) {
@@ -170,7 +176,8 @@ void RemoteRanks::take_ending(const Ended& ended) {
                       .said_goodbye = ended.said_goodbye != 0,
                       .ended_at_ns = trace::now_ns(),
                       .costs = {ended.user_ns, ended.system_ns, ended.most_resident_bytes},
-                      .why_killed = ended.why_killed});
+                      .why_killed = ended.why_killed,
+                      .lost = ended.lost});
 }
 
 // What is on its way is never more than the agent had been given room for.
@@ -215,10 +222,37 @@ void RemoteRanks::note_loss() {
   running_ = 0;
 }
 
-void RemoteRanks::signal(int signal, bool whole_family) {
-  if (signal == SIGKILL) killed_by_ = killed_by_.earlier_of(Deadline::after(time_to_kill));
-  pipe().send(Signal{.number = signal, .whole_family = static_cast<std::uint8_t>(whole_family)});
+void RemoteRanks::signal(int signal, bool whole_family, std::optional<int> rank) {
+  if (signal == SIGKILL && !rank) killed_by_ = killed_by_.earlier_of(Deadline::after(time_to_kill));
+  pipe().send(Signal{
+      .number = signal, .whole_family = static_cast<std::uint8_t>(whole_family), .rank = rank.value_or(-1)});
 }
+
+void RemoteRanks::forget_cause(const std::string& text) {
+  if (cause_ && cause_->text == text) cause_.reset();
+  pipe().send(ForgetCause{.text = text});
+}
+
+void RemoteRanks::publish(const ViewNews& news) {
+  const auto fields_of = [](const Life& life) {
+    return LifeFields{.rank = life.rank, .incarnation = life.incarnation};
+  };
+  Published message{.number = news.view.number};
+  std::ranges::transform(news.view.members, std::back_inserter(message.members), fields_of);
+  for (const auto& [life, why] : news.out) message.out.emplace_back(fields_of(life), why);
+  pipe().send(message);
+}
+
+void RemoteRanks::start_again(const Life& life) {
+  ended_[index_of(life.rank)] = false;
+  ++running_;
+  StartAgain message;
+  message.rank = life.rank;
+  message.incarnation = life.incarnation;
+  pipe().send(message);
+}
+
+bool RemoteRanks::has_rank(int rank) const { return std::ranges::binary_search(parts_.ranks, rank); }
 
 void RemoteRanks::tell(const FirstCause::Cause& cause) {
   Tell message;

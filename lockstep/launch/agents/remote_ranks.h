@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/launch/agents/clock_offset.h"
@@ -55,8 +56,15 @@ class RemoteRanks final : public HostRanks {
   std::vector<Ending> take_endings() override;
   bool any_running() const override { return running_ > 0; }
   std::optional<FirstCause::Cause> first_cause() const override { return cause_; }
-  void signal(int signal, bool whole_family) override;
+  void signal(int signal, bool whole_family, std::optional<int> rank) override;
   void tell(const FirstCause::Cause& cause) override;
+  void forget_cause(const std::string& text) override;
+  void publish(const ViewNews& news) override;
+  void start_again(const Life& life) override;
+  void end_latecomers() override { pipe().send(EndLatecomers{}); }
+  bool can_start() const override { return !finished_; }
+  bool has_rank(int rank) const override;
+  std::vector<Life> take_arrivals() override { return std::exchange(arrivals_, {}); }
   void note_failure() override { pipe().send(NoteFailure{}); }
   std::vector<Straggler> stragglers() override;
   std::optional<view::LiveHost> look_live() override;
@@ -88,6 +96,7 @@ class RemoteRanks final : public HostRanks {
   std::vector<Ending> endings_;  // that were not taken
   std::optional<FirstCause::Cause> cause_;
   std::vector<Straggler> stragglers_;
+  std::vector<Life> arrivals_;  // that were not taken
   std::array<std::uint32_t, print_streams> owed_room_{};
   std::array<bool, print_streams> told_gone_{};
   std::string record_;

@@ -43,6 +43,7 @@ enum class Kind : std::uint8_t {
   live_part,
   live_rank,
   live_end,
+  arrived,
   // The launcher's
   plan = 64,
   probe,
@@ -59,6 +60,10 @@ enum class Kind : std::uint8_t {
   conclusion,
   clock_asked,
   live_asked,
+  forget_cause,
+  published,
+  start_again,
+  end_latecomers,
 };
 
 struct Message {
@@ -80,6 +85,14 @@ struct Hello {
   }
 };
 
+/// A Role.
+struct RoleFields {
+  std::string name = {};
+  std::int32_t ranks = 0;
+  std::vector<std::string> command = {};
+  static auto fields(auto& m) { return std::tie(m.name, m.ranks, m.command); }
+};
+
 struct Plan {
   static constexpr Kind kind = Kind::plan;
   std::int32_t host = 0;                          ///< which of ranks_of_hosts this is
@@ -91,21 +104,21 @@ struct Plan {
   std::string job = {};
   std::string previous_job = {};  ///< whose ranks may still be here, where they have failed and start again
   std::string secret = {};        ///< "": that by which the agent has come
-  std::vector<std::string> command = {};  ///< empty: the agent's own, with folder and variables
+  std::vector<RoleFields> roles = {};  ///< none: the agent's own program, with folder and variables
   std::vector<std::pair<std::string, std::string>> variables = {};
   std::string folder = {};                  ///< where ranks begin
   std::uint8_t pin = 1;                     ///< 0: no
   std::uint8_t opens_door = 0;              ///< 1: others will be asked whether they reach this host
   std::uint8_t is_one_of_several_here = 0;  ///< 1: there is another agent on this machine and network
-  std::string role = {};
   std::int32_t restarts = 0;
   std::int32_t max_restarts = 0;
   std::uint8_t keeps_timeline = 0;
+  std::uint8_t has_views = 0;  ///< 1: ranks may die and come back
   static auto fields(auto& m) {
     return std::tie(m.host, m.host_name, m.ranks_of_hosts, m.ranks_before_on_machine, m.ranks_on_machine,
-                    m.run, m.job, m.previous_job, m.secret, m.command, m.variables, m.folder, m.pin,
-                    m.opens_door, m.is_one_of_several_here, m.role, m.restarts, m.max_restarts,
-                    m.keeps_timeline);
+                    m.run, m.job, m.previous_job, m.secret, m.roles, m.variables, m.folder, m.pin,
+                    m.opens_door, m.is_one_of_several_here, m.restarts, m.max_restarts, m.keeps_timeline,
+                    m.has_views);
   }
 };
 
@@ -219,10 +232,11 @@ struct Ended {
   std::int32_t wait_status = 0;
   std::uint8_t said_goodbye = 0;
   std::string why_killed = {};  ///< by SIGKILL, where the system tells
+  std::string lost = {};        ///< it could not even be started again
   std::uint64_t user_ns = 0, system_ns = 0, most_resident_bytes = 0;
   static auto fields(auto& m) {
-    return std::tie(m.rank, m.pid, m.wait_status, m.said_goodbye, m.why_killed, m.user_ns, m.system_ns,
-                    m.most_resident_bytes);
+    return std::tie(m.rank, m.pid, m.wait_status, m.said_goodbye, m.why_killed, m.lost, m.user_ns,
+                    m.system_ns, m.most_resident_bytes);
   }
 };
 
@@ -253,7 +267,47 @@ struct Signal {
   static constexpr Kind kind = Kind::signal;
   std::int32_t number = 0;
   std::uint8_t whole_family = 0;
-  static auto fields(auto& m) { return std::tie(m.number, m.whole_family); }
+  std::int32_t rank = -1;  ///< -1: to all
+  static auto fields(auto& m) { return std::tie(m.number, m.whole_family, m.rank); }
+};
+
+/// The cause with this text concerns nobody any more.
+struct ForgetCause {
+  static constexpr Kind kind = Kind::forget_cause;
+  std::string text = {};
+  static auto fields(auto& m) { return std::tie(m.text); }
+};
+
+/// A Life.
+struct LifeFields {
+  std::int32_t rank = 0;
+  std::int32_t incarnation = 0;
+  static auto fields(auto& m) { return std::tie(m.rank, m.incarnation); }
+};
+
+/// Who is in the job now, and who is no longer.
+struct Published {
+  static constexpr Kind kind = Kind::published;
+  std::uint64_t number = 0;
+  std::vector<LifeFields> members = {};
+  std::vector<std::pair<LifeFields, std::string>> out = {};
+  static auto fields(auto& m) { return std::tie(m.number, m.members, m.out); }
+};
+
+/// A rank that has ended becomes this.
+struct StartAgain : LifeFields {
+  static constexpr Kind kind = Kind::start_again;
+};
+
+/// Those that were started again and are not with the others yet are ended.
+struct EndLatecomers {
+  static constexpr Kind kind = Kind::end_latecomers;
+  static auto fields(auto&) { return std::tie(); }
+};
+
+/// One that was started again has come to the job's meeting place.
+struct Arrived : LifeFields {
+  static constexpr Kind kind = Kind::arrived;
 };
 
 struct NoteFailure {

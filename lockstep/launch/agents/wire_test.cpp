@@ -27,7 +27,7 @@ TEST(AgentWire, WhatIsWrittenIsRead) {
                   .ranks_of_hosts = {2, 4},
                   .job = "cafe",
                   .secret = std::string("\0\n\xff", 3),
-                  .command = {"./train", "--epochs", ""},
+                  .roles = {{.name = "worker", .ranks = 3, .command = {"./train", "--epochs", ""}}},
                   .variables = {{"A", "1"}, {"B", "x=y"}},
                   .folder = "/work",
                   .pin = 0};
@@ -36,7 +36,7 @@ TEST(AgentWire, WhatIsWrittenIsRead) {
   EXPECT_EQ(read.host_name, "server2");
   EXPECT_THAT(read.ranks_of_hosts, ElementsAre(2, 4));
   EXPECT_EQ(read.secret, plan.secret);
-  EXPECT_THAT(read.command, ElementsAre("./train", "--epochs", ""));
+  EXPECT_THAT(read.roles.front().command, ElementsAre("./train", "--epochs", ""));
   EXPECT_EQ(read.variables, plan.variables);
   EXPECT_EQ(read.pin, 0);
 

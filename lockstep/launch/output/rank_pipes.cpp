@@ -25,6 +25,12 @@ RankPipes::Ends RankPipes::open(int local_rank) {
 }
 
 UniqueFd RankPipes::open(Pipe& pipe) {
+  if (pipe.fd) {
+    while (pipe.fd && read_some(pipe)) {
+    }
+    end(pipe);
+  }
+  pipe.ended = false;
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw_refused("making a pipe for a rank's output");
   pipe.fd.reset(ends[0]);

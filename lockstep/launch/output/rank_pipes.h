@@ -40,7 +40,8 @@ class RankPipes {
   struct Ends {
     UniqueFd out, err;
   };
-  /// What becomes a rank's stdout and stderr. Once for each. Throws Error{system}.
+  /// What becomes a rank's stdout and stderr, of the next process where it had one: what is left of that one's words is taken.
+  /// Throws Error{system}.
   Ends open(int local_rank);
   /// Says what to wait for: output, as far as there is room for it.
   void watch(PollSet& poll);

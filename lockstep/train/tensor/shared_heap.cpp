@@ -47,11 +47,8 @@ class Allocator final : public c10::Allocator {
   bool open(const Group& group, const SharedHeapOptions& options) {
     const std::lock_guard lock(mutex_);
     if (group_) return false;
-    first_ = group.allocate_bytes(1);
-    group_ = group;
     options_ = options;
-    statistics_ = {};
-    ++heap_;
+    begin_in(group);
     before_ = c10::GetCPUAllocator();
     c10::SetCPUAllocator(this);
     return true;
@@ -59,6 +56,12 @@ class Allocator final : public c10::Allocator {
   std::string name_of_group() const {
     const std::lock_guard lock(mutex_);
     return group_ ? group_->name() : "";
+  }
+
+  void move_to(const Group& group) {
+    const std::lock_guard lock(mutex_);
+    spare_.clear();
+    begin_in(group);
   }
 
   void close() {
@@ -87,6 +90,13 @@ class Allocator final : public c10::Allocator {
   }
 
  private:
+  void begin_in(const Group& group) {
+    first_ = group.allocate_bytes(1);
+    group_ = group;
+    statistics_ = {};
+    ++heap_;
+  }
+
   std::byte* take(std::size_t bytes) {
     if (bytes > SIZE_MAX / 2) throw_full(bytes, "there cannot be so many");
     const std::size_t size = rounded(bytes);
@@ -175,6 +185,8 @@ std::unique_ptr<SharedHeap> SharedHeap::unless_there_is_one(const Group& group,
 }
 
 SharedHeap::~SharedHeap() { Allocator::instance().close(); }
+
+void SharedHeap::move_to(const Group& group) { Allocator::instance().move_to(group); }
 
 SharedHeapStatistics SharedHeap::statistics() const { return Allocator::instance().statistics(); }
 

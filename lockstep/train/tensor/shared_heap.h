@@ -42,6 +42,11 @@ class SharedHeap {
   SharedHeap(const SharedHeap&) = delete;
   SharedHeap& operator=(const SharedHeap&) = delete;
 
+  /// What is allocated from now on lies in the arena of `group`, of which this process is a rank: the next world's, say, after a
+  /// failure of the one before. Tensors that are there stay valid where they are, and are counted no more; gradients are born anew
+  /// with the next step (zero_grad's set_to_none), and are as quick to reduce as before.
+  void move_to(const Group& group);
+
   SharedHeapStatistics statistics() const;
 
  private:

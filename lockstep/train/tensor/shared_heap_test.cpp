@@ -30,6 +30,13 @@ class ASharedHeap : public testing::Test {
     return !before(data, begin) && before(data, begin + most_bytes);
   }
 
+  void fail_a_collective() {
+    std::vector<float> one(1), two(2);
+    Work first = all_reduce(world_[0], one), second = all_reduce(world_[1], two);
+    EXPECT_THROW(first.wait(), Error);
+    EXPECT_THROW(second.wait(), Error);
+  }
+
   static constexpr std::size_t most_bytes = std::size_t{64} << 20;
   std::vector<Group> world_ = in_process_world(2);
   ArenaBlock first_ = world_[0].allocate_bytes(1);
@@ -136,13 +143,23 @@ TEST_F(ASharedHeap, ThatIsFullSaysWhatItHolds) {
 
 TEST_F(ASharedHeap, IsNotUsedAgainAfterAFailure) {
   torch::Tensor kept = torch::ones(100);
-  std::vector<float> one(1), two(2);
-  Work first = all_reduce(world_[0], one), second = all_reduce(world_[1], two);
-  EXPECT_THROW(first.wait(), Error);
-  EXPECT_THROW(second.wait(), Error);
+  fail_a_collective();
   kept.reset();
   EXPECT_FALSE(is_in_arena(torch::ones(100))) << "a rank that was stopped may still write there";
   EXPECT_EQ(heap_->statistics().used_bytes, 0U);
+}
+
+TEST_F(ASharedHeap, GoesOnInTheNextWorldAfterAFailure) {
+  torch::Tensor kept = torch::ones(100);
+  fail_a_collective();
+  world_ = in_process_world(2);
+  first_ = world_[0].allocate_bytes(1);
+  heap_->move_to(world_[0]);
+  EXPECT_TRUE(kept.eq(1).all().item<bool>());
+  kept.reset();
+  for (int time = 0; time < 2; ++time) EXPECT_TRUE(is_in_arena(torch::ones(100))) << time;
+  EXPECT_EQ(heap_->statistics().used_bytes, 0U) << "what was there before is not counted";
+  EXPECT_GE(heap_->statistics().reused, 1U);
 }
 
 TEST_F(ASharedHeap, ServesSeveralThreads) {

@@ -56,7 +56,9 @@ std::vector<PeerNews> RingTransport::look() {
   const Members& members = options_.members;
   for (int rank = 0; rank < members.size(); ++rank) {
     if (rank == members.rank() || !members[rank].is_here()) continue;
-    if (status(rank).said_goodbye.load(std::memory_order_acquire) != 0) {
+    const RankProgress& progress = options_.region->progress(members[rank].local);
+    if (progress.has_left.load(std::memory_order_acquire) != 0 ||
+        status(rank).said_goodbye.load(std::memory_order_acquire) != 0) {
       news.push_back({PeerNews::Kind::left, rank, {}});
     } else if (!options_.is_alive(members[rank].local)) {
       news.push_back({PeerNews::Kind::died, rank, {}});
@@ -87,7 +89,8 @@ std::optional<int> RingTransport::awaited_by(int rank, std::chrono::nanoseconds 
 }
 
 void RingTransport::say_goodbye() {
-  status(options_.members.rank()).said_goodbye.store(1, std::memory_order_release);
+  options_.region->progress(options_.members.self().local).has_left.store(1, std::memory_order_release);
+  if (options_.is_whole_job) status(options_.members.rank()).said_goodbye.store(1, std::memory_order_release);
   options_.page->doorbell().ring();
 }
 

@@ -18,6 +18,7 @@ struct RingTransportOptions {
   std::shared_ptr<ControlPage> page;
   /// Whether the rank with this number in the region still runs.
   std::function<bool(int)> is_alive;
+  bool is_whole_job = true;  ///< whoever says goodbye here leaves the job, too
 };
 
 class RingTransport final : public Transport {

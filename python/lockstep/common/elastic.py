@@ -1,8 +1,10 @@
 """Training that goes on after a collective has failed: state that can be committed and restored, and run(), which begins again in
-the job's next world. The job's size stays what it is: ranks that die end it (`lockstep run --max-restarts` starts it again)."""
+the job's next world. Under `lockstep run` with --min-np, --restart or --tolerate that world is made of the ranks that live: without
+those that died, and with those that were started again, who get the first rank's state."""
 import copy
 import functools
 
+from lockstep import core
 from lockstep.common import basics
 from lockstep.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
@@ -24,7 +26,7 @@ class State:
             callback()
 
     def on_hosts_updated(self, timestamp, update_res):
-        """Hosts do not come and go in a job of fixed size."""
+        """Horovod tells a state so; here commit() asks."""
 
     def commit(self):
         """From here restore() goes on."""
@@ -32,7 +34,9 @@ class State:
         self.check_host_updates()
 
     def check_host_updates(self):
-        """Hosts do not come and go in a job of fixed size."""
+        """Raises HostsUpdatedInterrupt on all ranks where some have come or gone, as the first rank sees it. Collective."""
+        if core.ranks_may_change() and self._broadcast_object(core.world_has_changed()):
+            raise HostsUpdatedInterrupt()
 
     def save(self):
         raise NotImplementedError
@@ -80,7 +84,7 @@ def run_fn(function, reset):
         is_again, skips_sync = False, False
         while True:
             if is_again:
-                reset()
+                _reset_until_all_are_there(reset)
                 state.on_reset()
             try:
                 if not skips_sync:
@@ -94,6 +98,16 @@ def run_fn(function, reset):
             is_again = True
 
     return wrapper
+
+
+def _reset_until_all_are_there(reset):
+    """A rank may die while the next world is made, which is then made without it."""
+    while True:
+        try:
+            return reset()
+        except HorovodInternalError as error:
+            if not core.ranks_may_change() or error.code != "peer_lost":
+                raise
 
 
 def reset():

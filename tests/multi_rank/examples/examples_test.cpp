@@ -59,6 +59,20 @@ TEST_F(Examples, ToyModelSaysWhatItsRanksSaidLast) {
       << "no stack trace";
 }
 
+TEST_F(Examples, ATrainingGoesOnWithoutTheDeadAndWithThoseThatComeBack) {
+  const Ending ending = start({program("lockstep"), "run", "-np", "3", "--min-np", "2", "--max-restarts", "1",
+                               program("goes_on"), "--kill", "1", "--steps", "4000"})
+                            .finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out,
+              AllOf(HasSubstr("[0] lost at step 2000: "), HasSubstr("[0] rank 0 of 2 goes on at step 2000\n"),
+                    ContainsRegex("\\[1\\] rank 2 of 3 goes on at step [23][0-9]{3}\n"),
+                    HasSubstr("[0] done after 4000 steps, error 0.0000\n"),
+                    HasSubstr("[1] done after 4000 steps, error 0.0000\n"),
+                    HasSubstr("[2] done after 4000 steps, error 0.0000\n")))
+      << ending.err;
+}
+
 /// What it says where it was started wrongly: one line why, and one how it is started.
 void expect_told_how_to_start(const Ending& ending, const std::string& mark, const std::string& why) {
   EXPECT_EQ(ending.exit_code, 2) << ending.err;

@@ -1,0 +1,97 @@
+// A training that goes on when ranks die: after each change of who lives it calls init() again, and newcomers get rank 0's state.
+//
+//   lockstep run -np 3 --restart all build/release/bin/goes_on --kill 1
+#include <lockstep/lockstep.h>
+#include <lockstep/train.h>
+#include <signal.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+
+#include "examples/support/run.h"
+
+namespace {
+
+struct Options {
+  int steps = 300;
+  int batch = 96;  // of all ranks together
+  int kill = -1;   // the rank that kills itself in the middle, to see what happens
+};
+
+struct Training {
+  torch::nn::Linear net{8, 1};
+  torch::optim::SGD sgd{net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9)};
+  int step = 0;
+};
+
+/// What is to be learned: y = 1 x1 + 2 x2 + ... + 8 x8.
+torch::Tensor answer(const torch::Tensor& x) { return x.matmul(torch::arange(1.0, 9.0)).unsqueeze(1); }
+
+/// All ranks start from what the first one has, which has been there the longest.
+void begin_equal(const lockstep::Group& world, Training& training) {
+  lockstep::broadcast_optimizer_state(world, training.sgd);
+  std::array<int, 1> step{training.step};
+  lockstep::broadcast(world, step, 0).wait();
+  training.step = step[0];
+}
+
+/// Whether ranks have come or gone, as all of this world agree.
+bool has_changed(const lockstep::Group& world) {
+  std::array<int, 1> changed{lockstep::world_has_changed() ? 1 : 0};
+  lockstep::all_reduce(world, changed, lockstep::ReduceOp::max).wait();
+  return changed[0] != 0;
+}
+
+/// Until all steps are done (true), or who lives has changed.
+bool train(const lockstep::Group& world, Training& training, const Options& options) {
+  lockstep::DistributedDataParallel ddp(training.net, world);  // rank 0's parameters everywhere
+  begin_equal(world, training);
+  std::printf("rank %d of %d goes on at step %d\n", world.rank(), world.size(), training.step);
+  while (training.step < options.steps) {
+    if (training.step == options.steps / 2 && lockstep::incarnation() == 0 &&
+        world.world_rank(world.rank()) == options.kill)
+      (void)raise(SIGKILL);
+    training.sgd.zero_grad();
+    torch::manual_seed(training.step);  // a batch of all, of which each rank takes its part
+    const auto x = torch::randn({options.batch, 8}).tensor_split(world.size())[world.rank()];
+    torch::mse_loss(ddp(x), answer(x)).backward();
+    training.sgd.step();
+    ++training.step;
+    if (has_changed(world)) return false;
+  }
+  return true;
+}
+
+void run(const Options& options) {
+  Training training;
+  for (bool done = false; !done;) {
+    const auto world = lockstep::init();  // of all that live
+    try {
+      done = train(world, training, options);
+    } catch (const lockstep::Error& error) {
+      std::printf("lost at step %d: %s\n", training.step, error.what());
+    }
+  }
+  const auto x = torch::randn({100, 8});
+  const torch::NoGradGuard no_grad;
+  std::printf("done after %d steps, error %.4f\n", training.step,
+              torch::mse_loss(training.net(x), answer(x)).item<double>());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app(
+      "Trains on the ranks that live; start it with lockstep run --restart all, --tolerate all or --min-np "
+      "N.");
+  app.add_option("--steps", options.steps, "Steps of the optimizer")
+      ->check(examples::count_from(1))
+      ->capture_default_str();
+  app.add_option("--batch", options.batch, "Samples a step, of all ranks together")
+      ->check(examples::count_from(64))
+      ->capture_default_str();
+  app.add_option("--kill", options.kill, "The rank that kills itself half-way, in its first life");
+  return examples::run(app, argc, argv, [&] { run(options); });
+}

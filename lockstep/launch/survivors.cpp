@@ -1,0 +1,153 @@
+#include "lockstep/launch/survivors.h"
+
+#include <fmt/core.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/base/words.h"
+
+namespace lockstep::launch {
+namespace {
+
+std::vector<Roster::Rule> rules_of(const RunOptions& options) {
+  std::vector<Roster::Rule> rules;
+  for (const Role& role : options.roles) {
+    rules.insert(rules.end(), static_cast<std::size_t>(role.ranks),
+                 {.is_tolerated = role.is_tolerated, .restarts = role.restarts});
+  }
+  return rules;
+}
+
+std::string how(const Ending& ending) {
+  if (!ending.lost.empty()) return ending.lost;
+  return (WIFSIGNALED(ending.wait_status) ? "was " : "ended with ") + describe(ending.wait_status);
+}
+
+}  // namespace
+
+Survivors::Survivors(const RunOptions& options, const std::vector<std::unique_ptr<HostRanks>>& hosts,
+                     RankOutput& output)
+    : ends_together_(options.ends_together),
+      hosts_(hosts),
+      output_(output),
+      roster_(rules_of(options), options.least_ranks),
+      running_(static_cast<std::size_t>(options.ranks), true) {
+  publish();
+}
+
+HostRanks& Survivors::host_of(int rank) const {
+  return **std::ranges::find_if(hosts_, [&](const auto& host) { return host->has_rank(rank); });
+}
+
+std::string Survivors::who_is_left() const {
+  std::vector<int> ranks = roster_.view().ranks();
+  std::ranges::sort(ranks);
+  if (ranks.empty()) return fmt::format("view {} has nobody", roster_.view().number);
+  return fmt::format("view {} has {}", roster_.view().number, base::name_rank_ranges(ranks));
+}
+
+std::string Survivors::too_few() const {
+  if (roster_.left() == 0) return "no rank is left";
+  return fmt::format("{} left, and the job needs {} (--min-np)",
+                     roster_.left() == 1 ? "1 rank is" : fmt::format("{} ranks are", roster_.left()),
+                     roster_.least());
+}
+
+bool Survivors::take(const Ending& ending) {
+  const int rank = ending.rank;
+  running_[static_cast<std::size_t>(rank)] = false;
+  if (!ending.failed()) {
+    roster_.note_end(rank);
+    if (ends_together_ && !is_done_) {
+      is_done_ = true;
+      roster_.start_nobody();
+      for (const auto& host : hosts_) host->end_latecomers();
+    }
+    return false;
+  }
+  const bool was_out = roster_.is_fenced(rank);
+  const Roster::Rule& rule = roster_.rule(rank);
+  const auto answer = roster_.note_failure(rank, how(ending), host_of(rank).can_start());
+  if (answer == Roster::Answer::ends_job) {
+    if (rule.restarts > 0 && roster_.restarts_of(rank) >= rule.restarts)
+      why_not_ = fmt::format("it was given up after {}", base::counted(rule.restarts, "restart"));
+    if (rule.is_tolerated) why_not_ += (why_not_.empty() ? "" : "; ") + too_few();
+    return false;
+  }
+  departed_.push_back(ending);
+  if (answer == Roster::Answer::goes_on) {
+    const std::string after = is_done_ && roster_.restarts_of(rank) > 0
+                                  ? "it was started again, and others are done"
+                              : is_ended_ ? "it was out of the job, which is over"
+                              : was_out   ? "it was out of the job"
+                                          : "the job goes on without it: " + who_is_left();
+    output_.say(fmt::format("lockstep run: {}; {}\n", describe(ending), after));
+    return true;
+  }
+  output_.say(fmt::format("lockstep run: {}; it is started again, restart {} of {}\n", describe(ending),
+                          roster_.restarts_of(rank), rule.restarts));
+  publish();  // before the next one looks
+  running_[static_cast<std::size_t>(rank)] = true;
+  host_of(rank).start_again(roster_.life(rank));
+  return true;
+}
+
+void Survivors::look() {
+  for (const auto& host : hosts_) {
+    take_arrivals(*host);
+    take_cause(*host);
+  }
+  publish();
+  end_fenced();
+}
+
+void Survivors::take_arrivals(HostRanks& host) {
+  for (const Life& life : host.take_arrivals()) {
+    if (life != roster_.life(life.rank) || !roster_.note_arrival(life.rank)) continue;
+    output_.say(fmt::format("lockstep run: rank {} is in the job again: {}\n", life.rank, who_is_left()));
+  }
+}
+
+// A cause stands in the way of the next one until it is forgotten: here each death has its own consequences.
+void Survivors::take_cause(HostRanks& host) {
+  const auto cause = host.first_cause();
+  if (!cause || cause->culprit < 0 || cause->culprit >= static_cast<int>(running_.size())) return;
+  const bool does_not_answer = cause->code == ErrorCode::timeout || cause->code == ErrorCode::aborted;
+  if (does_not_answer && roster_.is_in(cause->culprit)) put_out(*cause);
+  host.forget_cause(cause->text);
+}
+
+void Survivors::put_out(const FirstCause::Cause& cause) {
+  const auto fenced = roster_.fence(cause.culprit, cause.text);
+  if (fenced == Roster::Fenced::no) return;
+  if (fenced == Roster::Fenced::to_be_ended) {
+    output_.say(fmt::format("lockstep run: rank {} is ended: {}\n", cause.culprit, cause.text));
+    host_of(cause.culprit).signal(SIGKILL, true, cause.culprit);
+  } else {
+    output_.say(fmt::format("lockstep run: rank {} is out of the job: {}; the job goes on without it: {}\n",
+                            cause.culprit, cause.text, who_is_left()));
+  }
+}
+
+void Survivors::publish() {
+  if (!roster_.take_change()) return;
+  const ViewNews news{.view = roster_.view(), .out = roster_.take_out()};
+  for (const auto& host : hosts_) host->publish(news);
+}
+
+// When nobody else is left.
+void Survivors::end_fenced() {
+  for (int rank = 0; rank < static_cast<int>(running_.size()); ++rank) {
+    if (running_[static_cast<std::size_t>(rank)] && !roster_.is_fenced(rank)) return;
+  }
+  for (int rank = 0; rank < static_cast<int>(running_.size()); ++rank) {
+    if (!running_[static_cast<std::size_t>(rank)]) continue;
+    is_ended_ = true;
+    host_of(rank).signal(SIGKILL, true, rank);
+  }
+}
+
+}  // namespace lockstep::launch

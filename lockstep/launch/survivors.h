@@ -1,0 +1,54 @@
+// A job that goes on when ranks die (`lockstep run --tolerate`, --restart, --min-np): tells the ranks who is left, starts those
+// again that may be, and puts out who does not answer.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/launch/host_ranks.h"
+#include "lockstep/launch/output/rank_output.h"
+#include "lockstep/launch/roster.h"
+#include "lockstep/launch/run.h"
+
+namespace lockstep::launch {
+
+class Survivors {
+ public:
+  /// The ranks of `hosts` have been started. Borrows all.
+  Survivors(const RunOptions& options, const std::vector<std::unique_ptr<HostRanks>>& hosts,
+            RankOutput& output);
+
+  /// True: the job goes on without this end, or its rank has been started again. False: it is one as of any job.
+  bool take(const Ending& ending);
+  /// At what the ranks say, and tells them what is new.
+  void look();
+
+  /// Those that take() has taken.
+  const std::vector<Ending>& departed() const { return departed_; }
+  /// Why the job did not go on without a rank that has failed; "": none has.
+  const std::string& why_not() const { return why_not_; }
+
+ private:
+  HostRanks& host_of(int rank) const;
+  void take_arrivals(HostRanks& host);
+  void take_cause(HostRanks& host);
+  void put_out(const FirstCause::Cause& cause);
+  void publish();
+  void end_fenced();
+  std::string who_is_left() const;
+  std::string too_few() const;
+
+  const bool ends_together_;
+  const std::vector<std::unique_ptr<HostRanks>>& hosts_;
+  RankOutput& output_;
+  Roster roster_;
+  std::vector<bool> running_;  // by rank
+  bool is_ended_ = false;      // but for ranks that are out
+  bool is_done_ = false;       // by one that has ended well
+  std::vector<Ending> departed_;
+  std::string why_not_;
+};
+
+}  // namespace lockstep::launch
