@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -37,6 +38,7 @@ struct Set {
 struct lockstep_work {
   std::shared_ptr<Set> set;
   bool is_over = false;
+  std::optional<lockstep::Error> failure = {};  ///< which is told as often as asked
   // Of a request: what it has made, and what is to be done with it when it is over.
   std::unique_ptr<std::byte[]> output = {};
   std::size_t output_bytes = 0;
@@ -176,12 +178,28 @@ int begin(int set, lockstep_work** work, const Call& call) {
   });
 }
 
-/// As often as asked: the results of a request are scaled once.
-int finished(lockstep_work& work) {
-  if (std::exchange(work.is_over, true)) return LOCKSTEP_OK;
+/// The results of a request are scaled once.
+void finish(lockstep_work& work) {
   for (const auto& copy : work.copies) std::copy_n(copy.bytes.get(), copy.result.size(), copy.result.data());
   for (const auto buffer : work.scaled) scale(work.dtype, buffer, work.scale);
-  return LOCKSTEP_OK;
+  work.is_over = true;
+}
+
+/// What has become of a work, the same each time. `look`: whether it is over, as the work itself says, which tells a failure once.
+template <class Look>
+int outcome(lockstep_work& work, const Look& look) {
+  return guarded([&] {
+    if (work.failure) throw Error(*work.failure);
+    if (work.is_over) return static_cast<int>(LOCKSTEP_OK);
+    try {
+      if (!look()) return static_cast<int>(LOCKSTEP_PENDING);
+    } catch (const Error& error) {
+      work.failure = error;
+      throw;
+    }
+    finish(work);
+    return static_cast<int>(LOCKSTEP_OK);
+  });
 }
 
 /// Among those of all hosts that are as manieth on theirs, in the order of hosts: this rank's number, and how many they are.
@@ -274,6 +292,8 @@ int lockstep_is_initialized(void) {
 
 int lockstep_world_has_changed(void) { return lockstep::world_has_changed() ? 1 : 0; }
 
+int lockstep_worlds(void) { return lockstep::worlds(); }
+
 int lockstep_incarnation(void) {
   try {
     return lockstep::incarnation();
@@ -329,21 +349,14 @@ int lockstep_set_free(int set) {
 }
 
 int lockstep_test(lockstep_work* work) {
-  return guarded([&] {
-    if (!work->is_over && !work->work.test()) return static_cast<int>(LOCKSTEP_PENDING);
-    return finished(*work);
-  });
+  return outcome(*work, [&] { return work->work.test(); });
 }
 
 int lockstep_wait(lockstep_work* work, int64_t milliseconds) {
-  return guarded([&] {
-    if (work->is_over) return static_cast<int>(LOCKSTEP_OK);
-    if (milliseconds < 0) {
-      work->work.wait();
-    } else if (!work->work.wait_for(std::chrono::milliseconds(milliseconds))) {
-      return static_cast<int>(LOCKSTEP_PENDING);
-    }
-    return finished(*work);
+  return outcome(*work, [&] {
+    if (milliseconds >= 0) return work->work.wait_for(std::chrono::milliseconds(milliseconds));
+    work->work.wait();
+    return true;
   });
 }
 

@@ -94,6 +94,8 @@ int lockstep_is_initialized(void); /* 1 or 0 */
 /* In a job whose ranks may die and come back (`lockstep run --tolerate`, --restart, --min-np): 1 where some have since the world was
  * made, so that lockstep_shutdown() and lockstep_init() give another one; else 0. Other ranks may know it a little later. */
 int lockstep_world_has_changed(void);
+/* How many worlds this process has come to. What was made for an earlier one, requests say, serves no more. */
+int lockstep_worlds(void);
 /* How often this rank was started again by itself after a failure; 0 at first. */
 int lockstep_incarnation(void);
 

@@ -1,6 +1,9 @@
 # What the core is built from. All of it is private to the library: none of our public headers includes any of it.
 find_package(Threads REQUIRED)
 find_package(hwy REQUIRED)
+# Inside our library, with its names hidden: programs bring other libraries with the same names (TensorFlow and gRPC have BoringSSL), to
+# which a libcrypto of the system would be bound.
+set(OPENSSL_USE_STATIC_LIBS ${BUILD_SHARED_LIBS})
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)

@@ -48,6 +48,7 @@ bool train(const lockstep::Group& world, Training& training, const Options& opti
   lockstep::DistributedDataParallel ddp(training.net, world);  // rank 0's parameters everywhere
   begin_equal(world, training);
   std::printf("rank %d of %d goes on at step %d\n", world.rank(), world.size(), training.step);
+  (void)std::fflush(stdout);  // it may die any time
   while (training.step < options.steps) {
     if (training.step == options.steps / 2 && lockstep::incarnation() == 0 &&
         world.world_rank(world.rank()) == options.kill)

@@ -343,7 +343,10 @@ void Job::leave_records(const Verdict& verdict) {
   if (records.empty()) return;
   trace::FlightRecord record = join_records(std::move(records));
   record.job = attempt_.job;
-  if (survivors_) note_endings(record, survivors_->departed());
+  if (survivors_) {
+    note_endings(record, survivors_->departed());
+    survivors_->note_changes(record);
+  }
   note_endings(record, endings_);
   if (stopped_by_user) record.ended_by = stop_.first();
   if (explains) output_.say(leave_record(options_.record_dir, record));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lockstep/base/words.h"
+#include "lockstep/trace/clock.h"
 
 namespace lockstep::launch {
 namespace {
@@ -40,6 +41,21 @@ Survivors::Survivors(const RunOptions& options, const std::vector<std::unique_pt
 
 HostRanks& Survivors::host_of(int rank) const {
   return **std::ranges::find_if(hosts_, [&](const auto& host) { return host->has_rank(rank); });
+}
+
+void Survivors::tell(const std::string& what) {
+  output_.say("lockstep run: " + what + "\n");
+  changes_.push_back({.at_ns = trace::now_ns(),
+                      .view = roster_.view().number,
+                      .text = what.substr(0, trace::FlightLimits::text_bytes / 2)});
+  if (changes_.size() <= trace::FlightLimits::changes) return;
+  changes_.erase(changes_.begin());
+  ++changes_left_out_;
+}
+
+void Survivors::note_changes(trace::FlightRecord& record) const {
+  record.changes = changes_;
+  record.changes_left_out = changes_left_out_;
 }
 
 std::string Survivors::who_is_left() const {
@@ -84,11 +100,11 @@ bool Survivors::take(const Ending& ending) {
                               : is_ended_ ? "it was out of the job, which is over"
                               : was_out   ? "it was out of the job"
                                           : "the job goes on without it: " + who_is_left();
-    output_.say(fmt::format("lockstep run: {}; {}\n", describe(ending), after));
+    tell(fmt::format("{}; {}", describe(ending), after));
     return true;
   }
-  output_.say(fmt::format("lockstep run: {}; it is started again, restart {} of {}\n", describe(ending),
-                          roster_.restarts_of(rank), rule.restarts));
+  tell(fmt::format("{}; it is started again, restart {} of {}", describe(ending), roster_.restarts_of(rank),
+                   rule.restarts));
   publish();  // before the next one looks
   running_[static_cast<std::size_t>(rank)] = true;
   host_of(rank).start_again(roster_.life(rank));
@@ -107,7 +123,7 @@ void Survivors::look() {
 void Survivors::take_arrivals(HostRanks& host) {
   for (const Life& life : host.take_arrivals()) {
     if (life != roster_.life(life.rank) || !roster_.note_arrival(life.rank)) continue;
-    output_.say(fmt::format("lockstep run: rank {} is in the job again: {}\n", life.rank, who_is_left()));
+    tell(fmt::format("rank {} is in the job again: {}", life.rank, who_is_left()));
   }
 }
 
@@ -124,11 +140,11 @@ void Survivors::put_out(const FirstCause::Cause& cause) {
   const auto fenced = roster_.fence(cause.culprit, cause.text);
   if (fenced == Roster::Fenced::no) return;
   if (fenced == Roster::Fenced::to_be_ended) {
-    output_.say(fmt::format("lockstep run: rank {} is ended: {}\n", cause.culprit, cause.text));
+    tell(fmt::format("rank {} is ended: {}", cause.culprit, cause.text));
     host_of(cause.culprit).signal(SIGKILL, true, cause.culprit);
   } else {
-    output_.say(fmt::format("lockstep run: rank {} is out of the job: {}; the job goes on without it: {}\n",
-                            cause.culprit, cause.text, who_is_left()));
+    tell(fmt::format("rank {} is out of the job: {}; the job goes on without it: {}", cause.culprit,
+                     cause.text, who_is_left()));
   }
 }
 

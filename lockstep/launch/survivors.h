@@ -11,6 +11,7 @@
 #include "lockstep/launch/output/rank_output.h"
 #include "lockstep/launch/roster.h"
 #include "lockstep/launch/run.h"
+#include "lockstep/trace/flight_record.h"
 
 namespace lockstep::launch {
 
@@ -27,6 +28,8 @@ class Survivors {
 
   /// Those that take() has taken.
   const std::vector<Ending>& departed() const { return departed_; }
+  /// Who came and went, for the flight record.
+  void note_changes(trace::FlightRecord& record) const;
   /// Why the job did not go on without a rank that has failed; "": none has.
   const std::string& why_not() const { return why_not_; }
 
@@ -37,6 +40,7 @@ class Survivors {
   void put_out(const FirstCause::Cause& cause);
   void publish();
   void end_fenced();
+  void tell(const std::string& what);
   std::string who_is_left() const;
   std::string too_few() const;
 
@@ -49,6 +53,8 @@ class Survivors {
   bool is_done_ = false;       // by one that has ended well
   std::vector<Ending> departed_;
   std::string why_not_;
+  std::vector<trace::FlightChange> changes_;  // the last ones
+  std::uint64_t changes_left_out_ = 0;
 };
 
 }  // namespace lockstep::launch

@@ -172,9 +172,16 @@ std::string FlightRecord::to_text() const {
                            {"reporter", first_cause->reporter},
                            {"text", first_cause->text}};
   }
+  if (!changes.empty()) head["changes_left_out"] = changes_left_out;
   head["event_columns"] = event_columns;
   head["totals_columns"] = totals_columns;
   std::string text = begin_object(head);
+  if (!changes.empty()) {
+    text += ",\n\"changes\": ";
+    append_lines(text, changes, [&](const FlightChange& change) {
+      text += dump({{"at_ns", change.at_ns}, {"view", change.view}, {"text", change.text}});
+    });
+  }
   text += ",\n\"groups\": ";
   append_lines(text, groups, [&](const FlightGroup& group) {
     text += dump({{"number", group.number}, {"name", group.name}, {"members", group.members}});
@@ -201,6 +208,7 @@ void shift_times(FlightRecord& record, std::int64_t nanoseconds) {
     if (time != 0) time += static_cast<std::uint64_t>(nanoseconds);
   };
   shift(record.at_ns);
+  for (FlightChange& change : record.changes) shift(change.at_ns);
   for (FlightRank& rank : record.ranks) {
     shift(rank.costs.joined_at_ns);
     shift(rank.costs.left_at_ns);

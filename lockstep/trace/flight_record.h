@@ -26,6 +26,7 @@ struct FlightLimits {
   static constexpr int ranks = 1 << 16;
   static constexpr std::size_t groups = std::size_t{1} << 16;
   static constexpr std::size_t events = std::size_t{1} << 19;  ///< of all ranks together
+  static constexpr std::size_t changes = 256;                  ///< of who is in the job: the last ones
 };
 
 struct FlightGroup {
@@ -88,6 +89,13 @@ struct FlightRank {
   std::vector<Sent> sent = {};      ///< to other hosts; known of ranks that left
 };
 
+/// Of who is in a job whose ranks may die and come back.
+struct FlightChange {
+  std::uint64_t at_ns = 0;
+  std::uint64_t view = 0;  ///< the number of the newest view then
+  std::string text = {};   ///< as the launcher has said it
+};
+
 /// Times are nanoseconds of the host's CLOCK_MONOTONIC.
 struct FlightRecord {
   std::string job = {};
@@ -98,6 +106,8 @@ struct FlightRecord {
   bool goes_on = false;
   int ended_by = 0;  ///< the signal by which the user ended the job, before anything had failed; 0: none
   std::optional<FlightCause> first_cause = {};
+  std::vector<FlightChange> changes = {};  ///< the last ones, in their order
+  std::uint64_t changes_left_out = 0;      ///< before them
   std::vector<FlightGroup> groups = {};
   std::vector<FlightRank> ranks = {};  ///< in ascending order
 

@@ -327,6 +327,11 @@ FlightCause cause_of(const json& value) {
           .text = fields.text("text")};
 }
 
+FlightChange change_of(const json& value) {
+  const Fields fields(value);
+  return {.at_ns = fields.number("at_ns"), .view = fields.number("view"), .text = fields.text("text")};
+}
+
 FlightRecord record_of(const json& value) {
   const Fields fields(value);
   if (const std::string format = fields.text("format"); format != flight_format)
@@ -343,6 +348,10 @@ FlightRecord record_of(const json& value) {
   if (fields.find("ended_by") != nullptr) record.ended_by = fields.integer("ended_by", 0, 255);
   if (const json* const cause = fields.find("first_cause"))
     record.first_cause = within("\"first_cause\"", [&] { return cause_of(*cause); });
+  if (fields.find("changes") != nullptr) {
+    record.changes = each(fields.list("changes", FlightLimits::changes), "change", change_of);
+    record.changes_left_out = fields.number("changes_left_out");
+  }
   record.groups = each(fields.list("groups", FlightLimits::groups), "group", group_of);
   record.ranks = each(fields.list("ranks", FlightLimits::ranks), "rank", rank_of);
   std::size_t events = 0;

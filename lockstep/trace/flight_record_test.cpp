@@ -53,6 +53,8 @@ CollectiveEvent event() {
 FlightRecord whole_record() {
   FlightRecord record{.job = "4f2a", .host = "a", .written_at = "2025-03-01T12:00:00Z", .at_ns = 9000};
   record.first_cause = {ErrorCode::peer_lost, 1, 0, "rank 1 \"died\"\n"};
+  record.changes = {{.at_ns = 8000, .view = 2, .text = "rank 1 died"}};
+  record.changes_left_out = 5;
   record.groups = {{.number = 7, .name = "world/0,1", .members = {0, -1}}};
   record.ranks = {{.rank = 0, .pid = 41, .joined = true, .state = ProcessState::stopped},
                   {.rank = 1, .pid = 42, .left = true, .state = ProcessState::gone}};
@@ -72,6 +74,10 @@ TEST(FlightRecord, IsReadAsItWasWritten) {
   ASSERT_TRUE(record.first_cause.has_value());
   EXPECT_EQ(record.first_cause->code, ErrorCode::peer_lost);
   EXPECT_EQ(record.first_cause->text, "rank 1 \"died\"\n");
+  EXPECT_EQ(record.changes.at(0).at_ns, 8000U);
+  EXPECT_EQ(record.changes.at(0).view, 2U);
+  EXPECT_EQ(record.changes.at(0).text, "rank 1 died");
+  EXPECT_EQ(record.changes_left_out, 5U);
   EXPECT_THAT(record.groups.at(0).members, ElementsAre(0, -1));
   const FlightRank& first = record.ranks.at(0);
   EXPECT_TRUE(first.joined);

@@ -85,6 +85,12 @@ def _load():
 _library = _load()
 
 
+def library_path():
+    """Where the library is that this process has loaded."""
+    with open("/proc/self/maps") as maps:
+        return next(line.split(maxsplit=5)[5].strip() for line in maps if "/liblockstep_c" in line)
+
+
 def _check(status):
     if status > 0:
         raise error_of(status, _library.lockstep_last_error().decode(errors="replace"), _library.lockstep_last_error_rank())

@@ -128,6 +128,7 @@ static void by_name(const lockstep_place* place) {
 }
 
 static void sets(const lockstep_place* place) {
+  float values_of_two[2] = {1, 1};
   const int32_t all[2] = {1, 0};
   int set = -1;
   if (place->rank > 1) return;
@@ -145,6 +146,13 @@ static void sets(const lockstep_place* place) {
   CHECK(values[999] == 2);
   lockstep_allocate_free(memory);
   lockstep_allocate_free(NULL);
+  // Two ranks that do not call the same: told as often as asked.
+  OK(lockstep_all_reduce(set, values_of_two, values_of_two, 1 + (size_t)place->rank, LOCKSTEP_F32, LOCKSTEP_SUM, &work));
+  int status = LOCKSTEP_PENDING;
+  while (status == LOCKSTEP_PENDING) status = lockstep_wait(work, 1);
+  CHECK(status == LOCKSTEP_MISMATCH);
+  CHECK(lockstep_test(work) == LOCKSTEP_MISMATCH && lockstep_wait(work, -1) == LOCKSTEP_MISMATCH);
+  lockstep_work_free(work);
   OK(lockstep_set_free(set));
   REFUSED(lockstep_set_place(set, &in_set), "there is no set");
 }
@@ -184,6 +192,7 @@ int main(void) {
     OK(lockstep_init());
     CHECK(lockstep_is_initialized());
     CHECK(!lockstep_world_has_changed());
+    CHECK(lockstep_worlds() == world + 1);
     CHECK(lockstep_incarnation() == 0);
     lockstep_place place;
     OK(lockstep_set_place(LOCKSTEP_WORLD, &place));

@@ -162,7 +162,7 @@ TEST_F(Arrival, ARankZeroWithoutMemoryIsNamedByAllAtOnce) {
 class AfterTheMeeting : public Arrival {
  protected:
   std::vector<Ending> others_when(const std::function<void()>& act, const Variables& more,
-                                  const std::string& hint = "elsewhere 0 0 0 native") {
+                                  const std::string& hint = "elsewhere 0 0 0 native -1") {
     const Variables secret = with(more, {{"LOCKSTEP_SECRET_FILE", secret_file("one")}});
     std::vector<Process> ranks;
     for (const int rank : {0, 1}) ranks.push_back(probe(rank, 3, secret));

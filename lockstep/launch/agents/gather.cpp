@@ -12,6 +12,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -40,13 +41,6 @@ std::optional<NodeDoor> open_door(const NodeOptions& nodes) try {
   return std::optional<NodeDoor>(std::in_place, nodes);
 } catch (const Error& error) {
   throw PlaceTaken(error);
-}
-
-std::vector<RoleFields> role_fields(const RunOptions& options) {
-  std::vector<RoleFields> roles;
-  for (const Role& role : roles_of(options))
-    roles.push_back({.name = role.name, .ranks = role.ranks, .command = role.command});
-  return roles;
 }
 
 class Gathering {
@@ -81,6 +75,7 @@ class Gathering {
   /// Tells those who have come, too.
   [[noreturn]] void give_up(int exit_code, const std::string& why);
   std::vector<std::int32_t> ranks_of_hosts() const;
+  std::vector<RoleFields> role_fields() const;
 
   const RunOptions& options_;
   const Attempt& attempt_;
@@ -321,6 +316,16 @@ std::vector<std::int32_t> Gathering::ranks_of_hosts() const {
   return ranks;
 }
 
+// Launchers that meet have one role, of all their ranks.
+std::vector<RoleFields> Gathering::role_fields() const {
+  const auto ranks = ranks_of_hosts();
+  const int all = std::accumulate(ranks.begin(), ranks.end(), 0);
+  std::vector<RoleFields> roles;
+  for (const Role& role : roles_of(options_))
+    roles.push_back({.name = role.name, .ranks = options_.nodes ? all : role.ranks, .command = role.command});
+  return roles;
+}
+
 void Gathering::send_plans() {
   std::map<std::string, std::int32_t> on_machine, before;
   for (const Candidate& candidate : candidates_) on_machine[candidate.hello->machine] += candidate.host.slots;
@@ -330,7 +335,7 @@ void Gathering::send_plans() {
                   .job = attempt_.job,
                   .previous_job = attempt_.previous_job,
                   .secret = std::string(base::text_of(secret_.bytes())),
-                  .roles = role_fields(options_),
+                  .roles = role_fields(),
                   .variables = variables_for_others(this_environment(), remote.variables),
                   .folder = remote.folder.empty() ? std::filesystem::current_path().string() : remote.folder,
                   .pin = static_cast<std::uint8_t>(options_.pin),

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "lockstep/base/words.h"
 #include "lockstep/view/explain/situation.h"
@@ -23,6 +24,7 @@ using Text = std::optional<std::string>;
 constexpr std::uint64_t long_wait_ns = 1'000'000'000;
 constexpr std::size_t most_kinds = 8;
 constexpr std::size_t most_links = 4;
+constexpr std::size_t most_changes = 16;
 constexpr std::size_t most_told_of_a_standstill = 16;  // ranks
 
 // ---- mismatch: one number of one group, and two calls
@@ -307,6 +309,23 @@ std::string one_line(std::string text) {
   return text + "\n";
 }
 
+/// Who came and went, where ranks may.
+std::string changes_of(const trace::FlightRecord& record) {
+  if (record.changes.empty()) return "";
+  const std::size_t shown = std::min(record.changes.size(), most_changes);
+  const std::uint64_t before = record.changes_left_out + record.changes.size() - shown;
+  std::string text = one_line(
+      "who came and went" +
+      (before == 0 ? std::string()
+                   : fmt::format(", after {}", base::counted(static_cast<std::int64_t>(before), "change"))) +
+      ":");
+  for (const trace::FlightChange& change : std::span(record.changes).last(shown)) {
+    const std::uint64_t ago = record.at_ns > change.at_ns ? record.at_ns - change.at_ns : 0;
+    text += one_line("  " + base::duration(ago) + " before: " + change.text);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string explain(const trace::FlightRecord& record) {
@@ -318,6 +337,7 @@ std::string explain(const trace::FlightRecord& record) {
     const std::string who = cause->reporter < 0 ? "the launcher" : fmt::format("rank {}", cause->reporter);
     text += one_line("first cause, found by " + who + ": " + cause->text);
   }
+  text += changes_of(record);
   const std::string job = record.job.empty() ? "" : "job " + record.job + ", ";
   return text + one_line(job + "host " + record.host + ", " + record.written_at);
 }

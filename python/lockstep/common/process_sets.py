@@ -108,6 +108,11 @@ def remove_process_set(process_set):
     return True
 
 
+def known(process_set_id):
+    """The set of this number. Raises KeyError."""
+    return _known[process_set_id]
+
+
 def process_set_ids_and_ranks():
     """{id: ranks} of all that are known."""
     return {number: list(known.ranks) for number, known in _known.items()}

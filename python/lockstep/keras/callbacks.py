@@ -1,0 +1,123 @@
+"""Callbacks of Keras, 2 and 3, for training on several ranks."""
+import tensorflow as tf
+
+from lockstep.tensorflow import mpi_ops
+from lockstep.tensorflow.functions import broadcast_variables
+
+_Callback = tf.keras.callbacks.Callback
+
+
+def _variables_of(optimizer):
+    """Keras 2's older optimizers have a function, all others a list."""
+    found = optimizer.variables
+    return list(found() if callable(found) else found)
+
+
+class BroadcastGlobalVariablesCallback(_Callback):
+    """After the first batch, when all variables are there, the root's are those of all ranks: of model and optimizer."""
+
+    def __init__(self, root_rank, device=""):
+        super().__init__()
+        self._root_rank, self._is_done = root_rank, False
+
+    def on_batch_end(self, batch, logs=None):
+        if self._is_done:
+            return
+        self._is_done = True
+        if not tf.executing_eagerly():
+            from lockstep.tensorflow.sessions import broadcast_global_variables
+            tf.compat.v1.keras.backend.get_session().run(broadcast_global_variables(self._root_rank))
+            return
+        broadcast_variables(self.model.variables, self._root_rank)
+        broadcast_variables(_variables_of(self.model.optimizer), self._root_rank)
+
+    on_train_batch_end = on_batch_end
+
+
+class MetricAverageCallback(_Callback):
+    """At the end of each epoch metrics are averages over all ranks. It comes before callbacks that read them."""
+
+    def __init__(self, device=""):
+        super().__init__()
+
+    def on_epoch_end(self, epoch, logs=None):
+        for name in sorted(logs or {}):
+            if isinstance(logs[name], (int, float)) or getattr(logs[name], "shape", None) == ():
+                value = mpi_ops.allreduce_dense(tf.constant(float(logs[name]), tf.float64), f"metric.{name}")
+                logs[name] = float(value.numpy())
+
+
+class LearningRateScheduleCallback(_Callback):
+    """Multiplies `initial_lr` by `multiplier`, a number or a function of the epoch, from start_epoch on and before end_epoch; a function
+    that is no staircase gets fractions of epochs, each batch. Momentum is corrected for the change, unless momentum_correction is off."""
+
+    def __init__(self, initial_lr, multiplier, start_epoch=0, end_epoch=None, staircase=True, momentum_correction=True,
+                 steps_per_epoch=None):
+        super().__init__()
+        if initial_lr is None:
+            raise ValueError("Parameter `initial_lr` is required")
+        self._initial, self._start, self._end = initial_lr, start_epoch, end_epoch
+        self._staircase = staircase or not callable(multiplier)
+        self._multiplier = multiplier if callable(multiplier) else lambda epoch: multiplier
+        self._corrects_momentum, self._steps, self._epoch, self._momentum = momentum_correction, steps_per_epoch, None, None
+
+    def on_train_begin(self, logs=None):
+        self._steps = self._steps or self.params.get("steps")
+        if not self._staircase and not self._steps:
+            raise ValueError("Could not autodetect the number of steps per epoch. Please specify the steps_per_epoch parameter.")
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch = epoch
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if self._epoch < self._start or (self._end is not None and self._epoch >= self._end):
+            return
+        if self._staircase and batch == 0:
+            self._adjust(self._epoch)
+        elif not self._staircase:
+            self._adjust(self._epoch + float(batch) / self._steps)
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self._momentum is not None:
+            self.model.optimizer.momentum, self._momentum = self._momentum, None
+
+    def on_epoch_end(self, epoch, logs=None):
+        if logs is not None:
+            logs["lr"] = float(tf.convert_to_tensor(self.model.optimizer.learning_rate))
+
+    def _adjust(self, epoch):
+        optimizer = self.model.optimizer
+        before = float(tf.convert_to_tensor(optimizer.learning_rate))
+        rate = self._initial * self._multiplier(epoch)
+        optimizer.learning_rate = rate
+        # A number is part of the function that was traced; a variable can be changed.
+        if self._corrects_momentum and before and isinstance(getattr(optimizer, "momentum", None), tf.Variable):
+            self._momentum = float(optimizer.momentum)
+            optimizer.momentum = self._momentum * rate / before
+
+
+class LearningRateWarmupCallback(LearningRateScheduleCallback):
+    """From the learning rate of one rank to `initial_lr`, which is that of all, over the first epochs."""
+
+    def __init__(self, initial_lr, warmup_epochs=5, momentum_correction=True, steps_per_epoch=None, verbose=0):
+        def multiplier(epoch):
+            epoch += 1.0 / self._steps  # so that the last batch has the whole rate
+            return 1.0 / mpi_ops.size() * (epoch * (mpi_ops.size() - 1) / warmup_epochs + 1)
+
+        super().__init__(initial_lr, multiplier, start_epoch=0, end_epoch=warmup_epochs, staircase=False,
+                         momentum_correction=momentum_correction, steps_per_epoch=steps_per_epoch)
+        self._verbose = verbose
+
+    def on_epoch_end(self, epoch, logs=None):
+        super().on_epoch_end(epoch, logs)
+        if epoch == self._end - 1 and self._verbose > 0:
+            rate = float(tf.convert_to_tensor(self.model.optimizer.learning_rate))
+            print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {rate:g}.")
+
+
+class BestModelCheckpoint(tf.keras.callbacks.ModelCheckpoint):
+    """ModelCheckpoint that keeps the best model alone."""
+
+    def __init__(self, filepath=None, monitor="val_loss", verbose=0, mode="auto", save_freq="epoch"):
+        super().__init__(filepath=filepath or "best_model.keras", monitor=monitor, verbose=verbose, save_best_only=True,
+                         save_weights_only=False, mode=mode, save_freq=save_freq)

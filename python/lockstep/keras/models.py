@@ -1,0 +1,17 @@
+"""Models that were saved with their optimizer."""
+import tensorflow as tf
+
+from lockstep.tensorflow.compression import Compression
+from lockstep.tensorflow.gradients import Reducer
+from lockstep.tensorflow.optimizers import wrapped_class
+
+
+def load_model(filepath, custom_optimizers=None, custom_objects=None, compression=Compression.none):
+    """keras.models.load_model(), whose model trains with the optimizer that it was saved with, in its state, on all ranks."""
+    objects = {one.__name__: one for one in custom_optimizers or ()}
+    objects.update(custom_objects or {})
+    model = tf.keras.models.load_model(filepath, custom_objects=objects or None)
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is not None:
+        optimizer.__class__ = wrapped_class(type(optimizer), Reducer(f"Distributed{type(optimizer).__name__}", compression=compression))
+    return model

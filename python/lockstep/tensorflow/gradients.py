@@ -1,0 +1,125 @@
+"""Gradients of all ranks combined: what the tape and the optimizers have in common."""
+import tensorflow as tf
+
+from lockstep.common.process_sets import global_process_set
+from lockstep.tensorflow import mpi_ops
+from lockstep.tensorflow.compression import Compression
+
+_GROUP_BYTES = 64 << 20  # of gradients that are reduced at once
+
+
+def allreduce(tensor, average=None, device_dense="", device_sparse="", compression=Compression.none, op=None, prescale_factor=1.0,
+              postscale_factor=1.0, name=None, process_set=global_process_set):
+    """The tensors of all ranks combined, of the same shape: Average (the default), Sum, Min, Max, Product. Has a gradient. Of IndexedSlices
+    the rows of all ranks are gathered."""
+    op = mpi_ops.op_of(average, op)
+    if isinstance(tensor, tf.IndexedSlices):
+        if op not in (mpi_ops.Average, mpi_ops.Sum):
+            raise NotImplementedError("tf.IndexedSlices can be averaged and summed; for others pass sparse_as_dense=True")
+        values = mpi_ops.allgather(tensor.values, None if name is None else name + ".values", process_set=process_set)
+        indices = mpi_ops.allgather(tensor.indices, None if name is None else name + ".indices", process_set=process_set)
+        scale = prescale_factor * postscale_factor / (process_set.size() if op == mpi_ops.Average else 1)
+        if scale != 1.0:
+            values = values * tf.cast(scale, values.dtype)
+        return tf.IndexedSlices(values, indices, dense_shape=tensor.dense_shape)
+    compressed, context = compression.compress(tf.convert_to_tensor(tensor))
+    made = mpi_ops.allreduce_dense(compressed, name, op, prescale_factor, postscale_factor, process_set)
+    return compression.decompress(made, context)
+
+
+def grouped_allreduce(tensors, average=None, device_dense="", device_sparse="", compression=Compression.none, op=None, prescale_factor=1.0,
+                      postscale_factor=1.0, name=None, process_set=global_process_set):
+    """As allreduce, of several tensors, none of which begins before all are there on all ranks."""
+    op = mpi_ops.op_of(average, op)
+    if not tensors:
+        return []
+    if any(isinstance(tensor, tf.IndexedSlices) for tensor in tensors):
+        return [allreduce(tensor, None, device_dense, device_sparse, compression, op, prescale_factor, postscale_factor,
+                          None if name is None else f"{name}.{index}", process_set) for index, tensor in enumerate(tensors)]
+    compressed, contexts = zip(*(compression.compress(tf.convert_to_tensor(tensor)) for tensor in tensors))
+    made = mpi_ops.grouped_dense(compressed, name, op, prescale_factor, postscale_factor, process_set)
+    return [compression.decompress(one, context) for one, context in zip(made, contexts)]
+
+
+class Reducer:
+    """Combines lists of gradients, as a program has asked for when it wrapped its tape or optimizer."""
+
+    def __init__(self, name, device_dense="", device_sparse="", compression=Compression.none, sparse_as_dense=False, op=mpi_ops.Average,
+                 gradient_predivide_factor=1.0, num_groups=0, groups=None, process_set=global_process_set):
+        if gradient_predivide_factor != 1.0 and op != mpi_ops.Average:
+            raise ValueError("gradient_predivide_factor not supported with op != Average")
+        if groups is not None and not (isinstance(groups, list) or (isinstance(groups, int) and groups >= 0)):
+            raise ValueError("groups should be a non-negative integer or a list of list of tf.Variable.")
+        mpi_ops._reduce_op(op)
+        self._name, self._compression, self._sparse_as_dense, self._op = name, compression, sparse_as_dense, op
+        self._predivide, self._groups, self._process_set = gradient_predivide_factor, groups if groups is not None else num_groups, process_set
+        self._local = set()  # ids of variables whose gradients stay what they are
+
+    def leave_out(self, variable):
+        self._local.add(_identity(variable))
+
+    def has_left_out(self, variable):
+        return _identity(variable) in self._local
+
+    def _scales(self):
+        """Divided before the sum and after it, together by the number of ranks."""
+        if self._predivide == 1.0:
+            return self._op, 1.0, 1.0
+        return mpi_ops.Sum, 1.0 / self._predivide, self._predivide / self._process_set.size()
+
+    def __call__(self, gradients, variables):
+        gradients, variables = list(gradients), list(variables)
+        if self._process_set.size() == 1:
+            return gradients
+        if self._sparse_as_dense:
+            gradients = [tf.convert_to_tensor(one) if isinstance(one, tf.IndexedSlices) else one for one in gradients]
+        op, prescale, postscale = self._scales()
+        made = list(gradients)
+        dense = []
+        for index, (gradient, variable) in enumerate(zip(gradients, variables)):
+            if gradient is None or self.has_left_out(variable):
+                continue
+            if isinstance(gradient, tf.IndexedSlices):
+                made[index] = allreduce(gradient, op=op, prescale_factor=prescale, postscale_factor=postscale,
+                                        name=f"{self._name}.{index}", process_set=self._process_set)
+            else:
+                dense.append(index)
+        for number, group in enumerate(self._grouped(dense, gradients, variables)):
+            reduced = grouped_allreduce([gradients[index] for index in group], compression=self._compression, op=op,
+                                        prescale_factor=prescale, postscale_factor=postscale, name=f"{self._name}.group.{number}",
+                                        process_set=self._process_set)
+            for index, one in zip(group, reduced):
+                made[index] = one
+        return made
+
+    def _grouped(self, dense, gradients, variables):
+        """The same on all ranks, since it follows from the variables alone."""
+        if isinstance(self._groups, list):
+            number_of = {_identity(variable): number for number, group in enumerate(self._groups) for variable in group}
+            by_number = {}
+            for index in dense:
+                number = number_of.get(_identity(variables[index]), ("alone", index))
+                by_number.setdefault((number, gradients[index].dtype), []).append(index)
+            return list(by_number.values())
+        by_type = {}
+        for index in dense:
+            by_type.setdefault(gradients[index].dtype, []).append(index)
+        found = []
+        for indices in by_type.values():
+            if self._groups > 0:
+                size = -(-len(indices) // self._groups)
+                found += [indices[begin:begin + size] for begin in range(0, len(indices), size)]
+                continue
+            size = 0
+            for index in indices:
+                count = (gradients[index].shape.num_elements() or 0) * gradients[index].dtype.size
+                if size == 0 or size + count > _GROUP_BYTES:
+                    found.append([])
+                    size = 0
+                found[-1].append(index)
+                size += max(count, 1)
+        return found
+
+
+def _identity(variable):
+    return variable.ref() if hasattr(variable, "ref") else id(variable)

@@ -1,0 +1,289 @@
+"""Collectives on TensorFlow's tensors, found by their names, under Horovod's names: eager, in tf.function and in sessions.
+
+Each is an operation of TensorFlow (liblockstep_tf.so). Names that are left out: in a graph they are counted as it is built, which has to
+happen alike on all ranks; eagerly one call of each kind is under way at a time.
+"""
+import itertools
+import pathlib
+import threading
+
+import tensorflow as tf
+from tensorflow.python.framework import auto_control_deps
+
+from lockstep import core
+from lockstep.common.basics import (  # noqa: F401
+    cross_rank, cross_size, init, is_homogeneous, is_initialized, local_rank, local_size, rank, shutdown, size)
+from lockstep.common.process_sets import ProcessSet, global_process_set  # noqa: F401
+
+# As Horovod numbers them.
+Average, Sum, Adasum, Min, Max, Product = range(6)
+_REDUCE_OPS = {Average: core.AVERAGE, Sum: core.SUM, Min: core.MIN, Max: core.MAX, Product: core.PRODUCT}
+
+
+def _load():
+    operations = pathlib.Path(core.library_path()).parent / "liblockstep_tf.so"
+    if not operations.is_file():
+        raise ImportError(f"lockstep.tensorflow: there is no {operations}")
+    return tf.load_op_library(str(operations))
+
+
+_ops = _load()
+_COLLECTIVES = frozenset(("LockstepAllreduce", "LockstepGroupedAllreduce", "LockstepBroadcast", "LockstepAllgather",
+                          "LockstepReducescatter", "LockstepAlltoall"))
+# Operations with effects are done one after the other in a tf.function. Collectives of others wait for other ranks, which may begin
+# them in another order: they are as TensorFlow's own collectives.
+if hasattr(auto_control_deps, "ASYNC_STATEFUL_OPS"):
+    auto_control_deps.ASYNC_STATEFUL_OPS = frozenset(auto_control_deps.ASYNC_STATEFUL_OPS) | _COLLECTIVES
+_counters = {}
+_mutex = threading.Lock()
+
+
+def _name_of(kind, name, process_set):
+    if name is not None:
+        return f"{kind}.{name}"
+    if tf.executing_eagerly():
+        return f"{kind}.eager"
+    with _mutex:
+        counter = _counters.setdefault((process_set.process_set_id, kind), itertools.count(1))
+        return f"{kind}.graph.{next(counter)}"
+
+
+def reset_names():
+    """After shutdown(): the next world's ranks begin to count anew."""
+    _counters.clear()
+
+
+def _of_gradient(name):
+    return f"{name}.gradient"
+
+
+def op_of(average, op):
+    if op is not None:
+        if average is not None:
+            raise ValueError("The op parameter supersedes average. Please provide only one of them.")
+        return op
+    return Sum if average is False else Average
+
+
+def _reduce_op(op):
+    if op == Adasum:
+        raise NotImplementedError("op=Adasum is not there yet for tensors by name")
+    if op not in _REDUCE_OPS:
+        raise ValueError(f"op {op!r} is none of Average, Sum, Min, Max, Product")
+    return _REDUCE_OPS[op]
+
+
+def _scales(prescale, postscale):
+    return f"{float(prescale)!r} {float(postscale)!r}"
+
+
+def allreduce_named(tensor, name, op, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
+    """One tensor, under a whole name."""
+    with tf.device("/cpu:0"):
+        return _ops.lockstep_allreduce(tensor, tensor_name=name, process_set=process_set.number(), reduce_op=_reduce_op(op),
+                                       scales=_scales(prescale_factor, postscale_factor))
+
+
+def allreduce_dense(tensor, name=None, op=Average, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
+    return allreduce_named(tf.convert_to_tensor(tensor), _name_of("allreduce", name, process_set), op, prescale_factor, postscale_factor,
+                           process_set)
+
+
+def grouped_named(tensors, name, op, prescale_factor, postscale_factor, process_set):
+    """Tensors of one type, none of which begins before all are there on all ranks."""
+    with tf.device("/cpu:0"):
+        return _ops.lockstep_grouped_allreduce(tensors, tensor_name=name, process_set=process_set.number(), reduce_op=_reduce_op(op),
+                                               scales=_scales(prescale_factor, postscale_factor))
+
+
+def grouped_dense(tensors, name=None, op=Average, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
+    """Of any types: one operation for each."""
+    tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    if not tensors:
+        return []
+    name = _name_of("grouped_allreduce", name, process_set)
+    by_type = {}
+    for index, tensor in enumerate(tensors):
+        by_type.setdefault(tensor.dtype, []).append(index)
+    made = [None] * len(tensors)
+    for dtype, indices in by_type.items():
+        of_type = name if len(by_type) == 1 else f"{name}.{dtype.name}"
+        results = grouped_named([tensors[index] for index in indices], of_type, op, prescale_factor, postscale_factor, process_set)
+        for index, result in zip(indices, results):
+            made[index] = result
+    return made
+
+
+def _known_rows(tensor, made):
+    """The shape that a graph knows of a result: all but the first dimension is the tensor's."""
+    if not tf.executing_eagerly() and tensor.shape.rank is not None:
+        made.set_shape([None, *tensor.shape[1:]])
+    return made
+
+
+def allgather(tensor, name=None, ignore_name_scope=False, process_set=global_process_set):
+    """The tensors of all ranks one after another along the first dimension, in which they may differ. Has a gradient."""
+    tensor = tf.convert_to_tensor(tensor)
+    with tf.device("/cpu:0"):
+        made = _ops.lockstep_allgather(tensor, tensor_name=_name_of("allgather", name, process_set), process_set=process_set.number())
+    return _known_rows(tensor, made)
+
+
+def grouped_allgather(tensors, name=None, ignore_name_scope=False, process_set=global_process_set):
+    name = _name_of("grouped_allgather", name, process_set)
+    return [allgather(tensor, f"{name}.{index}", process_set=process_set) for index, tensor in enumerate(tensors)]
+
+
+def broadcast(tensor, root_rank, name=None, ignore_name_scope=False, process_set=global_process_set):
+    """The root's tensor, on all ranks. root_rank: in the world. Has a gradient."""
+    if root_rank not in process_set.ranks:
+        raise ValueError(f"broadcast from rank {root_rank}, which is not in {process_set}")
+    with tf.device("/cpu:0"):
+        return _ops.lockstep_broadcast(tf.convert_to_tensor(tensor), tensor_name=_name_of("broadcast", name, process_set),
+                                       process_set=process_set.number(), root=process_set.ranks.index(root_rank))
+
+
+def alltoall(tensor, splits=None, name=None, ignore_name_scope=False, process_set=global_process_set):
+    """Rows of the first dimension to each rank, `splits` of them or equally many; what all have sent to this one. With splits also how
+    many rows came from each."""
+    tensor = tf.convert_to_tensor(tensor)
+    given = tf.zeros([0], tf.int32) if splits is None else tf.cast(tf.convert_to_tensor(splits), tf.int32)
+    with tf.device("/cpu:0"):
+        made, received = _ops.lockstep_alltoall(tensor, given, tensor_name=_name_of("alltoall", name, process_set),
+                                                process_set=process_set.number())
+    made = _known_rows(tensor, made)
+    return made if splits is None else (made, received)
+
+
+def reducescatter(tensor, op=Average, name=None, prescale_factor=1.0, postscale_factor=1.0, ignore_name_scope=False,
+                  process_set=global_process_set):
+    """The tensors of all ranks combined, of which each gets its part of the first dimension. Has a gradient."""
+    tensor = tf.convert_to_tensor(tensor)
+    with tf.device("/cpu:0"):
+        made = _ops.lockstep_reducescatter(tensor, tensor_name=_name_of("reducescatter", name, process_set),
+                                           process_set=process_set.number(), reduce_op=_reduce_op(op),
+                                           scales=_scales(prescale_factor, postscale_factor))
+    return _known_rows(tensor, made)
+
+
+def grouped_reducescatter(tensors, op=Average, name=None, prescale_factor=1.0, postscale_factor=1.0, ignore_name_scope=False,
+                          process_set=global_process_set):
+    name = _name_of("grouped_reducescatter", name, process_set)
+    return [reducescatter(tensor, op, f"{name}.{index}", prescale_factor, postscale_factor, process_set=process_set)
+            for index, tensor in enumerate(tensors)]
+
+
+def barrier(process_set=global_process_set):
+    """Returns when all ranks of the set have come here."""
+    core.submit(process_set.number(), "barrier", core.NAMED_BARRIER).wait()
+
+
+def join():
+    """This rank has nothing more to do: until all have joined it takes part in the others' operations with zeros. Returns the rank that
+    joined last."""
+    return core.join(core.WORLD)
+
+
+# ---- Numbers that are asked for when a graph runs ----
+
+def _place(which, process_set=global_process_set):
+    with tf.device("/cpu:0"):
+        return _ops.lockstep_place(which=which, process_set=process_set.number())
+
+
+def rank_op(name=None):
+    return _place(0)
+
+
+def size_op(process_set_id=0, name=None):
+    return _place(1) if process_set_id == 0 else tf.constant(_known(process_set_id).size())
+
+
+def local_rank_op(name=None):
+    return _place(2)
+
+
+def local_size_op(name=None):
+    return _place(3)
+
+
+def process_set_included_op(process_set_id=0, name=None):
+    return tf.constant(int(_known(process_set_id).included()))
+
+
+def _known(process_set_id):
+    from lockstep.common import process_sets
+    return process_sets.known(process_set_id)
+
+
+# ---- Gradients ----
+
+_OP_OF = {value: op for op, value in _REDUCE_OPS.items()}
+
+
+class _Set:
+    """The set of an operation, as its node has it."""
+
+    def __init__(self, op):
+        self._number = op.get_attr("process_set")
+
+    def number(self):
+        return self._number
+
+
+def _attributes(op):
+    prescale, postscale = map(float, op.get_attr("scales").decode().split())
+    return (_OP_OF[op.get_attr("reduce_op")], prescale, postscale, _Set(op))
+
+
+def _gradient_name(op):
+    return _of_gradient(op.get_attr("tensor_name").decode())
+
+
+@tf.RegisterGradient("LockstepAllreduce")
+def _(op, gradient):
+    reduce_op, prescale, postscale, process_set = _attributes(op)
+    return allreduce_named(gradient, _gradient_name(op), reduce_op, prescale, postscale, process_set)
+
+
+@tf.RegisterGradient("LockstepGroupedAllreduce")
+def _(op, *gradients):
+    reduce_op, prescale, postscale, process_set = _attributes(op)
+    return grouped_named(list(gradients), _gradient_name(op), reduce_op, prescale, postscale, process_set)
+
+
+@tf.RegisterGradient("LockstepBroadcast")
+def _(op, gradient):
+    process_set = _Set(op)
+    summed = allreduce_named(gradient, _gradient_name(op), Sum, process_set=process_set)
+    is_root = tf.equal(_place(0, process_set), op.get_attr("root"))
+    return summed * tf.cast(is_root, summed.dtype)
+
+
+@tf.RegisterGradient("LockstepAllgather")
+def _(op, gradient):
+    process_set, name = _Set(op), _gradient_name(op)
+    averaged = allreduce_named(gradient, name, Average, process_set=process_set)
+    mine = tf.shape(op.inputs[0])[:1]
+    with tf.device("/cpu:0"):
+        rows = _ops.lockstep_allgather(mine, tensor_name=name + ".rows", process_set=process_set.number())
+    begin = tf.reduce_sum(rows[:_place(0, process_set)])
+    return tf.reshape(averaged[begin:begin + mine[0]], tf.shape(op.inputs[0]))
+
+
+@tf.RegisterGradient("LockstepReducescatter")
+def _(op, gradient):
+    reduce_op, prescale, postscale, process_set = _attributes(op)
+    if reduce_op == Average:
+        prescale = prescale / core.place(process_set.number()).size
+    with tf.device("/cpu:0"):
+        gathered = _ops.lockstep_allgather(gradient, tensor_name=_gradient_name(op), process_set=process_set.number())
+    return gathered * tf.cast(prescale * postscale, gathered.dtype)
+
+
+@tf.RegisterGradient("LockstepAlltoall")
+def _(op, gradient, _unused):
+    process_set = _Set(op)
+    with tf.device("/cpu:0"):
+        back, _ = _ops.lockstep_alltoall(gradient, op.outputs[1], tensor_name=_gradient_name(op), process_set=process_set.number())
+    return back, None

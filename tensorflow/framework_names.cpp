@@ -1,0 +1,41 @@
+// The names that the operations use of TensorFlow, in a library that is called as TensorFlow's: something to be linked with, which is
+// never installed or loaded.
+extern "C" {
+void TF_NewStatus() {}
+void TF_DeleteStatus() {}
+void TF_SetStatus() {}
+void TF_GetCode() {}
+void TF_Message() {}
+void TF_TensorType() {}
+void TF_NumDims() {}
+void TF_Dim() {}
+void TF_TensorByteSize() {}
+void TF_TensorData() {}
+void TF_DeleteTensor() {}
+void TF_NewOpDefinitionBuilder() {}
+void TF_OpDefinitionBuilderAddAttr() {}
+void TF_OpDefinitionBuilderAddInput() {}
+void TF_OpDefinitionBuilderAddOutput() {}
+void TF_OpDefinitionBuilderSetIsStateful() {}
+void TF_OpDefinitionBuilderSetShapeInferenceFunction() {}
+void TF_RegisterOpDefinition() {}
+void TF_ShapeInferenceContextNumInputs() {}
+void TF_NewShapeHandle() {}
+void TF_DeleteShapeHandle() {}
+void TF_ShapeInferenceContextGetInput() {}
+void TF_ShapeInferenceContextSetOutput() {}
+void TF_ShapeInferenceContextScalar() {}
+void TF_ShapeInferenceContextSetUnknownShape() {}
+void TF_NewKernelBuilder() {}
+void TF_NewAsyncKernelBuilder() {}
+void TF_RegisterKernelBuilder() {}
+void TF_OpKernelConstruction_GetAttrSize() {}
+void TF_OpKernelConstruction_GetAttrString() {}
+void TF_OpKernelConstruction_GetAttrInt32() {}
+void TF_OpKernelConstruction_Failure() {}
+void TF_NumInputs() {}
+void TF_GetInput() {}
+void TF_AllocateOutput() {}
+void TF_ForwardInputOrAllocateOutput() {}
+void TF_OpKernelContext_Failure() {}
+}
