@@ -234,7 +234,12 @@ void Job::look_at_stragglers() {
   std::sort(ended.begin(), ended.end());
   const std::string text = stragglers_.look(ended, stragglers());
   if (!text.empty()) output_.say(in_lines_of_ours(text));
-  if (const auto given_up = stragglers_.given_up()) give_up(*given_up);
+  const auto given_up = stragglers_.given_up();
+  if (!given_up) return;
+  const std::string why =
+      fmt::format("it was stopped for {} after others had ended", base::exact_duration(given_up->since));
+  if (survivors_ && survivors_->put_out(given_up->who.rank, why)) return stragglers_.forget();
+  give_up(*given_up);
 }
 
 std::vector<Straggler> Job::stragglers() {
@@ -344,7 +349,9 @@ void Job::leave_records(const Verdict& verdict) {
   trace::FlightRecord record = join_records(std::move(records));
   record.job = attempt_.job;
   if (survivors_) {
-    note_endings(record, survivors_->departed());
+    std::vector<Ending> departed = survivors_->departed();
+    for (Ending& ending : departed) ending.by_launcher = verdict.exit_code == 0;  // it has failed nobody
+    note_endings(record, departed);
     survivors_->note_changes(record);
   }
   note_endings(record, endings_);

@@ -126,6 +126,7 @@ std::vector<view::RankTimeline> LocalRanks::take_timeline() {
 
 std::vector<Ending> LocalRanks::take_endings() {
   reap();
+  end_those_not_started();
   if (timeline_) timeline_->look();
   if (leftovers_until_ && !left_behind_ && (leftovers_until_->expired() || !has_children())) end_leftovers();
   return std::exchange(endings_, {});
@@ -150,13 +151,24 @@ void LocalRanks::reap() {
   }
 }
 
+/// They have no process whose end would be noticed.
+void LocalRanks::end_those_not_started() {
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    if (processes_[i].why_not.empty()) continue;
+    endings_.push_back({.rank = plan_.places[i].rank,
+                        .wait_status = lost_status,
+                        .lost = std::exchange(processes_[i].why_not, {})});
+    processes_[i].running = false;
+  }
+}
+
 bool LocalRanks::any_running() const { return std::ranges::any_of(processes_, &Process::running); }
 
 // A signal that a terminal would send to a whole pipeline goes to all of a rank's family.
 void LocalRanks::signal(int signal, bool whole_family, std::optional<int> rank) {
   for (std::size_t i = 0; i < processes_.size(); ++i) {
     const Process& process = processes_[i];
-    if (process.running && (!rank || plan_.places[i].rank == *rank))
+    if (process.running && process.pid > 0 && (!rank || plan_.places[i].rank == *rank))
       (void)::kill(whole_family ? -process.pid : process.pid, signal);
   }
 }
@@ -195,14 +207,14 @@ void LocalRanks::start_again(const Life& life) {
   const std::size_t index = index_of(life.rank);
   if (processes_[index].running)
     throw Error(ErrorCode::corrupt_data, "rank " + std::to_string(life.rank) + " has not ended");
-  (void)::kill(-processes_[index].pid, SIGKILL);  // what it has left behind
+  if (processes_[index].pid > 0) (void)::kill(-processes_[index].pid, SIGKILL);  // what it has left behind
   page_.status(static_cast<int>(index)).begin_life();
   try {
     start_rank(index, open_nothing().get(), life.incarnation);
   } catch (const Error& error) {
-    endings_.push_back({.rank = life.rank,
-                        .wait_status = lost_status,
-                        .lost = std::string("it could not be started again: ") + error.what()});
+    processes_[index] = {.running = true,
+                         .incarnation = life.incarnation,
+                         .why_not = std::string("it could not be started again: ") + error.what()};
   }
 }
 
@@ -210,7 +222,7 @@ void LocalRanks::end_latecomers() {
   for (std::size_t i = 0; i < processes_.size(); ++i) {
     const Process& process = processes_[i];
     const bool is_late = process.incarnation > 0 && page_.status(static_cast<int>(i)).has_worked.load() == 0;
-    if (process.running && is_late) (void)::kill(-process.pid, SIGKILL);
+    if (process.running && process.pid > 0 && is_late) (void)::kill(-process.pid, SIGKILL);
   }
 }
 
@@ -239,7 +251,7 @@ void LocalRanks::note_failure() {
 std::vector<Straggler> LocalRanks::stragglers() {
   std::vector<Straggler> left;
   for (std::size_t i = 0; i < processes_.size(); ++i) {
-    if (!processes_[i].running) continue;
+    if (!processes_[i].running || processes_[i].pid <= 0) continue;
     const auto is_stopped = [](pid_t pid) { return base::read_status(pid).state == 'T'; };
     const pid_t started = processes_[i].pid, joined = page_.status(static_cast<int>(i)).pid.load();
     const bool is_family = joined > 0 && ::getpgid(joined) == started;

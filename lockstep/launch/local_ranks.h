@@ -81,12 +81,14 @@ class LocalRanks final : public HostRanks {
     pid_t pid = 0;
     bool running = false;
     int incarnation = 0;
-    bool has_come = true;  ///< of an incarnation that was started again
+    bool has_come = true;      ///< of an incarnation that was started again
+    std::string why_not = {};  ///< it could not be started again, which is its end
   };
 
   void start_rank(std::size_t local_rank, int input, int incarnation = 0);
   std::size_t index_of(int rank) const;
   void reap();
+  void end_those_not_started();
   void end_leftovers();
 
   LocalPlan plan_;

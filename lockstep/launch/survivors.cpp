@@ -72,20 +72,26 @@ std::string Survivors::too_few() const {
                      roster_.least());
 }
 
-bool Survivors::take(const Ending& ending) {
+bool Survivors::take(Ending& ending) {
   const int rank = ending.rank;
   running_[static_cast<std::size_t>(rank)] = false;
   if (!ending.failed()) {
-    roster_.note_end(rank);
-    if (ends_together_ && !is_done_) {
-      is_done_ = true;
-      roster_.start_nobody();
-      for (const auto& host : hosts_) host->end_latecomers();
-    }
+    note_done(rank);
     return false;
   }
   const bool was_out = roster_.is_fenced(rank);
   const Roster::Rule& rule = roster_.rule(rank);
+  if (const auto why = killed_.find(rank); why != killed_.end()) {
+    ending.why_killed = "by the launcher: " + why->second;
+    killed_.erase(why);
+  }
+  if (is_done_ && !was_out && roster_.restarts_of(rank) > 0 && WIFSIGNALED(ending.wait_status)) {
+    departed_.push_back(ending);
+    roster_.note_end(rank);
+    tell(fmt::format("rank {} (pid {}), which was started again, is ended: others are done", rank,
+                     ending.pid));
+    return true;
+  }
   const auto answer = roster_.note_failure(rank, how(ending), host_of(rank).can_start());
   if (answer == Roster::Answer::ends_job) {
     if (rule.restarts > 0 && roster_.restarts_of(rank) >= rule.restarts)
@@ -95,12 +101,12 @@ bool Survivors::take(const Ending& ending) {
   }
   departed_.push_back(ending);
   if (answer == Roster::Answer::goes_on) {
-    const std::string after = is_done_ && roster_.restarts_of(rank) > 0
-                                  ? "it was started again, and others are done"
-                              : is_ended_ ? "it was out of the job, which is over"
-                              : was_out   ? "it was out of the job"
-                                          : "the job goes on without it: " + who_is_left();
-    tell(fmt::format("{}; {}", describe(ending), after));
+    if (is_ended_) {
+      tell(fmt::format("rank {} (pid {}), which was out of the job, is ended with it", rank, ending.pid));
+    } else {
+      tell(fmt::format("{}; {}", describe(ending),
+                       was_out ? "it was out of the job" : "the job goes on without it"));
+    }
     return true;
   }
   tell(fmt::format("{}; it is started again, restart {} of {}", describe(ending), roster_.restarts_of(rank),
@@ -109,6 +115,14 @@ bool Survivors::take(const Ending& ending) {
   running_[static_cast<std::size_t>(rank)] = true;
   host_of(rank).start_again(roster_.life(rank));
   return true;
+}
+
+void Survivors::note_done(int rank) {
+  roster_.note_end(rank);
+  if (!ends_together_ || is_done_) return;
+  is_done_ = true;
+  roster_.start_nobody();
+  for (const auto& host : hosts_) host->end_latecomers();
 }
 
 void Survivors::look() {
@@ -122,36 +136,44 @@ void Survivors::look() {
 
 void Survivors::take_arrivals(HostRanks& host) {
   for (const Life& life : host.take_arrivals()) {
-    if (life != roster_.life(life.rank) || !roster_.note_arrival(life.rank)) continue;
-    tell(fmt::format("rank {} is in the job again: {}", life.rank, who_is_left()));
+    if (life == roster_.life(life.rank) && roster_.note_arrival(life.rank))
+      tell(fmt::format("rank {} is in the job again", life.rank));
   }
 }
 
-// A cause stands in the way of the next one until it is forgotten: here each death has its own consequences.
+// A cause stands in the way of the next one until it is forgotten: here each has its own consequences. Where ranks called different
+// things no rank is to be done without.
 void Survivors::take_cause(HostRanks& host) {
   const auto cause = host.first_cause();
-  if (!cause || cause->culprit < 0 || cause->culprit >= static_cast<int>(running_.size())) return;
+  if (!cause || cause->code == ErrorCode::mismatch) return;
   const bool does_not_answer = cause->code == ErrorCode::timeout || cause->code == ErrorCode::aborted;
-  if (does_not_answer && roster_.is_in(cause->culprit)) put_out(*cause);
+  for (const int rank : cause->culprit >= 0 ? std::vector{cause->culprit} : cause->several) {
+    if (does_not_answer && rank >= 0 && rank < static_cast<int>(running_.size())) put_out(rank, cause->text);
+  }
   host.forget_cause(cause->text);
 }
 
-void Survivors::put_out(const FirstCause::Cause& cause) {
-  const auto fenced = roster_.fence(cause.culprit, cause.text);
-  if (fenced == Roster::Fenced::no) return;
-  if (fenced == Roster::Fenced::to_be_ended) {
-    tell(fmt::format("rank {} is ended: {}", cause.culprit, cause.text));
-    host_of(cause.culprit).signal(SIGKILL, true, cause.culprit);
-  } else {
-    tell(fmt::format("rank {} is out of the job: {}; the job goes on without it: {}", cause.culprit,
-                     cause.text, who_is_left()));
+bool Survivors::put_out(int rank, const std::string& why) {
+  if (!roster_.is_in(rank)) return false;
+  switch (roster_.fence(rank, why)) {
+    case Roster::Fenced::no: return false;
+    case Roster::Fenced::out:
+      tell(fmt::format("rank {} is out of the job, which goes on without it: {}", rank, why));
+      break;
+    case Roster::Fenced::to_be_ended:
+      tell(fmt::format("rank {} is ended: {}", rank, why));
+      killed_[rank] = why;
+      host_of(rank).signal(SIGKILL, true, rank);
   }
+  return true;
 }
 
+// With too few ranks the job is about to end, and nobody is to go on as if it did not.
 void Survivors::publish() {
-  if (!roster_.take_change()) return;
+  if (roster_.left() < roster_.least() || !roster_.take_change()) return;
   const ViewNews news{.view = roster_.view(), .out = roster_.take_out()};
   for (const auto& host : hosts_) host->publish(news);
+  if (news.view.number > 1 && !is_done_) tell(who_is_left());
 }
 
 // When nobody else is left.

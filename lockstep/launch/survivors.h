@@ -2,6 +2,7 @@
 // again that may be, and puts out who does not answer.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,9 +23,11 @@ class Survivors {
             RankOutput& output);
 
   /// True: the job goes on without this end, or its rank has been started again. False: it is one as of any job.
-  bool take(const Ending& ending);
+  bool take(Ending& ending);
   /// At what the ranks say, and tells them what is new.
   void look();
+  /// The job goes on without a rank that does not answer. False: it may not be done without.
+  bool put_out(int rank, const std::string& why);
 
   /// Those that take() has taken.
   const std::vector<Ending>& departed() const { return departed_; }
@@ -37,7 +40,7 @@ class Survivors {
   HostRanks& host_of(int rank) const;
   void take_arrivals(HostRanks& host);
   void take_cause(HostRanks& host);
-  void put_out(const FirstCause::Cause& cause);
+  void note_done(int rank);
   void publish();
   void end_fenced();
   void tell(const std::string& what);
@@ -48,9 +51,10 @@ class Survivors {
   const std::vector<std::unique_ptr<HostRanks>>& hosts_;
   RankOutput& output_;
   Roster roster_;
-  std::vector<bool> running_;  // by rank
-  bool is_ended_ = false;      // but for ranks that are out
-  bool is_done_ = false;       // by one that has ended well
+  std::vector<bool> running_;          // by rank
+  bool is_ended_ = false;              // but for ranks that are out
+  bool is_done_ = false;               // by one that has ended well
+  std::map<int, std::string> killed_;  // by us, and why
   std::vector<Ending> departed_;
   std::string why_not_;
   std::vector<trace::FlightChange> changes_;  // the last ones

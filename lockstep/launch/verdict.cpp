@@ -84,6 +84,7 @@ std::string describe(int wait_status) {
 }
 
 std::string describe(const Ending& ending) {
+  if (!ending.lost.empty() && ending.pid <= 0) return fmt::format("rank {}: {}", ending.rank, ending.lost);
   if (!ending.lost.empty()) return fmt::format("rank {} (pid {}): {}", ending.rank, ending.pid, ending.lost);
   return fmt::format("rank {} (pid {}){}{}", ending.rank, ending.pid,
                      WIFSIGNALED(ending.wait_status) ? " was " : " ended with ",

@@ -67,6 +67,8 @@ bool FirstCause::set(const Cause& cause) {
   code_ = static_cast<std::uint32_t>(cause.code);
   culprit_ = cause.culprit;
   reporter_ = cause.reporter;
+  several_count_ = static_cast<std::uint32_t>(std::min(cause.several.size(), several_capacity));
+  std::copy_n(cause.several.begin(), several_count_, several_);
   text_bytes_ = static_cast<std::uint32_t>(std::min(cause.text.size(), text_capacity));
   std::memcpy(text_, cause.text.data(), text_bytes_);
   state_.store(written, std::memory_order_release);
@@ -80,7 +82,9 @@ std::optional<FirstCause::Cause> FirstCause::get() const {
   }
   if (!is_set()) return std::nullopt;
   const std::size_t length = std::min<std::size_t>(text_bytes_, text_capacity);
-  return Cause{static_cast<ErrorCode>(code_), culprit_, reporter_, std::string(text_, length)};
+  const std::size_t several = std::min<std::size_t>(several_count_, several_capacity);
+  return Cause{static_cast<ErrorCode>(code_), culprit_, reporter_, std::string(text_, length),
+               std::vector<int>(several_, several_ + several)};
 }
 
 void RankStatus::begin_life() {

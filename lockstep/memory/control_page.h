@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/mapping.h"
@@ -31,6 +32,8 @@ class FirstCause {
     int culprit = -1;   ///< world rank that is to blame; -1 where it is not one alone
     int reporter = -1;  ///< world rank that found out; -1: the launcher
     std::string text;   ///< one sentence, without the operation in which the reporter noticed
+    std::vector<int> several =
+        {};  ///< of several that are to blame the first ones, as far as this host knows
 
     /// As an Error has it.
     std::optional<int> peer() const { return culprit >= 0 ? std::optional(culprit) : std::nullopt; }
@@ -47,12 +50,14 @@ class FirstCause {
 
  private:
   static constexpr std::uint32_t empty = 0, writing = 1, written = 2;
-  static constexpr std::size_t text_capacity = 2000;
+  static constexpr std::size_t text_capacity = 2000, several_capacity = 64;
   std::atomic<std::uint32_t> state_;
   std::uint32_t code_;
   std::int32_t culprit_;
   std::int32_t reporter_;
   std::uint32_t text_bytes_;
+  std::uint32_t several_count_;
+  std::int32_t several_[several_capacity];
   char text_[text_capacity];
 };
 

@@ -2,6 +2,8 @@
 // (probe_views), and with groups made of those who live while others work on (probe_members).
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <map>
 
@@ -73,7 +75,8 @@ TEST_F(Views, GoOnWithoutARankThatDied) {
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_THAT(ending.err,
               ContainsRegex("lockstep run: rank 1 \\(pid [0-9]+\\) was killed by signal 9 \\(SIGKILL\\); the "
-                            "job goes on without it: view 2 has ranks 0, 2\n"));
+                            "job goes on without it\n"));
+  EXPECT_THAT(ending.err, HasSubstr("lockstep run: view 2 has ranks 0, 2\n"));
   EXPECT_THAT(ending.out, AllOf(HasSubstr("[0] probe rank=0 incarnation=0 view world of 0,1,2 at step 0\n"),
                                 HasSubstr("[2] probe rank=2 incarnation=0 view world#2 of 0,2 at step 5\n"),
                                 HasSubstr(done(0, 20)), HasSubstr(done(2, 20)), Not(HasSubstr(done(1, 20)))));
@@ -88,9 +91,10 @@ TEST_F(Views, StartARankAgainAlone) {
   const Ending ending =
       run_views({"-np", "3", "--restart", "all"}, {"--steps=4000", "--pause-us=200", "--kill=0@5"});
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
-  EXPECT_THAT(ending.err,
-              AllOf(HasSubstr("SIGKILL); it is started again, restart 1 of 3\n"),
-                    HasSubstr("lockstep run: rank 0 is in the job again: view 3 has ranks 0-2\n")));
+  EXPECT_THAT(
+      ending.err,
+      AllOf(HasSubstr("SIGKILL); it is started again, restart 1 of 3\n"),
+            HasSubstr("lockstep run: rank 0 is in the job again\nlockstep run: view 3 has ranks 0-2\n")));
   EXPECT_THAT(ending.out,
               AllOf(HasSubstr("[0] probe rank=0 incarnation=1 view world#3 of 1,2,0 at step "),
                     HasSubstr("[2] probe rank=2 incarnation=0 view world#3 of 1,2,0 at step "),
@@ -152,10 +156,10 @@ TEST_F(Views, PutOutARankThatWasStoppedBeforeInit) {
   const Ending ending = run_views({"-np", "3", "--tolerate", "all"}, {"--steps=30", "--stop=1@-1"},
                                   {{"LOCKSTEP_INIT_TIMEOUT", "1s"}});
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
-  EXPECT_THAT(ending.err,
-              AllOf(HasSubstr("lockstep run: rank 1 is out of the job: rank 1 did not come to view 1 "
-                              "(LOCKSTEP_INIT_TIMEOUT says how long it is waited for)"),
-                    HasSubstr("it was out of the job, which is over\n")));
+  EXPECT_THAT(ending.err, AllOf(HasSubstr("lockstep run: rank 1 is out of the job, which goes on without it: "
+                                          "rank 1 did not come to view 1 "
+                                          "(LOCKSTEP_INIT_TIMEOUT says how long it is waited for)"),
+                                HasSubstr(", which was out of the job, is ended with it\n")));
   EXPECT_THAT(ending.out, AllOf(HasSubstr("of 0,2 at step 0\n"), HasSubstr(done(0, 30))));
 }
 
@@ -164,8 +168,8 @@ TEST_F(Views, TellARankThatWasStoppedThatItIsOut) {
                         "--pause-us=500", "--stop=1@50"},
                        {{"LOCKSTEP_TIMEOUT", "1s"}});
   job.await_err(
-      "rank 1 is out of the job: rank 1 did not arrive within 1 s; the job goes on without it: view 2 has "
-      "ranks 0, 2\n");
+      "rank 1 is out of the job, which goes on without it: rank 1 did not arrive within 1 s\nlockstep run: "
+      "view 2 has ranks 0, 2\n");
   job.await("view world#2 of 0,2 at step 50\n");
   ASSERT_EQ(::kill(pid_of(job.out(), 1), SIGCONT), 0);
   const Ending ending = job.finish();
@@ -188,6 +192,63 @@ TEST_F(Views, EndARankThatDoesNotAnswerAndStartItAgain) {
   EXPECT_THAT(ending.out, AllOf(HasSubstr("of 0,2,1 at step "), HasSubstr(done(1, 3000))));
 }
 
+TEST_F(Views, PutOutSeveralRanksThatWereStoppedAtOnce) {
+  const Ending ending = run_views({"-np", "4", "--min-np", "1"}, {"--steps=30", "--stop=1@5", "--stop=2@5"},
+                                  {{"LOCKSTEP_TIMEOUT", "1s"}});
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(
+      ending.err,
+      AllOf(HasSubstr(
+                "rank 1 is out of the job, which goes on without it: ranks 1, 2 did not arrive within 1 s\n"),
+            HasSubstr(
+                "rank 2 is out of the job, which goes on without it: ranks 1, 2 did not arrive within 1 s\n"),
+            HasSubstr("lockstep run: view 2 has ranks 0, 3\n")));
+  EXPECT_THAT(ending.out,
+              AllOf(HasSubstr("of 0,3 at step 5\n"), HasSubstr(done(0, 30)), HasSubstr(done(3, 30))));
+}
+
+TEST_F(Views, SayWhyARankThatIsNeededWasEnded) {
+  const Ending ending =
+      run_views({"-np", "2", "--min-np", "2"}, {"--steps=2000", "--pause-us=500", "--stop=1@5"},
+                {{"LOCKSTEP_TIMEOUT", "1s"}});
+  EXPECT_EQ(ending.exit_code, 137);
+  EXPECT_THAT(ending.err, AllOf(HasSubstr("(SIGKILL); by the launcher: rank 1 did not arrive within 1 s\n"),
+                                HasSubstr("  1 rank is left, and the job needs 2 (--min-np)\n"),
+                                Not(HasSubstr("out of memory"))));
+  EXPECT_THAT(ending.out, Not(HasSubstr("world#2"))) << "a world of too few";
+}
+
+TEST_F(Views, EndARankThatIsStoppedWhenOthersHaveEnded) {
+  const Ending ending =
+      launch({"-np", "3", "--tolerate", "all", "/bin/sh", "-c", "[ $RANK = 1 ] && kill -STOP $$; sleep 0.1"},
+             {{"LOCKSTEP_TIMEOUT", "1s"}})
+          .finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.err,
+              AllOf(HasSubstr("rank 1 is out of the job, which goes on without it: it was stopped for "),
+                    HasSubstr(", which was out of the job, is ended with it\n")));
+}
+
+TEST_F(Views, FailWhereTheLastRankCannotBeStartedAgain) {
+  const std::filesystem::path program = folder() / "program";
+  std::ofstream(program) << "#!/bin/sh\n[ $RANK = 0 ] && exit 0\nsleep 0.3; rm " << program << "; exit 4\n";
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  const Ending ending = launch({"-np", "2", "--restart", "all", program}).finish();
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.err, AllOf(HasSubstr("lockstep run: rank 1: it could not be started again: "),
+                                HasSubstr("  it was given up after 3 restarts\n")));
+}
+
+TEST_F(Views, NeedNobodyAnyMoreWhenOneIsDone) {
+  const Ending ending =
+      launch(
+          {"-np", "3", "--min-np", "3", "--max-restarts", "3", "/bin/sh", "-c",
+           "[ $RANK$LOCKSTEP_INCARNATION = 10 ] && exit 7; [ $RANK = 1 ] && exec sleep 60; exec sleep 0.5"})
+          .finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.err, HasSubstr(", which was started again, is ended: others are done\n"));
+}
+
 TEST_F(Views, LeaveThoseOutThatHaveEnded) {
   const Ending ending = run_views({"-np", "3", "--min-np", "1"}, {"--steps=20", "--exit=2@10,0"});
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
@@ -201,7 +262,7 @@ TEST_F(Views, EndThoseThatComeBackWhenOthersAreDone) {
                             .finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_THAT(ending.out, HasSubstr("[1] back\n"));
-  EXPECT_THAT(ending.err, HasSubstr("; it was started again, and others are done\n"));
+  EXPECT_THAT(ending.err, HasSubstr(", which was started again, is ended: others are done\n"));
 }
 
 TEST_F(Views, AreNoneOfAJobThatIsToldToEnd) {
@@ -298,6 +359,8 @@ TEST_F(Roles, ThatMakeNoSenseAreRefused) {
               HasSubstr("there is no program to run"));
   EXPECT_THAT(refused({"-np", "2", "--min-np", "3", "true"}),
               HasSubstr("--min-np=\"3\" is not a whole number from 1 to 2"));
+  EXPECT_THAT(refused({"-np", "2", "--tolerate", "", "true"}), HasSubstr("--tolerate is empty"));
+  EXPECT_THAT(refused({"-np", "2", "true", ":", "-np", "1", "false"}), HasSubstr("Then each has a role"));
   EXPECT_THAT(refused({"-np", "2", "--max-np", "1", "true"}),
               HasSubstr("--max-np 1 is less than the 2 ranks"));
 }
@@ -331,7 +394,7 @@ TEST_F(ViewsOnHosts, GoOnWithoutAHostThatWasLost) {
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_THAT(ending.err,
               AllOf(ContainsRegex("rank 2 \\(pid [0-9]+\\): its host " + hosts().address(1) + " was lost"),
-                    HasSubstr("the job goes on without it: view")));
+                    HasSubstr("the job goes on without it\n")));
   EXPECT_THAT(ending.out,
               AllOf(HasSubstr(" of 0,1 at step "), HasSubstr(done(0, 2000)), HasSubstr(done(1, 2000))));
 }

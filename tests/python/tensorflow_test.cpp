@@ -1,11 +1,13 @@
 // lockstep.tensorflow and lockstep.keras under `lockstep run`, with the oldest and the newest TensorFlow that they are for.
 #include <cstdlib>
+#include <fstream>
 
 #include "tests/support/job_test.h"
 
 namespace lockstep::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 class TensorFlow : public JobTest, public ::testing::WithParamInterface<const char*> {
@@ -16,17 +18,22 @@ class TensorFlow : public JobTest, public ::testing::WithParamInterface<const ch
     if (!python) GTEST_SKIP() << GetParam() << " is not installed: script/bootstrap --peers " << GetParam();
     python_ = *python;
   }
-  Ending run(int ranks, const std::string& action, const Variables& more = {}) const {
-    const std::string source = std::getenv("LOCKSTEP_SOURCE_DIR");
-    Variables variables = {
-        {"PYTHONPATH", source + "/python"},
-        {"PYTHONDONTWRITEBYTECODE", "1"},
-        {"LOCKSTEP_C_LIBRARY", std::string(std::getenv("LOCKSTEP_BINARY_DIR")) + "/lib/liblockstep_c.so"}};
-    variables.insert(variables.end(), more.begin(), more.end());
-    return start({program("lockstep"), "run", "--no-prefix", "-np", std::to_string(ranks), python_,
-                  source + "/tests/python/tensorflow_programs.py", action, folder().string()},
-                 variables)
-        .finish();
+  static std::string source(const std::string& path) {
+    return std::string(std::getenv("LOCKSTEP_SOURCE_DIR")) + "/" + path;
+  }
+  /// A script with its arguments.
+  Process launch(int ranks, const std::vector<std::string>& words) const {
+    std::vector<std::string> command = {program("lockstep"),   "run",  "--no-prefix", "-np",
+                                        std::to_string(ranks), python_};
+    command.insert(command.end(), words.begin(), words.end());
+    return start(command, {{"PYTHONPATH", source("python") + ":" + source("python/horovod_names")},
+                           {"PYTHONDONTWRITEBYTECODE", "1"},
+                           {"TF_CPP_MIN_LOG_LEVEL", "3"},
+                           {"LOCKSTEP_C_LIBRARY",
+                            std::string(std::getenv("LOCKSTEP_BINARY_DIR")) + "/lib/liblockstep_c.so"}});
+  }
+  Ending run(int ranks, const std::string& action) const {
+    return launch(ranks, {source("tests/python/tensorflow_programs.py"), action, folder().string()}).finish();
   }
   void expect_right(const std::string& action, int ranks = 2) const {
     const Ending ending = run(ranks, action);
@@ -55,6 +62,20 @@ TEST_P(TensorFlow, ARankThatDiesIsNamed) {
   const Ending ending = run(2, "killed");
   EXPECT_EQ(ending.exit_code, 137);
   EXPECT_THAT(ending.out, HasSubstr("probe 0 right 0\n")) << ending.err;
+}
+
+TEST_P(TensorFlow, ThePagesProgramTrainsAlsoUnderHorovodsNames) {
+  const std::string page = text_in(source("docs/python.md")), own = "import lockstep.tensorflow";
+  const std::size_t begin = page.find("```python\nimport tensorflow as tf\n") + 10;
+  std::string program = page.substr(begin, page.find("```", begin) - begin);
+  for (const char* name : {"import lockstep.tensorflow", "import horovod.tensorflow"}) {
+    program.replace(program.find("import ", program.find("tensorflow as tf") + 1), own.size(), name);
+    std::ofstream(folder() / "train.py") << program;
+    const Ending ending = launch(2, {folder() / "train.py"}).finish();
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    EXPECT_THAT(ending.out,
+                ContainsRegex("^batch 16: loss [0-9.]+\nbatch 32: loss [0-9.]+\nbatch 48: loss [0-9.]+\n$"));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, TensorFlow, ::testing::Values("tensorflow", "tensorflow2.15"),

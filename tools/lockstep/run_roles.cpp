@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "lockstep/base/env.h"
@@ -61,7 +62,9 @@ Words take_roles(Words& command) {
 }
 
 Role& find_role(std::vector<Role>& roles, const std::string& option, const std::string& name) {
-  const auto found = std::ranges::find(roles, name, &Role::name);
+  const auto found = std::ranges::find_if(roles, [&](const Role& role) {
+    return role.name == name || (role.name.empty() && name == "default");  // as ROLE_NAME has it
+  });
   if (found != roles.end()) return *found;
   Words names;
   for (const Role& role : roles) {
@@ -76,6 +79,7 @@ Role& find_role(std::vector<Role>& roles, const std::string& option, const std::
 template <class Change>
 void change_roles(std::vector<Role>& roles, const std::string& option, const Words& names, Change change) {
   for (const std::string& name : names) {
+    if (name.empty()) throw_invalid_argument(option + " is empty; all means all ranks");
     if (name == all_roles) {
       std::ranges::for_each(roles, change);
     } else {
@@ -89,6 +93,15 @@ void change_roles(std::vector<Role>& roles, const std::string& option, const Wor
 std::vector<Words> split_commands(RunFlags& flags, const Words& words) {
   std::vector<Words> commands(1);
   const bool has_roles = std::ranges::any_of(flags.roles, has_count);
+  const auto colon = std::ranges::find(words, separator);
+  if (!has_roles && colon != words.end() && std::next(colon) != words.end() &&
+      (std::next(colon)->starts_with("-n") || std::next(colon)->starts_with("--role") ||
+       *std::next(colon) == "--np")) {
+    throw_invalid_argument(
+        "after a \":\" another program is meant? Then each has a role: --role NAME:RANKS before the first "
+        "one and after the \":\", "
+        "in place of -np");
+  }
   for (const std::string& word : words) {
     if (has_roles && word == separator) {
       commands.emplace_back();

@@ -204,10 +204,13 @@ Blame::Cause Blame::timed_out(const NativeTask& task, const std::vector<int>& mi
                 " long: their calls do not fit together (all receive first, or all send much)" +
                 suspicion(task) + unclaimed(task)};
   }
-  const int one = guilty.size() == 1 ? parts_.members[guilty.front()].world : -1;
-  return {ErrorCode::timeout, one, me(),
+  std::vector<int> worlds;
+  for (const int rank : guilty) worlds.push_back(parts_.members[rank].world);
+  const bool is_one = worlds.size() == 1;
+  return {ErrorCode::timeout, is_one ? worlds.front() : -1, me(),
           names(guilty) + " did not arrive within " + base::exact_duration(options_.timeout) +
-              suspicion(task) + unclaimed(task)};
+              suspicion(task) + unclaimed(task),
+          is_one ? std::vector<int>() : worlds};
 }
 
 Blame::Cause Blame::cause_of(const Error& error) const {

@@ -385,6 +385,7 @@ void Agent::report() {
     message.culprit = cause.culprit;
     message.reporter = cause.reporter;
     message.text = cause.text;
+    message.several = cause.several;
     pipe_.send(message);
     cause_told_ = cause.text;
   }

@@ -87,7 +87,8 @@ void RemoteRanks::take(const Message& message) {
         cause_ = {.code = cause.code <= ErrorCode::system ? cause.code : ErrorCode::aborted,
                   .culprit = cause.culprit,
                   .reporter = cause.reporter,
-                  .text = cause.text};
+                  .text = cause.text,
+                  .several = cause.several};
       }
       return;
     }

@@ -246,7 +246,8 @@ struct CauseFields {
   std::int32_t culprit = -1;
   std::int32_t reporter = -1;
   std::string text = {};
-  static auto fields(auto& m) { return std::tie(m.code, m.culprit, m.reporter, m.text); }
+  std::vector<std::int32_t> several = {};
+  static auto fields(auto& m) { return std::tie(m.code, m.culprit, m.reporter, m.text, m.several); }
 };
 struct Cause : CauseFields {
   static constexpr Kind kind = Kind::cause;

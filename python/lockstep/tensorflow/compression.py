@@ -1,28 +1,7 @@
 """How gradients are made smaller on their way."""
 import tensorflow as tf
 
-
-class Compressor:
-    """What a user's own derives from: two static functions that undo each other."""
-
-    @staticmethod
-    def compress(tensor):
-        """Returns (what is sent, what decompress() needs)."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor, ctx):
-        raise NotImplementedError
-
-
-class NoneCompressor(Compressor):
-    @staticmethod
-    def compress(tensor):
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor, ctx):
-        return tensor
+from lockstep.common.compression import Compressor, NoneCompressor
 
 
 class _Cast(Compressor):

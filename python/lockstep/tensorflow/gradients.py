@@ -50,7 +50,7 @@ class Reducer:
             raise ValueError("gradient_predivide_factor not supported with op != Average")
         if groups is not None and not (isinstance(groups, list) or (isinstance(groups, int) and groups >= 0)):
             raise ValueError("groups should be a non-negative integer or a list of list of tf.Variable.")
-        mpi_ops._reduce_op(op)
+        mpi_ops.reduce_op_of(op)
         self._name, self._compression, self._sparse_as_dense, self._op = name, compression, sparse_as_dense, op
         self._predivide, self._groups, self._process_set = gradient_predivide_factor, groups if groups is not None else num_groups, process_set
         self._local = set()  # ids of variables whose gradients stay what they are

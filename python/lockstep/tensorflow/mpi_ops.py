@@ -14,10 +14,9 @@ from lockstep import core
 from lockstep.common.basics import (  # noqa: F401
     cross_rank, cross_size, init, is_homogeneous, is_initialized, local_rank, local_size, rank, shutdown, size)
 from lockstep.common.process_sets import ProcessSet, global_process_set  # noqa: F401
+from lockstep.common.reductions import Adasum, Average, Max, Min, Product, Sum, op_of  # noqa: F401
+from lockstep.common.reductions import reduce_op as reduce_op_of
 
-# As Horovod numbers them.
-Average, Sum, Adasum, Min, Max, Product = range(6)
-_REDUCE_OPS = {Average: core.AVERAGE, Sum: core.SUM, Min: core.MIN, Max: core.MAX, Product: core.PRODUCT}
 
 
 def _load():
@@ -57,22 +56,6 @@ def _of_gradient(name):
     return f"{name}.gradient"
 
 
-def op_of(average, op):
-    if op is not None:
-        if average is not None:
-            raise ValueError("The op parameter supersedes average. Please provide only one of them.")
-        return op
-    return Sum if average is False else Average
-
-
-def _reduce_op(op):
-    if op == Adasum:
-        raise NotImplementedError("op=Adasum is not there yet for tensors by name")
-    if op not in _REDUCE_OPS:
-        raise ValueError(f"op {op!r} is none of Average, Sum, Min, Max, Product")
-    return _REDUCE_OPS[op]
-
-
 def _scales(prescale, postscale):
     return f"{float(prescale)!r} {float(postscale)!r}"
 
@@ -80,7 +63,7 @@ def _scales(prescale, postscale):
 def allreduce_named(tensor, name, op, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
     """One tensor, under a whole name."""
     with tf.device("/cpu:0"):
-        return _ops.lockstep_allreduce(tensor, tensor_name=name, process_set=process_set.number(), reduce_op=_reduce_op(op),
+        return _ops.lockstep_allreduce(tensor, tensor_name=name, process_set=process_set.number(), reduce_op=reduce_op_of(op),
                                        scales=_scales(prescale_factor, postscale_factor))
 
 
@@ -92,7 +75,7 @@ def allreduce_dense(tensor, name=None, op=Average, prescale_factor=1.0, postscal
 def grouped_named(tensors, name, op, prescale_factor, postscale_factor, process_set):
     """Tensors of one type, none of which begins before all are there on all ranks."""
     with tf.device("/cpu:0"):
-        return _ops.lockstep_grouped_allreduce(tensors, tensor_name=name, process_set=process_set.number(), reduce_op=_reduce_op(op),
+        return _ops.lockstep_grouped_allreduce(tensors, tensor_name=name, process_set=process_set.number(), reduce_op=reduce_op_of(op),
                                                scales=_scales(prescale_factor, postscale_factor))
 
 
@@ -161,7 +144,7 @@ def reducescatter(tensor, op=Average, name=None, prescale_factor=1.0, postscale_
     tensor = tf.convert_to_tensor(tensor)
     with tf.device("/cpu:0"):
         made = _ops.lockstep_reducescatter(tensor, tensor_name=_name_of("reducescatter", name, process_set),
-                                           process_set=process_set.number(), reduce_op=_reduce_op(op),
+                                           process_set=process_set.number(), reduce_op=reduce_op_of(op),
                                            scales=_scales(prescale_factor, postscale_factor))
     return _known_rows(tensor, made)
 
@@ -218,7 +201,7 @@ def _known(process_set_id):
 
 # ---- Gradients ----
 
-_OP_OF = {value: op for op, value in _REDUCE_OPS.items()}
+_OP_OF = {reduce_op_of(op): op for op in (Average, Sum, Min, Max, Product)}
 
 
 class _Set:

@@ -12,11 +12,10 @@ from lockstep import core
 from lockstep.common.basics import (  # noqa: F401
     cross_rank, cross_size, init, is_homogeneous, is_initialized, local_rank, local_size, rank, shutdown, size)
 from lockstep.common.process_sets import global_process_set, process_set_ids_and_ranks
+from lockstep.common.reductions import Adasum, Average, Max, Min, Product, Sum, op_of  # noqa: F401
+from lockstep.common.reductions import reduce_op as reduce_op_of
 from lockstep.torch.compression import Compression
 
-# As Horovod numbers them.
-Average, Sum, Adasum, Min, Max, Product = range(6)
-_REDUCE_OPS = {Average: core.AVERAGE, Sum: core.SUM, Min: core.MIN, Max: core.MAX, Product: core.PRODUCT}
 _DTYPES = {torch.uint8: core.U8, torch.int8: core.I8, torch.int16: core.I16, torch.int32: core.I32, torch.int64: core.I64,
            torch.float16: core.F16, torch.bfloat16: core.BF16, torch.float32: core.F32, torch.float64: core.F64,
            torch.bool: core.BOOL, torch.complex64: core.COMPLEX64, torch.complex128: core.COMPLEX128}
@@ -149,22 +148,6 @@ def _own_output(work, like, row_shape):
     return made.to(like.device), rows
 
 
-def _op_of(average, op):
-    if op is not None:
-        if average is not None:
-            raise ValueError("The op parameter supersedes average. Please provide only one of them.")
-        return op
-    return Sum if average is False else Average
-
-
-def _reduce_op(op):
-    if op == Adasum:
-        raise NotImplementedError("op=Adasum is not there yet for tensors by name")
-    if op not in _REDUCE_OPS:
-        raise ValueError(f"op {op!r} is none of Average, Sum, Min, Max, Product")
-    return _REDUCE_OPS[op]
-
-
 def _begin_all_reduce(kind, tensors, outputs, name, op, prescale_factor, postscale_factor, process_set):
     """In place in what `outputs` hold as C writes it; the result: `outputs`."""
     for tensor in tensors:
@@ -176,7 +159,7 @@ def _begin_all_reduce(kind, tensors, outputs, name, op, prescale_factor, postsca
         else:
             written.append(output if output.device.type == "cpu" else _ready(tensor))
     work = core.submit(process_set.number(), _name_of(kind, name, process_set), core.NAMED_ALL_REDUCE, dtype=_dtype_of(tensors[0]),
-                       reduce_op=_reduce_op(op), prescale=prescale_factor, postscale=postscale_factor,
+                       reduce_op=reduce_op_of(op), prescale=prescale_factor, postscale=postscale_factor,
                        shapes=tuple(tuple(w.shape) for w in written), addresses=[w.data_ptr() for w in written], kept=written)
     return _enter(work, lambda _: [_written_back(output, w) for output, w in zip(outputs, written)])
 
@@ -222,14 +205,14 @@ def _first(handle):
 def allreduce_async(tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
                     process_set=global_process_set):
     """The tensors of all ranks combined, of the same shape; a handle. `op`: Average (the default), Sum, Min, Max, Product."""
-    return _first(_begin_all_reduce("allreduce", [tensor], _copies([tensor]), name, _op_of(average, op), prescale_factor,
+    return _first(_begin_all_reduce("allreduce", [tensor], _copies([tensor]), name, op_of(average, op), prescale_factor,
                                     postscale_factor, process_set))
 
 
 def allreduce_async_(tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
                      process_set=global_process_set):
     """The same in place."""
-    return _first(_begin_all_reduce("allreduce", [tensor], [tensor], name, _op_of(average, op), prescale_factor, postscale_factor,
+    return _first(_begin_all_reduce("allreduce", [tensor], [tensor], name, op_of(average, op), prescale_factor, postscale_factor,
                                     process_set))
 
 
@@ -257,7 +240,7 @@ def allreduce(tensor, average=None, name=None, compression=Compression.none, op=
               process_set=global_process_set):
     """The tensors of all ranks combined, of the same shape. Has a gradient."""
     compressed, context = compression.compress(tensor)
-    made = _AllReduce.apply(compressed, name, _op_of(average, op), prescale_factor, postscale_factor, process_set)
+    made = _AllReduce.apply(compressed, name, op_of(average, op), prescale_factor, postscale_factor, process_set)
     return compression.decompress(made, context)
 
 
@@ -265,13 +248,13 @@ def grouped_allreduce_async(tensors, average=None, name=None, op=None, prescale_
                             process_set=global_process_set):
     """As allreduce_async, of several tensors, none of which begins before all are there on all ranks."""
     tensors = list(tensors)
-    return _begin_grouped(tensors, _copies(tensors), name, _op_of(average, op), prescale_factor, postscale_factor, process_set)
+    return _begin_grouped(tensors, _copies(tensors), name, op_of(average, op), prescale_factor, postscale_factor, process_set)
 
 
 def grouped_allreduce_async_(tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
                              process_set=global_process_set):
     tensors = list(tensors)
-    return _begin_grouped(tensors, tensors, name, _op_of(average, op), prescale_factor, postscale_factor, process_set)
+    return _begin_grouped(tensors, tensors, name, op_of(average, op), prescale_factor, postscale_factor, process_set)
 
 
 def grouped_allreduce_(tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
@@ -299,7 +282,7 @@ def grouped_allreduce(tensors, average=None, name=None, compression=Compression.
     if not tensors:
         raise ValueError("a grouped allreduce of no tensors")
     compressed, contexts = zip(*map(compression.compress, tensors))
-    made = _GroupedAllReduce.apply(name, _op_of(average, op), prescale_factor, postscale_factor, process_set, *compressed)
+    made = _GroupedAllReduce.apply(name, op_of(average, op), prescale_factor, postscale_factor, process_set, *compressed)
     return [compression.decompress(one, context) for one, context in zip(made, contexts)]
 
 
@@ -484,7 +467,7 @@ def _begin_reduce_scatter(kind, tensor, name, op, prescale_factor, postscale_fac
     if given.dim() == 0:
         raise ValueError("reducescatter of a tensor without dimensions")
     work = core.submit(process_set.number(), _name_of(kind, name, process_set), core.NAMED_REDUCE_SCATTER, dtype=_dtype_of(given),
-                       reduce_op=_reduce_op(op), prescale=prescale_factor, postscale=postscale_factor, shapes=(tuple(given.shape),),
+                       reduce_op=reduce_op_of(op), prescale=prescale_factor, postscale=postscale_factor, shapes=(tuple(given.shape),),
                        addresses=[given.data_ptr()], kept=given)
     return _enter(work, lambda done: _own_output(done, tensor, given.shape[1:])[0])
 
