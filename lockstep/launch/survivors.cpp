@@ -44,6 +44,7 @@ HostRanks& Survivors::host_of(int rank) const {
 }
 
 void Survivors::tell(const std::string& what) {
+  is_worth_telling_ = true;  // an end with 0 alone is not
   output_.say("lockstep run: " + what + "\n");
   changes_.push_back({.at_ns = trace::now_ns(),
                       .view = roster_.view().number,
@@ -173,7 +174,8 @@ void Survivors::publish() {
   if (roster_.left() < roster_.least() || !roster_.take_change()) return;
   const ViewNews news{.view = roster_.view(), .out = roster_.take_out()};
   for (const auto& host : hosts_) host->publish(news);
-  if (news.view.number > 1 && !is_done_) tell(who_is_left());
+  if (is_worth_telling_ && !is_done_) tell(who_is_left());
+  is_worth_telling_ = false;
 }
 
 // When nobody else is left.

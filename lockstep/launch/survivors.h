@@ -54,6 +54,7 @@ class Survivors {
   std::vector<bool> running_;          // by rank
   bool is_ended_ = false;              // but for ranks that are out
   bool is_done_ = false;               // by one that has ended well
+  bool is_worth_telling_ = false;      // what has changed in the view
   std::map<int, std::string> killed_;  // by us, and why
   std::vector<Ending> departed_;
   std::string why_not_;
