@@ -335,6 +335,41 @@ def worlds():
     say("right")
 
 
+@action
+def elastic():
+    """Rank 1 dies in its first life in the middle of training, which goes on without it, and then with its next life."""
+    import signal
+    net, optimizer = model(), tf.keras.optimizers.SGD(0.01, momentum=0.9)
+    state = hvd.elastic.TensorFlowKerasState(net, optimizer, batch=0)
+    is_second_life = os.environ["LOCKSTEP_INCARNATION"] != "0"
+    x, y = data()
+    sizes = []
+
+    @tf.function
+    def train_step(x, y):
+        with tf.GradientTape() as recorded:
+            loss = tf.reduce_mean((net(x) - y) ** 2)
+        found = hvd.DistributedGradientTape(recorded).gradient(loss, net.trainable_variables)
+        optimizer.apply_gradients(zip(found, net.trainable_variables))
+
+    @hvd.elastic.run
+    def train(state):
+        sizes.append(hvd.size())
+        while state.batch < 600 and not (state.batch >= 20 and sizes[-1] == 3 and (len(sizes) > 1 or is_second_life)):
+            if state.batch == 5 and os.environ["RANK"] == "1" and not is_second_life:
+                os.kill(os.getpid(), signal.SIGKILL)
+            train_step(part(x), part(y))
+            state.batch += 1
+            state.commit()
+            time.sleep(0.02)
+        return state.batch
+
+    batches = train(state)
+    expect_equal(net, net)
+    assert hvd.size() == 3 and 20 <= batches < 600, (sizes, batches)
+    say("right")
+
+
 if __name__ == "__main__":
     hvd.init()
     ACTIONS[sys.argv[1]]()

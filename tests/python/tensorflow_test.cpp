@@ -22,10 +22,12 @@ class TensorFlow : public JobTest, public ::testing::WithParamInterface<const ch
     return std::string(std::getenv("LOCKSTEP_SOURCE_DIR")) + "/" + path;
   }
   /// A script with its arguments.
-  Process launch(int ranks, const std::vector<std::string>& words) const {
+  Process launch(int ranks, const std::vector<std::string>& words,
+                 const std::vector<std::string>& options = {}) const {
     std::vector<std::string> command = {program("lockstep"),   "run",  "--no-prefix", "-np",
                                         std::to_string(ranks), python_};
     command.insert(command.end(), words.begin(), words.end());
+    command.insert(command.begin() + 2, options.begin(), options.end());
     return start(command, {{"PYTHONPATH", source("python") + ":" + source("python/horovod_names")},
                            {"PYTHONDONTWRITEBYTECODE", "1"},
                            {"TF_CPP_MIN_LOG_LEVEL", "3"},
@@ -57,6 +59,16 @@ TEST_P(TensorFlow, WhatCannotBeDoneIsSaid) { expect_right("wrong_use"); }
 TEST_P(TensorFlow, RanksThatDifferAreToldSo) { expect_right("mismatch"); }
 TEST_P(TensorFlow, RanksMayBeginInDifferentOrders) { expect_right("crossed"); }
 TEST_P(TensorFlow, FunctionsServeInTheNextWorld) { expect_right("worlds"); }
+
+TEST_P(TensorFlow, TrainingGoesOnWithoutRanksThatDieAndWithThemWhenTheyAreBack) {
+  const Ending ending =
+      launch(3, {source("tests/python/tensorflow_programs.py"), "elastic", folder().string()}, {"--restart", "all"})
+          .finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  for (const char* line : {"probe 0 right\n", "probe 1 right\n", "probe 2 right\n"})
+    EXPECT_THAT(ending.out, HasSubstr(line)) << ending.err;
+  EXPECT_THAT(ending.err, HasSubstr("lockstep run: rank 1 is in the job again\n"));
+}
 
 TEST_P(TensorFlow, ARankThatDiesIsNamed) {
   const Ending ending = run(2, "killed");

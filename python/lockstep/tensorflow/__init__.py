@@ -20,6 +20,7 @@ from lockstep.common.basics import (  # noqa: F401
 from lockstep.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt  # noqa: F401
 from lockstep.common.process_sets import (  # noqa: F401
     ProcessSet, add_process_set, global_process_set, remove_process_set)
+from lockstep.tensorflow import elastic  # noqa: F401
 from lockstep.tensorflow.compression import Compression  # noqa: F401
 from lockstep.tensorflow.functions import (  # noqa: F401
     allgather_object, broadcast_object, broadcast_object_fn, broadcast_variables)

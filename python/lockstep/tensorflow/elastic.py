@@ -1,0 +1,89 @@
+"""Horovod's elastic module for TensorFlow and Keras (lockstep.common.elastic)."""
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from lockstep.common import elastic as _common
+from lockstep.common.elastic import ObjectState as _ObjectState
+from lockstep.common.elastic import State  # noqa: F401
+from lockstep.common.exceptions import HorovodInternalError
+from lockstep.tensorflow import mpi_ops
+from lockstep.tensorflow.functions import broadcast_object, broadcast_variables
+
+
+def _raises_horovods(function):
+    """What an operation of TensorFlow raises where a collective has failed, as run() knows it."""
+
+    @functools.wraps(function)
+    def wrapper(*arguments, **named):
+        try:
+            return function(*arguments, **named)
+        except (tf.errors.UnknownError, tf.errors.FailedPreconditionError) as error:
+            if "Lockstep: " not in str(error):
+                raise
+            failure = HorovodInternalError(str(error))
+            failure.code = "mismatch" if isinstance(error, tf.errors.FailedPreconditionError) else "peer_lost"
+            raise failure from error
+
+    return wrapper
+
+
+def _reset():
+    _common.reset()
+    mpi_ops.reset_names()
+
+
+def run(func):
+    """A function of a State and other arguments: after a collective has failed it begins again, from the last commit on."""
+    return _common.run_fn(_raises_horovods(func), _reset)
+
+
+class TensorFlowState(_ObjectState):
+    """`TensorFlowState(variables=..., batch=0)`: variables, and values that can be copied."""
+
+    def __init__(self, variables=None, session=None, **values):
+        self._variables = list(variables or ())
+        self._saved_values = []
+        super().__init__(functools.partial(broadcast_object, session=session), mpi_ops.rank, **values)
+        self.save()
+
+    def _all_variables(self):
+        return self._variables
+
+    def save(self):
+        self._saved_values = [np.array(tf.convert_to_tensor(variable)) for variable in self._all_variables()]
+        super().save()
+
+    def restore(self):
+        for variable, value in zip(self._all_variables(), self._saved_values):
+            variable.assign(value)
+        super().restore()
+
+    @_raises_horovods
+    def sync(self):
+        broadcast_variables(self._all_variables(), root_rank=0)
+        super().sync()
+        self.save()
+
+    @_raises_horovods
+    def check_host_updates(self):
+        super().check_host_updates()
+
+
+class TensorFlowKerasState(TensorFlowState):
+    """`TensorFlowKerasState(model, optimizer, batch=0)`: of a Keras model, its optimizer (that it was compiled with, unless another is
+    given), and values that can be copied."""
+
+    def __init__(self, model, optimizer=None, backend=None, **values):
+        self.model, self.optimizer = model, optimizer if optimizer is not None else getattr(model, "optimizer", None)
+        super().__init__(**values)
+
+    def _all_variables(self):
+        found = list(self.model.variables)
+        if self.optimizer is not None:
+            if hasattr(self.optimizer, "build"):  # who comes anew has no momentum yet, which the others have
+                self.optimizer.build(self.model.trainable_variables)
+            variables = self.optimizer.variables
+            found += variables() if callable(variables) else variables
+        return found
