@@ -4,6 +4,10 @@ find_package(hwy REQUIRED)
 # Inside our library, with its names hidden: programs bring other libraries with the same names (TensorFlow and gRPC have BoringSSL), to
 # which a libcrypto of the system would be bound.
 set(OPENSSL_USE_STATIC_LIBS ${BUILD_SHARED_LIBS})
+if(OPENSSL_USE_STATIC_LIBS AND OPENSSL_CRYPTO_LIBRARY MATCHES "\\.so$") # found before this was so
+  unset(OPENSSL_CRYPTO_LIBRARY CACHE)
+  unset(OPENSSL_SSL_LIBRARY CACHE)
+endif()
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
