@@ -62,7 +62,8 @@ TEST_P(TensorFlow, FunctionsServeInTheNextWorld) { expect_right("worlds"); }
 
 TEST_P(TensorFlow, TrainingGoesOnWithoutRanksThatDieAndWithThemWhenTheyAreBack) {
   const Ending ending =
-      launch(3, {source("tests/python/tensorflow_programs.py"), "elastic", folder().string()}, {"--restart", "all"})
+      launch(3, {source("tests/python/tensorflow_programs.py"), "elastic", folder().string()},
+             {"--restart", "all"})
           .finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   for (const char* line : {"probe 0 right\n", "probe 1 right\n", "probe 2 right\n"})
