@@ -23,25 +23,14 @@ namespace {
 // As TensorFlow numbers them (tf_status.h).
 constexpr int ok = 0, unknown = 2, invalid_argument = 3, failed_precondition = 9;
 
-struct StatusDeleter {
-  void operator()(TF_Status* status) const { TF_DeleteStatus(status); }
+template <auto release>
+struct ReleasedBy {
+  void operator()(auto* handle) const { release(handle); }
 };
-using Status = std::unique_ptr<TF_Status, StatusDeleter>;
-
-struct TensorDeleter {
-  void operator()(TF_Tensor* tensor) const { TF_DeleteTensor(tensor); }
-};
-using Tensor = std::unique_ptr<TF_Tensor, TensorDeleter>;
-
-struct RequestDeleter {
-  void operator()(lockstep_request* request) const { lockstep_request_free(request); }
-};
-using Request = std::unique_ptr<lockstep_request, RequestDeleter>;
-
-struct WorkDeleter {
-  void operator()(lockstep_work* work) const { lockstep_work_free(work); }
-};
-using Work = std::unique_ptr<lockstep_work, WorkDeleter>;
+using Status = std::unique_ptr<TF_Status, ReleasedBy<&TF_DeleteStatus>>;
+using Tensor = std::unique_ptr<TF_Tensor, ReleasedBy<&TF_DeleteTensor>>;
+using Request = std::unique_ptr<lockstep_request, ReleasedBy<&lockstep_request_free>>;
+using Work = std::unique_ptr<lockstep_work, ReleasedBy<&lockstep_work_free>>;
 
 struct Dtype {
   int tensorflow = 0, lockstep = 0;
@@ -73,6 +62,12 @@ Failure failure_of(int status, const std::string& why, const std::string& what =
                    : status == LOCKSTEP_MISMATCH       ? failed_precondition
                                                        : unknown;
   return {code, "Lockstep: " + (what.empty() ? "" : what + ": ") + why};
+}
+
+Status status_of(const Failure& failure) {
+  Status status(TF_NewStatus());
+  TF_SetStatus(status.get(), failure.code, failure.text.c_str());
+  return status;
 }
 
 void require(int status) {
@@ -126,9 +121,7 @@ struct Call {
 };
 
 void fail(TF_OpKernelContext* context, const Failure& failure) {
-  const Status status(TF_NewStatus());
-  TF_SetStatus(status.get(), failure.code, failure.text.c_str());
-  TF_OpKernelContext_Failure(context, status.get());
+  TF_OpKernelContext_Failure(context, status_of(failure).get());
 }
 
 /// What the core has made becomes an output.
@@ -290,11 +283,21 @@ class Kernel {
   std::vector<std::pair<Shapes, Request>> requests_;
 };
 
+/// What `make(context, status)` returns; nullptr, and TensorFlow knows why, where it throws Failure.
+void* made_by(TF_OpKernelConstruction* context, auto make) {
+  try {
+    const Status status(TF_NewStatus());
+    return make(context, status);
+  } catch (const Failure& failure) {
+    TF_OpKernelConstruction_Failure(context, status_of(failure).get());
+    return nullptr;
+  }
+}
+
 /// `operation`: LOCKSTEP_NAMED_...
 template <int operation>
-void* create(TF_OpKernelConstruction* context) {
-  const Status status(TF_NewStatus());
-  try {
+void* create(TF_OpKernelConstruction* construction) {
+  return made_by(construction, [](TF_OpKernelConstruction* context, const Status& status) {
     Settings settings{.name = text_attribute(context, "tensor_name", status), .operation = operation};
     settings.set = number_attribute(context, "process_set", status);
     settings.reduce_op = number_attribute(context, "reduce_op", status);
@@ -304,11 +307,7 @@ void* create(TF_OpKernelConstruction* context) {
     settings.prescale = std::strtod(scales.c_str(), &end);
     settings.postscale = std::strtod(end, nullptr);
     return new Kernel(std::move(settings));
-  } catch (const Failure& failure) {
-    TF_SetStatus(status.get(), failure.code, failure.text.c_str());
-    TF_OpKernelConstruction_Failure(context, status.get());
-    return nullptr;
-  }
+  });
 }
 
 // TensorFlow hands over its std::function<void()> by its address, and destroys it when this returns.
@@ -342,7 +341,8 @@ void scalar(TF_ShapeInferenceContext* context, TF_Status* status) {
 
 struct Definition {
   const char* name;
-  std::initializer_list<const char*> inputs, outputs, attributes;
+  std::initializer_list<const char*> inputs, outputs;
+  std::vector<const char*> attributes;
   void (*shapes)(TF_ShapeInferenceContext*, TF_Status*);
   TF_KernelBuilder* kernel;
 };
@@ -363,12 +363,14 @@ template <int operation>
 void define_collective(const char* name, std::initializer_list<const char*> inputs,
                        std::initializer_list<const char*> outputs,
                        void (*shapes)(TF_ShapeInferenceContext*, TF_Status*), bool has_several = false) {
-  const char* const several = has_several ? "N: int >= 1" : "unused: int = 0";
+  std::vector<const char*> attributes = {
+      types,           "tensor_name: string",   "process_set: int = 0", "reduce_op: int = 0",
+      "root: int = 0", "scales: string = '1 1'"};
+  if (has_several) attributes.push_back("N: int >= 1");
   define({.name = name,
           .inputs = inputs,
           .outputs = outputs,
-          .attributes = {types, several, "tensor_name: string", "process_set: int = 0", "reduce_op: int = 0",
-                         "root: int = 0", "scales: string = '1 1'"},
+          .attributes = std::move(attributes),
           .shapes = shapes,
           .kernel = TF_NewAsyncKernelBuilder(name, "CPU", &create<operation>, &compute, &remove)});
 }
@@ -379,20 +381,15 @@ struct Place {
   int set = 0;
 };
 
-void* create_place(TF_OpKernelConstruction* context) {
-  const Status status(TF_NewStatus());
-  try {
+void* create_place(TF_OpKernelConstruction* construction) {
+  return made_by(construction, [](TF_OpKernelConstruction* context, const Status& status) {
     constexpr std::array numbers = {&lockstep_place::rank,       &lockstep_place::size,
                                     &lockstep_place::local_rank, &lockstep_place::local_size,
                                     &lockstep_place::cross_rank, &lockstep_place::cross_size};
     const auto which = static_cast<std::size_t>(number_attribute(context, "which", status));
     return new Place{.number = numbers[std::min(which, numbers.size() - 1)],
                      .set = number_attribute(context, "process_set", status)};
-  } catch (const Failure& failure) {
-    TF_SetStatus(status.get(), failure.code, failure.text.c_str());
-    TF_OpKernelConstruction_Failure(context, status.get());
-    return nullptr;
-  }
+  });
 }
 
 void compute_place(void* kernel, TF_OpKernelContext* context) {

@@ -10,7 +10,6 @@
 #include "lockstep/base/log.h"
 #include "lockstep/group/identity.h"
 #include "lockstep/group/impl.h"
-#include "lockstep/group/meet_in_view.h"
 #include "lockstep/group/place_in_job.h"
 #include "lockstep/group/view_world.h"
 #include "lockstep/rendezvous/prefix_store.h"
@@ -107,10 +106,7 @@ std::optional<Group> Membership::group(const View& view, const std::string& name
   }
   const std::string whole = impl_->name_of(view.members, name + std::to_string(view.number));
   PrefixStore store(impl_->views->store(), ViewBoard::place_of(view.number) + "/" + whole);
-  const Deadline deadline = Deadline::after(impl_->timeout);
-  if (!meet_in_view(
-          store, view, self(), [&] { return newest(); }, deadline))
-    return std::nullopt;
+  if (!impl_->views->meet(store, view, Deadline::after(impl_->timeout))) return std::nullopt;
   return group_of_lives(impl_->root, impl_->views, view.members, whole);
 }
 

@@ -1,7 +1,6 @@
-// In the store, beside views: "lives/R.I" where rank R's incarnation I is.
+// In the store, beside views: "lives/L" where a life is, L as to_text() gives it.
 #include "lockstep/group/job_views.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/group/meet_in_view.h"
 #include "lockstep/group/preparation.h"
 #include "lockstep/rendezvous/view_board.h"
 
@@ -17,18 +17,7 @@ namespace {
 
 constexpr std::chrono::milliseconds longest_nap{10};
 
-std::string key_of(const Life& life) {
-  return "lives/" + std::to_string(life.rank) + "." + std::to_string(life.incarnation);
-}
-
-std::shared_ptr<ControlPage> page_of(const Identity& identity) {
-  UniqueFd copy(::fcntl(identity.control_fd.value_or(-1), F_DUPFD_CLOEXEC, 0));
-  if (!copy) {
-    throw_system("the control page's descriptor, LOCKSTEP_CONTROL_FD=" +
-                 std::to_string(identity.control_fd.value_or(-1)));
-  }
-  return std::make_shared<ControlPage>(ControlPage::attach(std::move(copy), identity.local_size));
-}
+std::string key_of(const Life& life) { return "lives/" + to_text(life); }
 
 }  // namespace
 
@@ -36,7 +25,7 @@ JobViews::JobViews(const Identity& identity, EngineChoice engine, Deadline deadl
     : self_{.rank = identity.rank, .incarnation = *identity.incarnation},
       place_in_page_(identity.place_in_page),
       store_(connect_to_store(identity, deadline)),
-      page_(page_of(identity)) {
+      page_(launchers_page(identity.control_fd.value_or(-1), identity.local_size)) {
   if (engine == EngineChoice::mpi) {
     throw_invalid_argument(
         "the engine mpi ends a job when a rank dies; leave LOCKSTEP_ENGINE=mpi out where ranks may "
@@ -75,9 +64,14 @@ View JobViews::await_own(Deadline deadline) {
 bool JobViews::await_after(std::uint64_t number, Deadline deadline) const {
   for (std::chrono::milliseconds nap{1}; newest() <= number; nap = std::min(nap * 2, longest_nap)) {
     if (deadline.expired()) return false;
-    std::this_thread::sleep_for(nap);
+    std::this_thread::sleep_for(nap);  // the page has a number, and nothing that wakes those who read it
   }
   return true;
+}
+
+bool JobViews::meet(Store& store, const View& view, Deadline deadline) const {
+  return meet_in_view(
+      store, view, self_, [this] { return newest(); }, deadline);
 }
 
 HostHint JobViews::hint_of(const Life& life, Deadline deadline) {

@@ -34,6 +34,8 @@ class JobViews {
   View await_own(Deadline deadline);
   /// Until there is a view after number `number`. False: not by the deadline.
   bool await_after(std::uint64_t number, Deadline deadline) const;
+  /// meet_in_view() of this process.
+  bool meet(Store& store, const View& view, Deadline deadline) const;
   /// Where a life is; asked once for each.
   HostHint hint_of(const Life& life, Deadline deadline);
   /// This process is where the others are: it need not be spared what is over.

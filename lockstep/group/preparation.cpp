@@ -27,13 +27,7 @@ std::shared_ptr<ControlPage> open_page(const Identity& identity, const Members& 
   const PerRank<int> local = members.local_worlds();
   const int ranks = local.size();
   const int mine = members.self().local;
-  if (identity.control_fd) {
-    UniqueFd copy(::fcntl(*identity.control_fd, F_DUPFD_CLOEXEC, 0));
-    if (!copy)
-      throw_system("the control page's descriptor, LOCKSTEP_CONTROL_FD=" +
-                   std::to_string(*identity.control_fd));
-    return std::make_shared<ControlPage>(ControlPage::attach(std::move(copy), ranks));
-  }
+  if (identity.control_fd) return launchers_page(*identity.control_fd, ranks);
   const Meeting meeting{
       .endpoint = Endpoint::unix_abstract(identity.socket_prefix + "-page-" + std::to_string(local[0])),
       .job = identity.job,
@@ -125,6 +119,12 @@ std::string listen_address(const Identity& identity) {
   if (identity.store.kind != Endpoint::Kind::tcp) return "127.0.0.1";
   const Socket probe = Socket::connect(identity.store, Deadline::after(std::chrono::seconds(10)));
   return Endpoint::parse(probe.local()).host;
+}
+
+std::shared_ptr<ControlPage> launchers_page(int control_fd, int local_ranks) {
+  UniqueFd copy(::fcntl(control_fd, F_DUPFD_CLOEXEC, 0));
+  if (!copy) throw_system("the control page's descriptor, LOCKSTEP_CONTROL_FD=" + std::to_string(control_fd));
+  return std::make_shared<ControlPage>(ControlPage::attach(std::move(copy), local_ranks));
 }
 
 void set_options(Context& context, const InitOptions& options) {

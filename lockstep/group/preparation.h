@@ -9,12 +9,16 @@
 #include "lockstep/group/host_hint.h"
 #include "lockstep/group/identity.h"
 #include "lockstep/group/impl.h"
+#include "lockstep/memory/control_page.h"
 #include "lockstep/rendezvous/store.h"
 
 namespace lockstep {
 
 /// A client of the job's store. Throws Error{timeout} saying who is not there, or what may differ.
 std::shared_ptr<Store> connect_to_store(const Identity& identity, Deadline deadline);
+
+/// The control page that the launcher made for this host's ranks. Throws Error{system}.
+std::shared_ptr<ControlPage> launchers_page(int control_fd, int local_ranks);
 
 /// What holds for groups of one rank, too, which may wait for messages of their own.
 void set_options(Context& context, const InitOptions& options);

@@ -12,7 +12,6 @@
 #include "lockstep/base/log.h"
 #include "lockstep/group/engine_choice.h"
 #include "lockstep/group/joining.h"
-#include "lockstep/group/meet_in_view.h"
 #include "lockstep/group/preparation.h"
 #include "lockstep/rendezvous/prefix_store.h"
 #include "lockstep/rendezvous/view_board.h"
@@ -87,9 +86,7 @@ std::shared_ptr<Group::Impl> join_attempt(JobViews& views, const View& view, int
   impl->name += suffix;
   impl->context = arrive(identity, store, options);
   impl->context->goes_on = true;
-  if (!meet_in_view(
-          *store, view, views.self(), [&] { return views.newest(); }, deadline))
-    return nullptr;
+  if (!views.meet(*store, view, deadline)) return nullptr;
   try {
     Crew crew{.mine = *view.place_of(views.self()), .ranks_in_job = view.ranks(), .joined = joined};
     for (const Life& life : view.members) crew.hints.push_back(views.hint_of(life, deadline));

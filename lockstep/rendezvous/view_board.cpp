@@ -1,4 +1,4 @@
-// In the store: "views/N" view N, "out/R.I" why rank R's incarnation I is out, "in-view/N/..." what is done in view N.
+// In the store: "views/N" view N, "out/L" why a life, L as to_text() gives it, is out, "in-view/N/..." what is done in view N.
 #include "lockstep/rendezvous/view_board.h"
 
 namespace lockstep {
@@ -9,9 +9,7 @@ constexpr std::uint64_t views_kept = 16;
 
 std::string key_of(std::uint64_t number) { return "views/" + std::to_string(number); }
 
-std::string out_key(const Life& life) {
-  return "out/" + std::to_string(life.rank) + "." + std::to_string(life.incarnation);
-}
+std::string out_key(const Life& life) { return "out/" + to_text(life); }
 
 }  // namespace
 

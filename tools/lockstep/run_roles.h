@@ -16,6 +16,6 @@ std::vector<std::vector<std::string>> split_commands(RunFlags& flags, const std:
 int ranks_of_roles(const RunFlags& flags);
 
 /// Takes --role, --tolerate, --restart, --min-np and --max-restarts into `options`, whose ranks are known. `commands`: as
-/// split_commands() returned them, one for each of `sections`. Throws Error{invalid_argument}.
+/// split_commands() returned them. Throws Error{invalid_argument}.
 void choose_roles(const RunFlags& flags, const std::vector<std::vector<std::string>>& commands,
                   lockstep::launch::RunOptions& options);

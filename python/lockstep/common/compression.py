@@ -22,3 +22,25 @@ class NoneCompressor(Compressor):
     @staticmethod
     def decompress(tensor, ctx):
         return tensor
+
+
+class CastCompressor(Compressor):
+    """Floating-point numbers as those of type `to`; the frameworks say how."""
+
+    to = None
+
+    @staticmethod
+    def is_floating(tensor):
+        raise NotImplementedError
+
+    @staticmethod
+    def cast(tensor, to):
+        raise NotImplementedError
+
+    @classmethod
+    def compress(cls, tensor):
+        return (cls.cast(tensor, cls.to), tensor.dtype) if cls.is_floating(tensor) else (tensor, None)
+
+    @classmethod
+    def decompress(cls, tensor, ctx):
+        return tensor if ctx is None else cls.cast(tensor, ctx)

@@ -1,19 +1,17 @@
 """How gradients are made smaller on their way."""
 import tensorflow as tf
 
-from lockstep.common.compression import Compressor, NoneCompressor
+from lockstep.common.compression import CastCompressor, Compressor, NoneCompressor  # noqa: F401
 
 
-class _Cast(Compressor):
-    to = None
-
-    @classmethod
-    def compress(cls, tensor):
-        return (tf.cast(tensor, cls.to), tensor.dtype) if tensor.dtype.is_floating else (tensor, None)
+class _Cast(CastCompressor):
+    @staticmethod
+    def is_floating(tensor):
+        return tensor.dtype.is_floating
 
     @staticmethod
-    def decompress(tensor, ctx):
-        return tensor if ctx is None else tf.cast(tensor, ctx)
+    def cast(tensor, to):
+        return tf.cast(tensor, to)
 
 
 class FP16Compressor(_Cast):
