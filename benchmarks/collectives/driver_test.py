@@ -123,8 +123,8 @@ class Programs(unittest.TestCase):
 
     def test_a_program_that_hangs_is_ended_and_what_it_reported_before_is_kept(self):
         begin = time.monotonic()
-        with self.assertRaisesRegex(contest.Unfinished, "not done after 1 s") as raised:
-            self.run_with(shell("echo '{\"us\": 1.5}'; echo '{\"us\": '; exec sleep 60"), timeout=1)
+        with self.assertRaisesRegex(contest.Unfinished, "not done after 5 s") as raised:
+            self.run_with(shell("echo '{\"us\": 1.5}'; echo '{\"us\": '; exec sleep 60"), timeout=5)
         self.assertLess(time.monotonic() - begin, 30)
         self.assertTrue(raised.exception.hung)
         self.assertEqual(raised.exception.reports, [{"us": 1.5}])
@@ -136,7 +136,7 @@ class Programs(unittest.TestCase):
             text = f"setsid sh -c 'trap \"\" TERM; echo $$ > {file}; while :; do sleep 1; done' & exec sleep 60"
             begin = time.monotonic()
             with self.assertRaises(contest.Unfinished):
-                self.run_with(shell(text), timeout=2)
+                self.run_with(shell(text), timeout=5)
             self.assertLess(time.monotonic() - begin, 30)
             self.assertFalse(pathlib.Path("/proc", file.read_text().strip()).exists())
 
@@ -259,9 +259,9 @@ class RealRun(unittest.TestCase):
 
     def test_a_peer_that_hangs_is_cut_off_and_reported(self):
         self.fake_mpich("""echo '{"dtype": "f32", "elements": 1, "buffer": "private", "us": 7.5}'; exec sleep 600""")
-        result = self.bench("--quick", "--peer", "mpich", "--sizes", "4,64", "--timeout", "6")
+        result = self.bench("--quick", "--peer", "mpich", "--sizes", "4,64", "--timeout", "20")
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("mpich: not done after 6 s", result.stderr)
+        self.assertIn("mpich: not done after 20 s", result.stderr)
         self.assertIn("MPICH 9.9 did not finish: f32 64 B", result.stdout)
         found = {(row["bytes"], row["peer_us"], row["outcome"], row["best"]) for row in self.rows()}
         self.assertEqual(found, {(4, 7.5, "finished", True), (64, None, "did not finish", False)})

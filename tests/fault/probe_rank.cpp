@@ -74,10 +74,21 @@ void say(const Group& group, const std::string& text) {
   std::cout << "probe rank=" + std::to_string(group.rank()) + " " + text + "\n" << std::flush;
 }
 
+/// "throw,100", or "throw,100,2", after rank 2 has said ("say_and_reduce,100,1") that it is in the call, too.
 void throw_in_the_middle(const Group& group, const Words& words) {
   std::vector<float> gradients(count(words, 1));
   auto work = lockstep::all_reduce(group, gradients);
+  char is_there = 0;
+  if (words.size() > 2) lockstep::recv(group, std::span(&is_there, 1), number(words, 2)).wait();
   throw std::runtime_error("the program's own mistake");
+}
+
+void say_and_reduce(const Group& group, const Words& words) {
+  std::vector<float> gradients(count(words, 1));
+  auto work = lockstep::all_reduce(group, gradients);
+  const char is_here = 1;
+  lockstep::send(group, std::span(&is_here, 1), number(words, 2)).wait();
+  work.wait();
 }
 
 /// "all_to_all_v,8-0,8-8": sends 8 bytes to rank 0, none to rank 1, and expects 8 of each.
@@ -280,6 +291,7 @@ const std::map<std::string, Action>& actions() {
       {"everything",
        [](auto& group, auto&) { say(group, "checked " + std::to_string(everything(group)) + " calls"); }},
       {"throw", throw_in_the_middle},
+      {"say_and_reduce", say_and_reduce},
       {"throw_between", [](auto&, auto&) { throw std::runtime_error("the program's own mistake"); }},
       {"return", [](auto&, auto& words) { throw EndEarly{number(words, 1)}; }},
       {"exit", [](auto&, auto& words) { ::exit(number(words, 1)); }},

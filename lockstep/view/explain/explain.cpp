@@ -108,6 +108,23 @@ std::string who_waited(const Situation& situation, int rank, bool seconds) {
          how_long + "for it in " + text_of(situation, call);
 }
 
+/// "; ranks 0, 2 were in all_reduce #2 (…) in group "world" with it": in the call that `rank` gave up; "" without such.
+std::string who_was_with(const Situation& situation, int rank) {
+  for (const auto& meeting : situation.meetings()) {
+    std::vector<int> others;
+    const OpenCall* given_up = nullptr;
+    for (const Situation::Called& called : meeting) {
+      if (called.call == nullptr || called.call->failed_ns == 0) continue;
+      if (called.rank == rank) given_up = called.call;
+      if (called.rank != rank) others.push_back(called.rank);
+    }
+    if (given_up == nullptr || others.empty()) continue;
+    return fmt::format("; {} {} in {} with it", base::name_rank_ranges(others),
+                       others.size() == 1 ? "was" : "were", text_of(situation, *given_up));
+  }
+  return "";
+}
+
 /// Where a rank was when it ended: times would only say how soon that was noticed.
 std::string last_place(const Situation& situation, const Standing& standing) {
   if (!standing.calls.empty()) return " in the middle of " + text_of(situation, *standing.calls.front());
@@ -132,8 +149,13 @@ Text lost(const Situation& situation) {
   if (!cause || cause->code != ErrorCode::peer_lost || cause->culprit < 0) return std::nullopt;
   const Standing* const culprit = situation.find(cause->culprit);
   const bool gave_up = cause->reporter == cause->culprit;
-  if (gave_up || culprit == nullptr)
-    return "failed rank: " + cause->text + who_waited(situation, cause->culprit, false);
+  if (gave_up || culprit == nullptr) {
+    // Who had others to wait for as well, or was at work on the data, may not have waited for this one just then.
+    const bool is_awaited = !situation.waiting_for(cause->culprit).empty();
+    const std::string with = is_awaited ? "" : who_was_with(situation, cause->culprit);
+    return "failed rank: " + cause->text +
+           (with.empty() ? who_waited(situation, cause->culprit, false) : with);
+  }
   const bool is_gone = ended_by_itself(*culprit->rank) || culprit->rank->state == ProcessState::gone;
   return is_gone ? dead(situation, *culprit)
                  : "dead rank: " + cause->text + who_waited(situation, cause->culprit, false);

@@ -142,6 +142,18 @@ TEST_F(Explain, ARankThatGaveACallUp) {
             "it in all_reduce #1 (sum of f32 x 100) in group \"world\"");
 }
 
+TEST_F(Explain, ARankThatGaveACallUpInWhichNoneWaitedForItJustThen) {
+  make(4);
+  in(0, failed(1, reduction(), 30, {3}));
+  in(1, failed(1, reduction(), 25));
+  in(2, failed(1, reduction(), 30, {3}));
+  blame(ErrorCode::peer_lost, 1, 1, "rank 1 gave up all_reduce #1: an exception there ended it early");
+  EXPECT_EQ(
+      first_line(),
+      "failed rank: rank 1 gave up all_reduce #1: an exception there ended it early; ranks 0, 2 were in "
+      "all_reduce #1 (sum of f32 x 100) in group \"world\" with it");
+}
+
 TEST_F(Explain, ARankThatLeftAndStillRan) {
   make(2);
   in(0, failed(1, reduction(), 30, {1}));

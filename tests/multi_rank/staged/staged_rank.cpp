@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -15,6 +16,7 @@ struct Stage {
   int steps = 60;
   std::int64_t batch = 128, width = 512, layers = 6;
   std::vector<int> slow_forward, slow_loader;  // rank, milliseconds
+  int paced_ms = 0;                            // every forward takes this long, however fast its core is
   int busy_core = -1;                          // rank
   bool reversed = false;                       // after the first step gradients come in the other order
   std::size_t bucket_bytes = std::size_t{1} << 20;
@@ -22,17 +24,19 @@ struct Stage {
 
 class StackImpl : public torch::nn::Module {
  public:
-  StackImpl(const Stage& stage, int slow_ms) : slow_ms_(slow_ms) {
+  StackImpl(const Stage& stage, int slow_ms) : slow_ms_(slow_ms), paced_ms_(stage.paced_ms) {
     for (std::int64_t i = 0; i < stage.layers; ++i)
       layers_->push_back(torch::nn::Linear(stage.width, stage.width));
     register_module("layers", layers_);
   }
 
   torch::Tensor forward(torch::Tensor x) {  // [N, width] to [N, width]
+    const auto paced = std::chrono::steady_clock::now() + std::chrono::milliseconds(paced_ms_);
     const std::size_t count = layers_->size();
     for (std::size_t i = 0; i < count; ++i)
       x = torch::relu(layers_[is_reversed ? count - 1 - i : i]->as<torch::nn::Linear>()->forward(x));
-    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(slow_ms_);
+    const auto until =
+        std::max(paced, std::chrono::steady_clock::now() + std::chrono::milliseconds(slow_ms_));
     while (std::chrono::steady_clock::now() < until) continue;  // works, as a slow forward does
     return x;
   }
@@ -40,7 +44,7 @@ class StackImpl : public torch::nn::Module {
   bool is_reversed = false;
 
  private:
-  int slow_ms_;
+  int slow_ms_, paced_ms_;
   torch::nn::ModuleList layers_;
 };
 TORCH_MODULE(Stack);
@@ -108,6 +112,7 @@ int main(int argc, char** argv) try {
   app.add_option("--layers", stage.layers);
   app.add_option("--slow-forward", stage.slow_forward, "RANK MS")->expected(2);
   app.add_option("--slow-loader", stage.slow_loader, "RANK MS")->expected(2);
+  app.add_option("--paced", stage.paced_ms, "MS");
   app.add_option("--busy-core", stage.busy_core, "RANK");
   app.add_option("--bucket-bytes", stage.bucket_bytes);
   app.add_flag("--reversed", stage.reversed);
