@@ -12,7 +12,7 @@ import sys
 
 FLOORS = {
     "base": 0,
-    "topology": 1, "trace": 1, "kernel": 1, "schedule": 1, "rendezvous": 1,
+    "topology": 1, "trace": 1, "kernel": 1, "schedule": 1, "pipeline": 1, "rendezvous": 1,
     "memory": 2,
     "transport": 3, "view/profile": 3, "view/live": 3,
     "execute": 4,
@@ -24,7 +24,7 @@ FLOORS = {
 # The rooms of train/, and the floor within it that each is on. trials/ has tests only: whole trainings.
 ROOMS = {
     "tensor": 0,
-    "optimizer": 1, "datasets": 1,
+    "optimizer": 1, "datasets": 1, "devices": 1,
     "replicas": 2,
     "data_parallel": 3, "sharded": 3, "checkpoint": 3,
     "data_parallel/hooks": 4, "trainer": 4,

@@ -180,6 +180,24 @@ TEST_F(Examples, ShardedAdamWKeepsItsStateOnceForAllRanks) {
   EXPECT_NEAR(after(lines[1], "each rank: "), state / 2, 0.05 * state);
 }
 
+TEST_F(Examples, OneProcessTrainsOnSeveralDevices) {
+  const std::pair<const char*, double> programs[] = {{"mirrored", 1e-5}, {"central_storage", 0}};
+  for (const auto& [name, bound] : programs) {
+    const Ending ending = start({program(name), "--devices", "cpu:3", "--batch_size", "25"}).finish();
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    const auto lines = lines_with(ending.out, "");
+    ASSERT_THAT(lines, SizeIs(3)) << ending.out;
+    EXPECT_GT(after(lines[0], "loss "), 0);
+    EXPECT_LT(after(lines[0], "loss "), 0.4);
+    EXPECT_NEAR(after(lines[1], "loss "), after(lines[0], "loss "), 1e-4);
+
+    EXPECT_LE(after(lines[2], "differ by at most "), bound) << name;
+    const Ending wrong = start({program(name), "--devices", "tpu"}).finish();
+    EXPECT_EQ(wrong.exit_code, 1);
+    EXPECT_THAT(wrong.err, HasSubstr("devices \"tpu\": \"tpu\" names none; known are cpu, cpu:N"));
+  }
+}
+
 TEST_F(Examples, CharTransformerLearnsMoreThanBigrams) {
   const std::string gpl = "/usr/share/common-licenses/GPL-3";
   if (!std::filesystem::exists(gpl)) GTEST_SKIP() << gpl << " is not there: this is no Debian";

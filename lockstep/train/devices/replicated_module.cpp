@@ -1,0 +1,316 @@
+#include "lockstep/train/devices/replicated_module.h"
+
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+using torch::Tensor;
+using Tensors = std::vector<Tensor>;
+
+std::string shape_text(const Tensor& tensor) {
+  std::ostringstream text;
+  text << tensor.scalar_type() << " " << tensor.sizes();
+  return text.str();
+}
+
+void require_cpu(const std::vector<torch::Device>& devices) {
+  if (devices.empty()) throw Error(ErrorCode::invalid_argument, "DataParallel: no devices");
+  for (const torch::Device& device : devices) {
+    if (!device.is_cpu())
+      throw Error(ErrorCode::unsupported, "DataParallel: replicas on " + device.str() +
+                                              " are not supported; start a process for each GPU (lockstep "
+                                              "run), with DistributedDataParallel");
+  }
+}
+
+/// A module's and its children's modes, which are no tensors.
+void copy_modes(const torch::nn::Module& from, torch::nn::Module& to) {
+  const auto wanted = from.modules(), present = to.modules();
+  for (std::size_t i = 0; i < std::min(wanted.size(), present.size()); ++i) {
+    if (wanted[i]->is_training() != present[i]->is_training()) present[i]->train(wanted[i]->is_training());
+  }
+}
+
+/// `more` added to `sum`, in place where nobody else can see that.
+Tensor added(Tensor sum, const Tensor& more) {
+  if (!sum.defined()) return more;
+  if (!more.defined()) return sum;
+  const bool is_ours = !sum.is_sparse() && sum.use_count() == 1 && sum.storage().use_count() == 1 &&
+                       sum.is_non_overlapping_and_dense() && sum.layout() == more.layout();
+  return is_ours ? sum.add_(more) : sum.add(more);
+}
+
+}  // namespace
+
+/// What a backward through all replicas needs.
+struct ReplicatedModule::JoinedPass : torch::CustomClassHolder {
+  ReplicatedModule* replicated = nullptr;
+  std::shared_ptr<torch::nn::Module> alive;  // the replicated module
+  Pass pass;
+  std::vector<Tensors> outputs;  // of each replica, with its graph
+
+  Tensors gradients_of(std::size_t slot, const Tensors& given, bool keep_graph) const;
+};
+
+/// From the model's parameters (and the inputs that want gradients) to the outputs of all replicas.
+class ReplicatedModule::Join : public torch::autograd::Function<Join> {
+ public:
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context,
+                                                const c10::intrusive_ptr<JoinedPass>& joined,
+                                                at::TensorList /*sources*/) {
+    context->saved_data["joined"] = c10::IValue::make_capsule(joined);
+    Tensors whole;
+    for (std::size_t i = 0; i < joined->outputs[0].size(); ++i) {
+      Tensors parts;
+      for (const Tensors& outputs : joined->outputs) parts.push_back(outputs[i].detach());
+      whole.push_back(parts[0].dim() == 0 ? torch::stack(parts) : torch::cat(parts));
+    }
+    return whole;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& given) {
+    if (torch::GradMode::is_enabled())
+      throw Error(ErrorCode::unsupported,
+                  "DataParallel: gradients of gradients (create_graph) are not supported");
+    const auto capsule = context->saved_data["joined"].toCapsule();
+    auto& joined = static_cast<JoinedPass&>(*capsule);
+    ReplicatedModule& replicated = *joined.replicated;
+    const std::size_t parameters = replicated.model_parameters_.size(), slots = joined.pass.samples.size();
+    const bool keep_graph = torch::autograd::get_current_graph_task_keep_graph();
+
+    std::vector<Tensors> found(slots);
+    replicated.each(joined.pass,
+                    [&](std::size_t slot) { found[slot] = joined.gradients_of(slot, given, keep_graph); });
+    // The first is of the pass, which is no tensor.
+    torch::autograd::variable_list gradients(1 + parameters + joined.pass.inputs.size());
+    for (std::size_t i = 0; i < joined.pass.inputs.size(); ++i) {
+      Tensors parts;
+      for (std::size_t slot = 0; slot < slots; ++slot) {
+        Tensor& part = found[slot][parameters + i];
+        parts.push_back(part.defined() ? std::move(part) : torch::zeros_like(joined.pass.pieces[i][slot]));
+      }
+      gradients[1 + parameters + i] = torch::cat(parts);
+    }
+    replicated.add_up(found, [&](std::size_t i, Tensor sum) { gradients[1 + i] = std::move(sum); });
+    return gradients;
+  }
+};
+
+Tensors ReplicatedModule::JoinedPass::gradients_of(std::size_t slot, const Tensors& given,
+                                                   bool keep_graph) const {
+  std::int64_t first = 0;
+  for (std::size_t before = 0; before < slot; ++before) first += pass.samples[before];
+  Tensors roots, their_gradients;
+  for (std::size_t i = 0; i < outputs[slot].size(); ++i) {
+    const Tensor& output = outputs[slot][i];
+    if (!given[i].defined() || !output.requires_grad()) continue;
+    roots.push_back(output);
+    if (output.dim() == 0) {
+      their_gradients.push_back(given[i][static_cast<std::int64_t>(slot)]);
+      continue;
+    }
+    // Replicas may return another number of rows than they were given.
+    std::int64_t begin = 0;
+    for (std::size_t before = 0; before < slot; ++before) begin += outputs[before][i].size(0);
+    their_gradients.push_back(given[i].narrow(0, begin, output.size(0)));
+  }
+  const Tensors& parameters = replicated->parameters_[slot];
+  Tensors wanted;
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!parameters[i].requires_grad()) continue;
+    wanted.push_back(parameters[i]);
+    places.push_back(i);
+  }
+  for (std::size_t i = 0; i < pass.inputs.size(); ++i) {
+    wanted.push_back(pass.pieces[i][slot]);
+    places.push_back(parameters.size() + i);
+  }
+  Tensors gradients(parameters.size() + pass.inputs.size());
+  if (roots.empty() || wanted.empty()) return gradients;
+  auto made = torch::autograd::grad(roots, wanted, their_gradients, keep_graph, /*create_graph=*/false,
+                                    /*allow_unused=*/true);
+  for (std::size_t i = 0; i < made.size(); ++i) gradients[places[i]] = std::move(made[i]);
+  return gradients;
+}
+
+ReplicatedModule::ReplicatedModule(std::shared_ptr<torch::nn::Module> model, Modules replicas,
+                                   std::vector<torch::Device> devices, const ReplicaOptions& options)
+    : model_(std::move(model)),
+      replicas_(std::move(replicas)),
+      devices_(std::move(devices)),
+      options_(options),
+      model_parameters_(model_->parameters()),
+      model_buffers_(model_->buffers()),
+      threads_((require_cpu(devices_), devices_.size())) {
+  std::set<const torch::nn::Module*> distinct = {model_.get()};
+  for (std::size_t slot = 0; slot < replicas_.size(); ++slot) {
+    if (!distinct.insert(replicas_[slot].get()).second)
+      throw Error(ErrorCode::invalid_argument,
+                  "DataParallel: the factory returned one module twice; each call is to make "
+                  "a new one");
+    parameters_.push_back(replicas_[slot]->parameters());
+    buffers_.push_back(replicas_[slot]->buffers());
+    require_alike(slot);
+  }
+  for (std::size_t i = 0; i < buffers_[0].size(); ++i) buffers_[0][i].set_data(model_buffers_[i]);
+  for (const auto& item : model_->named_parameters(false))
+    register_parameter(item.key(), item.value(), item->requires_grad());
+  for (const auto& item : model_->named_buffers(false)) register_buffer(item.key(), item.value());
+  for (const auto& item : model_->named_children()) register_module(item.key(), item.value());
+}
+
+void ReplicatedModule::require_alike(std::size_t slot) const {
+  const auto compare = [&](const auto& wanted, const auto& present, const std::string& kind) {
+    const auto differ = [&](const std::string& how) {
+      return Error(ErrorCode::invalid_argument, "DataParallel: the factory made another model for slot " +
+                                                    std::to_string(slot) + " than before: " + how);
+    };
+    if (wanted.size() != present.size())
+      throw differ(std::to_string(present.size()) + " " + kind + "s instead of " +
+                   std::to_string(wanted.size()));
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      if (wanted[i].key() != present[i].key() ||
+          shape_text(wanted[i].value()) != shape_text(present[i].value()))
+        throw differ(kind + " " + present[i].key() + " is " + shape_text(present[i].value()) +
+                     " where it had " + wanted[i].key() + ", " + shape_text(wanted[i].value()));
+    }
+  };
+  compare(model_->named_parameters(), replicas_[slot]->named_parameters(), "parameter");
+  compare(model_->named_buffers(), replicas_[slot]->named_buffers(), "buffer");
+}
+
+std::vector<std::int64_t> ReplicatedModule::deal(std::int64_t samples) const {
+  const auto slots = std::min(static_cast<std::int64_t>(replicas_.size()), samples);
+  std::vector<std::int64_t> dealt;
+  for (std::int64_t slot = 0; slot < slots; ++slot)
+    dealt.push_back(samples / slots + (slot < samples % slots ? 1 : 0));
+  return dealt;
+}
+
+void ReplicatedModule::refresh_variables() {
+  for (std::size_t i = 0; i < model_parameters_.size(); ++i) {
+    const Tensor& own = model_parameters_[i];
+    const bool has_moved = parameters_[0][i].const_data_ptr() != own.const_data_ptr();
+    for (std::size_t slot = 0; slot < parameters_.size(); ++slot) {
+      Tensor& parameter = parameters_[slot][i];
+      if (parameter.requires_grad() != own.requires_grad()) parameter.set_requires_grad(own.requires_grad());
+      if (has_moved && !has_copies(slot)) parameter.set_data(own);
+    }
+  }
+  if (!has_copies(parameters_.size() - 1)) return;
+  threads_.run(parameters_.size(), [&](std::size_t slot) {
+    for (std::size_t i = 0; has_copies(slot) && i < model_parameters_.size(); ++i)
+      parameters_[slot][i].copy_(model_parameters_[i]);
+  });
+}
+
+ReplicatedModule::Pass ReplicatedModule::begin(std::int64_t samples) {
+  if (samples < 1) throw Error(ErrorCode::invalid_argument, "DataParallel: a batch without samples");
+  const torch::NoGradGuard no_grad;
+  refresh_variables();
+  const Pass pass{.samples = deal(samples)};
+  for (std::size_t slot = 0; slot < replicas_.size(); ++slot) {
+    copy_modes(*this, *replicas_[slot]);
+    for (std::size_t i = 0; i < model_buffers_.size(); ++i) {
+      if (slot > 0) buffers_[slot][i].copy_(model_buffers_[i]);
+    }
+  }
+  return pass;
+}
+
+Tensors ReplicatedModule::split(Pass& pass, const Tensor& input) {
+  std::int64_t samples = 0;
+  for (const std::int64_t each : pass.samples) samples += each;
+  if (input.dim() == 0 || input.size(0) != samples)
+    throw Error(ErrorCode::invalid_argument,
+                "DataParallel: inputs have different numbers of samples (their first dimension): one " +
+                    shape_text(input) + ", the first " + std::to_string(samples));
+  const bool wants_gradient = torch::GradMode::is_enabled() && input.requires_grad();
+  Tensors parts = (wants_gradient ? input.detach() : input).split_with_sizes(pass.samples);
+  if (!wants_gradient) return parts;
+  for (Tensor& part : parts) part.set_requires_grad(true);
+  pass.inputs.push_back(input);
+  pass.pieces.push_back(parts);
+  return parts;
+}
+
+void ReplicatedModule::each(const Pass& pass, const std::function<void(std::size_t)>& work) {
+  threads_.run(pass.samples.size(), work);
+}
+
+Tensors ReplicatedModule::join(Pass pass, std::vector<Tensors> outputs) {
+  for (const Tensors& each : outputs) {
+    if (each.size() != outputs[0].size())
+      throw Error(ErrorCode::invalid_argument,
+                  "DataParallel: replicas returned different numbers of tensors");
+  }
+  auto joined = c10::make_intrusive<JoinedPass>();
+  joined->replicated = this;
+  joined->alive = shared_from_this();
+  joined->outputs = std::move(outputs);
+  Tensors sources = model_parameters_;
+  sources.insert(sources.end(), pass.inputs.begin(), pass.inputs.end());
+  joined->pass = std::move(pass);
+  return Join::apply(joined, at::TensorList(sources));
+}
+
+void ReplicatedModule::add_up(std::vector<Tensors>& found,
+                              const std::function<void(std::size_t, Tensor)>& work) {
+  // Each thread adds up every so-manieth parameter; the order of slots is always the same.
+  std::vector<Tensor> sums(model_parameters_.size());
+  const std::size_t threads = threads_.slots();
+  threads_.run(threads, [&](std::size_t thread) {
+    const torch::NoGradGuard no_grad;
+    for (std::size_t i = thread; i < sums.size(); i += threads) {
+      for (Tensors& of_slot : found)
+        sums[i] = added(std::exchange(sums[i], Tensor()), std::exchange(of_slot[i], Tensor()));
+    }
+  });
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (sums[i].defined()) work(i, std::move(sums[i]));
+  }
+}
+
+void ReplicatedModule::gather_gradients(const Pass& pass) {
+  std::int64_t samples = 0;
+  for (const std::int64_t each : pass.samples) samples += each;
+  std::vector<Tensors> found(pass.samples.size());
+  each(pass, [&](std::size_t slot) {
+    const torch::NoGradGuard no_grad;
+    const double share = static_cast<double>(pass.samples[slot]) / static_cast<double>(samples);
+    for (Tensor& parameter : parameters_[slot]) {
+      found[slot].push_back(parameter.grad().defined() ? parameter.grad() * share : Tensor());
+      parameter.mutable_grad().reset();
+    }
+  });
+  const torch::NoGradGuard no_grad;
+  add_up(found, [&](std::size_t i, Tensor sum) {
+    Tensor& gradient = model_parameters_[i].mutable_grad();
+    if (!gradient.defined()) {
+      gradient = std::move(sum);
+    } else if (gradient.is_sparse()) {
+      gradient = gradient + sum;
+    } else {
+      gradient.add_(sum);  // also for who holds it
+    }
+  });
+}
+
+void ReplicatedModule::drop_gradients() {
+  for (Tensors& parameters : parameters_) {
+    for (Tensor& parameter : parameters) parameter.mutable_grad().reset();
+  }
+}
+
+}  // namespace lockstep

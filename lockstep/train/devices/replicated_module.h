@@ -1,0 +1,85 @@
+// What DataParallel is whatever the type of its module: replicas of a model on the devices of one process, the parts of a
+// batch that each gets, and one backward through all of them.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "lockstep/train/devices/slot_threads.h"
+
+namespace lockstep {
+
+/// Where the variables are that replicas read.
+enum class Variables {
+  central,   ///< one copy, the model's, which every slot of the CPU reads in place
+  mirrored,  ///< each replica has its own copy, which every forward brings up to date
+};
+
+struct ReplicaOptions {
+  Variables variables = Variables::central;
+};
+
+/// A module with the model's parameters, buffers and children, under the model's names.
+class ReplicatedModule : public torch::nn::Module {
+ public:
+  const std::vector<torch::Device>& devices() const { return devices_; }
+  Variables variables() const { return options_.variables; }
+
+  /// How many of `samples` each replica gets, in their order: as even as can be, the first ones one more. Replicas that
+  /// would get none are left out.
+  std::vector<std::int64_t> deal(std::int64_t samples) const;
+
+ protected:
+  using Tensors = std::vector<torch::Tensor>;
+  using Modules = std::vector<std::shared_ptr<torch::nn::Module>>;
+
+  /// What the replicas are given in one forward.
+  struct Pass {
+    std::vector<std::int64_t> samples = {};  ///< of each replica
+    Tensors inputs = {};                     ///< those that want gradients
+    std::vector<Tensors> pieces = {};        ///< of each such input, its parts
+  };
+
+  /// `replicas`: one for each device.
+  ReplicatedModule(std::shared_ptr<torch::nn::Module> model, Modules replicas,
+                   std::vector<torch::Device> devices, const ReplicaOptions& options);
+  ~ReplicatedModule() override = default;
+
+  /// Brings the replicas up to date.
+  Pass begin(std::int64_t samples);
+  /// The first dimension of an input is its samples. Its parts are leaves of their own where gradients are wanted.
+  static Tensors split(Pass& pass, const torch::Tensor& input);
+  /// On the thread of each replica that has samples.
+  void each(const Pass& pass, const std::function<void(std::size_t)>& work);
+  /// `outputs[slot]`: the tensors that a replica returned. Each joined to one whose backward goes through all replicas at
+  /// once.
+  Tensors join(Pass pass, std::vector<Tensors> outputs);
+  /// Adds what backwards have left in the replicas' grad() to the model's, each by its share of the samples.
+  void gather_gradients(const Pass& pass);
+  void drop_gradients();
+
+ private:
+  struct JoinedPass;
+  class Join;
+
+  void require_alike(std::size_t slot) const;
+  /// The first replica reads the model's own variables either way.
+  bool has_copies(std::size_t slot) const { return slot > 0 && options_.variables == Variables::mirrored; }
+  void refresh_variables();
+  /// Calls `work` with each of the model's parameters that has gradients in some of `found` (by slot), and their sum.
+  void add_up(std::vector<Tensors>& found, const std::function<void(std::size_t, torch::Tensor)>& work);
+
+  std::shared_ptr<torch::nn::Module> model_;
+  Modules replicas_;
+  std::vector<torch::Device> devices_;
+  ReplicaOptions options_;
+  Tensors model_parameters_, model_buffers_;
+  std::vector<Tensors> parameters_, buffers_;  // of each replica
+  SlotThreads threads_;
+};
+
+}  // namespace lockstep
