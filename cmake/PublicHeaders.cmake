@@ -40,6 +40,7 @@ set(lockstep_reached_headers
     lockstep/group/reproducible.h
     lockstep/launch/spawn.h
     lockstep/memory/arena_block.h
+    lockstep/pipeline/plan.h
     lockstep/rendezvous/view.h
     lockstep/trace/clock.h
     lockstep/trace/event.h
@@ -66,6 +67,9 @@ set(lockstep_reached_headers
     lockstep/train/datasets/sampler.h
     lockstep/train/datasets/synthetic_images.h
     lockstep/train/datasets/token_dataset.h
+    lockstep/train/devices/device_data_parallel.h
+    lockstep/train/devices/devices.h
+    lockstep/train/devices/replicated_module.h
     lockstep/train/horovod/adasum.h
     lockstep/train/horovod/distributed_optimizer.h
     lockstep/train/horovod/gradient_op.h
@@ -75,6 +79,8 @@ set(lockstep_reached_headers
     lockstep/train/optimizer/fused_optimizer.h
     lockstep/train/optimizer/learning_rate.h
     lockstep/train/optimizer/parameter_state.h
+    lockstep/train/pipeline/layers.h
+    lockstep/train/pipeline/pipeline.h
     lockstep/train/replicas/broadcast_state.h
     lockstep/train/replicas/metrics.h
     lockstep/train/replicas/mixed_precision.h

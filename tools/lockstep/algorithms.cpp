@@ -101,10 +101,7 @@ int algorithms_command(const std::vector<std::string>& arguments) {
     const auto ranks =
         lockstep::env::parse_integer("--ranks", flags.ranks, 1, lockstep::schedule::most_replayed_ranks);
     return std::fputs(text_of(entries, static_cast<int>(ranks)).c_str(), stdout) < 0 ? 1 : 0;
-  } catch (const CLI::Success& success) {
-    return app.exit(success);
-  } catch (const std::exception& error) {
-    (void)std::fprintf(stderr, "lockstep algorithms: %s\nSee `lockstep algorithms --help`.\n", error.what());
-    return 2;
+  } catch (...) {
+    return command_line::answer(app, "algorithms");
   }
 }

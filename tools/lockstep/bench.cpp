@@ -196,11 +196,8 @@ int bench_command(const std::vector<std::string>& arguments) {
     for (std::string& word : words) np_as_long_option(word);
     command_line::parse(app, std::move(words));
     options = to_options(flags);
-  } catch (const CLI::Success& success) {
-    return app.exit(success);
-  } catch (const std::exception& error) {
-    (void)std::fprintf(stderr, "lockstep bench: %s\nSee `lockstep bench --help`.\n", error.what());
-    return 2;
+  } catch (...) {
+    return command_line::answer(app, "bench");
   }
   try {
     return measure_all(options);

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -29,6 +30,18 @@ inline void set_usage(CLI::App& app, std::string usage) {
 inline void parse(CLI::App& app, std::vector<std::string> words) {
   std::reverse(words.begin(), words.end());
   app.parse(std::move(words));
+}
+
+/// For `catch (...)` of `lockstep NAME`: prints the help that was asked for, or says what is wrong, with a hint. The exit code.
+inline int answer(const CLI::App& app, const char* name) {
+  try {
+    throw;
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
+  } catch (const std::exception& error) {
+    (void)std::fprintf(stderr, "lockstep %s: %s\nSee `lockstep %s --help`.\n", name, error.what(), name);
+    return 2;
+  }
 }
 
 /// The exit code: 1 where stdout does not take it all.

@@ -96,10 +96,7 @@ int explain_command(const std::vector<std::string>& arguments) {
   try {
     command_line::parse(app, arguments);
     return command_line::print(lockstep::view::explain(read_record(flags)));
-  } catch (const CLI::Success& success) {
-    return app.exit(success);
-  } catch (const std::exception& error) {
-    (void)std::fprintf(stderr, "lockstep explain: %s\nSee `lockstep explain --help`.\n", error.what());
-    return 2;
+  } catch (...) {
+    return command_line::answer(app, "explain");
   }
 }

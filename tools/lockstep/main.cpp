@@ -12,6 +12,7 @@
 #include "doctor/doctor.h"
 #include "explain.h"
 #include "fetch.h"
+#include "pipelines.h"
 #include "profile.h"
 #include "report.h"
 #include "run.h"
@@ -31,6 +32,8 @@ const std::vector<Subcommand>& subcommands() {
       {"run", "start a program on several ranks, on this host or on several", run_command},
       {"doctor", "say what this machine has, and what training would miss", doctor_command},
       {"algorithms", "draw what the collectives do, and count what it costs", algorithms_command},
+      {"pipelines", "draw the schedules of pipelines, and say how long ranks have nothing to do",
+       pipelines_command},
       {"bench", "measure the collectives on this machine, and write the table they are chosen by",
        bench_command},
       {"simulate", "say how long collectives take on a cluster that need not be there", simulate_command},

@@ -383,11 +383,8 @@ int simulate_command(const std::vector<std::string>& arguments) {
   try {
     command_line::parse(app, arguments);
     options = to_options(flags);
-  } catch (const CLI::Success& success) {
-    return app.exit(success);
-  } catch (const std::exception& error) {
-    (void)std::fprintf(stderr, "lockstep simulate: %s\nSee `lockstep simulate --help`.\n", error.what());
-    return 2;
+  } catch (...) {
+    return command_line::answer(app, "simulate");
   }
   try {
     return simulate_all(options, flags);

@@ -310,13 +310,10 @@ int top_command(const std::vector<std::string>& arguments) {
     const bool is_once = flags.once || flags.json || ::isatty(STDOUT_FILENO) == 0;
     return is_once ? show_once(job, flags, interval, signals.get())
                    : show_again_and_again(job, interval, signals.get());
-  } catch (const CLI::Success& success) {
-    return app.exit(success);
   } catch (const NoJob& error) {
     (void)std::fprintf(stderr, "lockstep top: %s\n", error.what());
     return 1;
-  } catch (const std::exception& error) {
-    (void)std::fprintf(stderr, "lockstep top: %s\nSee `lockstep top --help`.\n", error.what());
-    return 2;
+  } catch (...) {
+    return command_line::answer(app, "top");
   }
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/train/devices/slot_threads.h"
 
 namespace lockstep {
 namespace {
@@ -152,7 +153,7 @@ ReplicatedModule::ReplicatedModule(std::shared_ptr<torch::nn::Module> model, Mod
       options_(options),
       model_parameters_(model_->parameters()),
       model_buffers_(model_->buffers()),
-      threads_((require_cpu(devices_), devices_.size())) {
+      threads_((require_cpu(devices_), std::make_unique<SlotThreads>(devices_.size()))) {
   std::set<const torch::nn::Module*> distinct = {model_.get()};
   for (std::size_t slot = 0; slot < replicas_.size(); ++slot) {
     if (!distinct.insert(replicas_[slot].get()).second)
@@ -169,6 +170,8 @@ ReplicatedModule::ReplicatedModule(std::shared_ptr<torch::nn::Module> model, Mod
   for (const auto& item : model_->named_buffers(false)) register_buffer(item.key(), item.value());
   for (const auto& item : model_->named_children()) register_module(item.key(), item.value());
 }
+
+ReplicatedModule::~ReplicatedModule() = default;
 
 void ReplicatedModule::require_alike(std::size_t slot) const {
   const auto compare = [&](const auto& wanted, const auto& present, const std::string& kind) {
@@ -209,7 +212,7 @@ void ReplicatedModule::refresh_variables() {
     }
   }
   if (!has_copies(parameters_.size() - 1)) return;
-  threads_.run(parameters_.size(), [&](std::size_t slot) {
+  threads_->run(parameters_.size(), [&](std::size_t slot) {
     for (std::size_t i = 0; has_copies(slot) && i < model_parameters_.size(); ++i)
       parameters_[slot][i].copy_(model_parameters_[i]);
   });
@@ -246,7 +249,7 @@ Tensors ReplicatedModule::split(Pass& pass, const Tensor& input) {
 }
 
 void ReplicatedModule::each(const Pass& pass, const std::function<void(std::size_t)>& work) {
-  threads_.run(pass.samples.size(), work);
+  threads_->run(pass.samples.size(), work);
 }
 
 Tensors ReplicatedModule::join(Pass pass, std::vector<Tensors> outputs) {
@@ -269,8 +272,8 @@ void ReplicatedModule::add_up(std::vector<Tensors>& found,
                               const std::function<void(std::size_t, Tensor)>& work) {
   // Each thread adds up every so-manieth parameter; the order of slots is always the same.
   std::vector<Tensor> sums(model_parameters_.size());
-  const std::size_t threads = threads_.slots();
-  threads_.run(threads, [&](std::size_t thread) {
+  const std::size_t threads = threads_->slots();
+  threads_->run(threads, [&](std::size_t thread) {
     const torch::NoGradGuard no_grad;
     for (std::size_t i = thread; i < sums.size(); i += threads) {
       for (Tensors& of_slot : found)

@@ -9,9 +9,9 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/train/devices/slot_threads.h"
-
 namespace lockstep {
+
+class SlotThreads;
 
 /// Where the variables are that replicas read.
 enum class Variables {
@@ -47,7 +47,7 @@ class ReplicatedModule : public torch::nn::Module {
   /// `replicas`: one for each device.
   ReplicatedModule(std::shared_ptr<torch::nn::Module> model, Modules replicas,
                    std::vector<torch::Device> devices, const ReplicaOptions& options);
-  ~ReplicatedModule() override = default;
+  ~ReplicatedModule() override;
 
   /// Brings the replicas up to date.
   Pass begin(std::int64_t samples);
@@ -79,7 +79,7 @@ class ReplicatedModule : public torch::nn::Module {
   ReplicaOptions options_;
   Tensors model_parameters_, model_buffers_;
   std::vector<Tensors> parameters_, buffers_;  // of each replica
-  SlotThreads threads_;
+  std::unique_ptr<SlotThreads> threads_;
 };
 
 }  // namespace lockstep

@@ -180,6 +180,40 @@ TEST_F(Examples, ShardedAdamWKeepsItsStateOnceForAllRanks) {
   EXPECT_NEAR(after(lines[1], "each rank: "), state / 2, 0.05 * state);
 }
 
+TEST_F(Examples, AModelOnSeveralRanksHasTheBitsOfOneProcess) {
+  const std::string csv = folder() / "times.csv", svg = folder() / "times.svg";
+  for (const char* schedule : {"1f1b", "gpipe"}) {
+    const auto lines =
+        lines_of({"model_parallel", "--image_size", "64", "--batch_size", "16", "--width", "8", "--repeats",
+                  "2", "--parts", "2", "8", "--schedule", schedule, "--csv", csv, "--svg", svg});
+    ASSERT_THAT(lines, SizeIs(7));
+    EXPECT_THAT(
+        lines[0],
+        ContainsRegex("ResNet-18 on 2 ranks, [0-9]+ \\+ [0-9]+ layers; a batch of 16 images, 64 x 64"));
+    const char* const ways[] = {"single", "accumulating, 8 parts", "naive split", "pipelined, 2 parts",
+                                "pipelined, 8 parts"};
+    for (std::size_t i = 0; i < std::size(ways); ++i) {
+      EXPECT_THAT(lines[i + 1], StartsWith("[0] " + std::string(ways[i]) + " "));
+      EXPECT_THAT(lines[i + 1], ContainsRegex(" [0-9.]+ s \\+- [0-9.]+ +#+$"));
+    }
+    EXPECT_THAT(lines[6],
+                ContainsRegex(
+                    "pipelined is [0-9.]+ times as fast as one process with the same 8 parts; its parameters "
+                    "are the same bits"));
+  }
+  const std::string table = text_in(csv);
+  EXPECT_THAT(table, StartsWith("way,micro_batches,seconds,deviation\nsingle,1,"));
+  EXPECT_THAT(table, HasSubstr("\npipelined,8,"));
+  EXPECT_THAT(text_in(svg),
+              AllOf(StartsWith("<svg "), HasSubstr("pipelined, 2 parts"), EndsWith("</svg>\n")));
+  const Ending unwritten = start({program("lockstep"), "run", "-np", "2", program("model_parallel"),
+                                  "--image_size", "64", "--batch_size", "16", "--width", "8", "--repeats",
+                                  "1", "--parts", "8", "--svg", folder() / "none" / "x.svg"})
+                               .finish();
+  EXPECT_NE(unwritten.exit_code, 0);
+  EXPECT_THAT(unwritten.err, HasSubstr("cannot write " + (folder() / "none" / "x.svg").string()));
+}
+
 TEST_F(Examples, OneProcessTrainsOnSeveralDevices) {
   const std::pair<const char*, double> programs[] = {{"mirrored", 1e-5}, {"central_storage", 0}};
   for (const auto& [name, bound] : programs) {
@@ -489,7 +523,8 @@ class Help : public ExampleTest, public ::testing::WithParamInterface<const char
 INSTANTIATE_TEST_SUITE_P(Of, Help,
                          ::testing::Values("toy_model", "accumulate", "sync_batch_norm", "powersgd",
                                            "sharded_adamw", "char_transformer", "mnist_horovod_steps",
-                                           "mnist_gradient_tape", "cifar10_resnet18"),
+                                           "mnist_gradient_tape", "cifar10_resnet18", "mirrored",
+                                           "central_storage", "model_parallel"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(Help, ShowsTheDefaults) {

@@ -64,10 +64,7 @@ int doctor_command(const std::vector<std::string>& arguments) {
     doctor::examine_hosts(report, named.hosts, remote);
     const int exit_code = command_line::print(flags.json ? report.json() : report.text());
     return report.trains() ? exit_code : 1;
-  } catch (const CLI::Success& success) {
-    return app.exit(success);
-  } catch (const std::exception& error) {
-    (void)std::fprintf(stderr, "lockstep doctor: %s\nSee `lockstep doctor --help`.\n", error.what());
-    return 2;
+  } catch (...) {
+    return command_line::answer(app, "doctor");
   }
 }

@@ -1,0 +1,315 @@
+#include "lockstep/train/pipeline/pipeline.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/group/collectives.h"
+#include "lockstep/group/outcome.h"
+#include "lockstep/group/shared_memory.h"
+#include "lockstep/pipeline/cut.h"
+#include "lockstep/pipeline/schedules.h"
+#include "lockstep/train/pipeline/pipeline_parts.h"
+#include "lockstep/train/pipeline/pipeline_step.h"
+#include "lockstep/train/replicas/same_facts.h"
+#include "lockstep/train/tensor/shared_heap.h"
+#include "lockstep/train/tensor/tensor_bytes.h"
+#include "lockstep/train/tensor/tensor_collectives.h"
+
+namespace lockstep {
+namespace {
+
+using torch::Tensor;
+
+/// Of two numbers, one that is another for any other two (splitmix64's finalizer).
+std::uint64_t mixed(std::uint64_t seed, std::uint64_t number) {
+  std::uint64_t x = seed + (number + 1) * 0x9e3779b97f4a7c15U;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+  return x ^ (x >> 31);
+}
+
+/// libtorch's generator is as it was when this ends.
+class KeepsGenerator {
+ public:
+  KeepsGenerator() : generator_(at::detail::getDefaultCPUGenerator()), state_(generator_.get_state()) {}
+  ~KeepsGenerator() { generator_.set_state(state_); }
+  KeepsGenerator(const KeepsGenerator&) = delete;
+  KeepsGenerator& operator=(const KeepsGenerator&) = delete;
+
+ private:
+  at::Generator generator_;
+  Tensor state_;
+};
+
+std::vector<std::size_t> even_cut(std::size_t layers, std::size_t stages) {
+  return pipeline::cut_by_time(std::vector<double>(layers, 1.0), stages);
+}
+
+/// Seconds of a forward and a backward: the least of a few, because others only make them longer.
+double seconds_of(const BuiltLayer& layer, const std::vector<Tensor>& inputs, std::vector<Tensor>& outputs) {
+  double least = 0;
+  for (int round = 0; round < 4; ++round) {
+    const auto begin = std::chrono::steady_clock::now();
+    outputs = layer.forward(inputs);
+    std::vector<Tensor> roots, gradients;
+    for (const Tensor& output : outputs) {
+      if (!output.requires_grad()) continue;
+      roots.push_back(output);
+      gradients.push_back(torch::ones_like(output));
+    }
+    if (!roots.empty()) torch::autograd::backward(roots, gradients);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    if (round == 1 || (round > 1 && took.count() < least)) least = took.count();
+  }
+  return least;
+}
+
+std::vector<Tensor> as_inputs(const std::vector<Tensor>& tensors) {
+  std::vector<Tensor> inputs;
+  for (const Tensor& tensor : tensors)
+    inputs.push_back(tensor.detach().set_requires_grad(tensor.is_floating_point()));
+  return inputs;
+}
+
+}  // namespace
+
+Pipeline::Pipeline(const Layers& layers, const Group& group, const PipelineOptions& options)
+    : group_(group), options_(options), module_(std::make_shared<StageModule>()) {
+  for (const Layers::Layer& layer : layers.layers()) names_.push_back(layer.name);
+  if (options_.shared_heap && shares_memory(group_)) heap_ = SharedHeap::unless_there_is_one(group_);
+  require_alike(layers);
+  const pipeline::Shape shape{.ranks = group.size(),
+                              .stages = group.size() * std::max(options.stages_per_rank, 0),
+                              .micro_batches = options.micro_batches};
+  plan_ = pipeline::plan_of(pipeline::schedule_named(options.schedule), shape);
+  if (options.non_finite == NonFinite::skip)
+    throw_invalid_argument("Pipeline: NonFinite::skip is not supported; take stop or ignore");
+  seed_ = static_cast<std::uint64_t>(
+      torch::randint(std::numeric_limits<std::int64_t>::max(), {1}, torch::kInt64).item<std::int64_t>());
+  broadcast(group_, std::span(&seed_, 1), 0).wait();
+  decide_cut(layers);
+  build_stages(layers);
+  make_ties(layers);
+}
+
+Pipeline::~Pipeline() = default;
+
+void Pipeline::require_alike(const Layers& layers) const {
+  std::vector<Fact> facts = {{"number of layers", std::to_string(layers.size())},
+                             {"schedule", options_.schedule},
+                             {"micro_batches", std::to_string(options_.micro_batches)},
+                             {"stages_per_rank", std::to_string(options_.stages_per_rank)}};
+  std::string cut;
+  for (const std::size_t count : options_.cut) cut.append(" ").append(std::to_string(count));
+  facts.push_back({"cut", cut.empty() ? " none" : cut});
+  for (std::size_t i = 0; i < names_.size(); ++i) facts.push_back({c10::str("layer ", i), names_[i]});
+  for (const TiedParameters& tie : layers.tied()) facts.push_back({"tie", tie.first + " and " + tie.second});
+  require_same_facts(group_, facts, "Make the same pipeline on every rank");
+}
+
+void Pipeline::decide_cut(const Layers& layers) {
+  const auto stages = static_cast<std::size_t>(plan_.shape.stages);
+  if (layers.size() < stages)
+    throw_invalid_argument(
+        c10::str("Pipeline: ", layers.size(), " layers for ", stages,
+                 " stages; each has to have one at least: start fewer ranks, or split layers"));
+  if (!options_.cut.empty()) {
+    const std::size_t sum = std::accumulate(options_.cut.begin(), options_.cut.end(), std::size_t{0});
+    if (options_.cut.size() != stages || sum != layers.size() || std::ranges::count(options_.cut, 0U) > 0)
+      throw_invalid_argument(c10::str("Pipeline: the cut has ", options_.cut.size(), " stages with ", sum,
+                                      " layers in all; there are ", stages, " stages and ", layers.size(),
+                                      " layers, and each stage has one at least"));
+    cut_ = options_.cut;
+    return;
+  }
+  std::uint8_t is_measured = options_.sample.has_value() ? 1 : 0;  // rank 0's
+  broadcast(group_, std::span(&is_measured, 1), 0).wait();
+  if (is_measured == 0) {
+    cut_ = even_cut(layers.size(), stages);
+    return;
+  }
+  layer_seconds_.assign(layers.size(), 0);
+  on_rank_0(group_, [&] { measure(layers); });
+  broadcast(group_, std::span(layer_seconds_), 0).wait();
+  cut_ = pipeline::cut_by_time(layer_seconds_, stages);
+}
+
+BuiltLayer Pipeline::build_layer(const Layers& layers, std::size_t index) const {
+  torch::manual_seed(mixed(seed_, index));
+  return layers.layers()[index].build();
+}
+
+void Pipeline::measure(const Layers& layers) {
+  const KeepsGenerator keep;
+  std::vector<Tensor> inputs = {options_.sample->detach()};
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    try {
+      std::vector<Tensor> outputs;
+      layer_seconds_[i] = seconds_of(build_layer(layers, i), inputs, outputs);
+      inputs = as_inputs(outputs);
+    } catch (const std::exception& error) {
+      throw_invalid_argument(c10::str("Pipeline: layer ", i, " (\"", names_[i],
+                                      "\") with the sample: ", first_line(error.what())));
+    }
+  }
+}
+
+void Pipeline::build_stages(const Layers& layers) {
+  const KeepsGenerator keep;
+  std::size_t first = 0;
+  for (int number = 0; number < plan_.shape.stages; ++number) {
+    const std::size_t count = cut_[static_cast<std::size_t>(number)];
+    if (plan_.shape.rank_of(number) == group_.rank()) {
+      Stage& stage = stages_.emplace_back(Stage{.number = number});
+      for (std::size_t i = first; i < first + count; ++i) {
+        stage.layers.push_back(build_layer(layers, i));
+        stage.names.push_back(names_[i]);
+        if (stage.layers.back().module)
+          static_cast<StageModule&>(*module_).add(names_[i], stage.layers.back().module);
+      }
+    }
+    first += count;
+  }
+}
+
+std::size_t Pipeline::layer_of(const std::string& parameter) const {
+  const auto found = std::ranges::find(names_, parameter.substr(0, parameter.find('.')));
+  if (found == names_.end())
+    throw_invalid_argument("Pipeline: \"" + parameter + "\" is a parameter of no layer");
+  return static_cast<std::size_t>(found - names_.begin());
+}
+
+int Pipeline::rank_of_layer(std::size_t layer) const {
+  std::size_t end = 0;
+  for (int stage = 0;; ++stage) {
+    end += cut_[static_cast<std::size_t>(stage)];
+    if (layer < end) return plan_.shape.rank_of(stage);
+  }
+}
+
+void Pipeline::make_ties(const Layers& layers) {
+  const auto parameters = module_->named_parameters();
+  const auto mine = [&](const std::string& name) {
+    const Tensor* const found = parameters.find(name);
+    return found == nullptr ? Tensor() : *found;
+  };
+  std::vector<std::string> names;
+  on_every_rank(group_, [&] {
+    for (const TiedParameters& tied : layers.tied()) {
+      for (const std::string& name : {tied.first, tied.second}) {
+        if (std::ranges::find(names, name) != names.end())
+          throw_invalid_argument("Pipeline: \"" + name +
+                                 "\" is tied twice; two parameters are one, not three");
+        names.push_back(name);
+        if (rank_of_layer(layer_of(name)) == group_.rank() && !mine(name).defined())
+          throw_invalid_argument("Pipeline: there is no parameter \"" + name + "\" to tie");
+      }
+    }
+  });
+  const torch::NoGradGuard no_grad;
+  for (const TiedParameters& tied : layers.tied()) {
+    Tie tie{.names = tied,
+            .ranks = {rank_of_layer(layer_of(tied.first)), rank_of_layer(layer_of(tied.second))}};
+    tie.tensors = {mine(tied.first), mine(tied.second)};
+    // Their sizes first: a message of another size would be a mismatch that names no parameter.
+    std::string sizes = tie.tensors[0].defined() ? describe(tie.tensors[0]) : "";
+    sizes = from_rank(group_, std::move(sizes), tie.ranks[0]);
+    on_every_rank(group_, [&] {
+      if (tie.tensors[1].defined() && describe(tie.tensors[1]) != sizes)
+        throw_invalid_argument("Pipeline: " + tied.second + " is " + describe(tie.tensors[1]) + ", " +
+                               tied.first + " is " + sizes + ": they cannot be tied");
+    });
+    if (tie.ranks[0] == tie.ranks[1]) {
+      if (tie.tensors[0].defined()) tie.tensors[1].copy_(tie.tensors[0]);
+    } else if (tie.tensors[0].defined()) {
+      send(group_, tie.tensors[0].detach().contiguous(), tie.ranks[1], tie_tag).wait();
+    } else if (tie.tensors[1].defined()) {
+      recv(group_, tie.tensors[1].detach(), tie.ranks[0], tie_tag).wait();
+    }
+    ties_.push_back(std::move(tie));
+  }
+}
+
+double Pipeline::step(const Tensor& input, const Tensor& target, const PipelineLoss& loss) {
+  Step step(group_, plan_, stages_, options_.non_finite, loss);
+  step.run(plan_.ranks[static_cast<std::size_t>(group_.rank())], input, target);
+  add_up_ties();
+  average_over_replicas();
+  double mean = step.loss();
+  broadcast(group_, std::span(&mean, 1), plan_.shape.rank_of(plan_.shape.stages - 1)).wait();
+  return mean;
+}
+
+Tensor Pipeline::evaluate(const Tensor& input) {
+  const torch::NoGradGuard no_grad;
+  Step step(group_, plan_, stages_, options_.non_finite, nullptr);
+  return step.evaluate(input);
+}
+
+void Pipeline::add_up_ties() {
+  const torch::NoGradGuard no_grad;
+  for (Tie& tie : ties_) {
+    const auto gradient = [](const Tensor& parameter) {
+      return parameter.grad().defined() ? parameter.grad().contiguous() : torch::zeros_like(parameter);
+    };
+    if (tie.tensors[0].defined() && tie.tensors[1].defined()) {
+      const Tensor sum = gradient(tie.tensors[0]) + gradient(tie.tensors[1]);
+      for (Tensor& parameter : tie.tensors) parameter.mutable_grad() = sum.clone();
+    } else if (tie.tensors[0].defined() || tie.tensors[1].defined()) {
+      const std::size_t own = tie.tensors[0].defined() ? 0 : 1;
+      const Tensor mine = gradient(tie.tensors[own]), theirs = torch::empty_like(mine);
+      const std::span sent = elements_of(mine);
+      sendrecv(group_, sent, tie.ranks[1 - own], writable_bytes(theirs, "a tied gradient"),
+               tie.ranks[1 - own], tie_tag, tie_tag)
+          .wait();
+      // Both add up in one order.
+      tie.tensors[own].mutable_grad() = own == 0 ? mine + theirs : theirs + mine;
+    }
+  }
+}
+
+void Pipeline::average_over_replicas() {
+  if (!options_.replicas || options_.replicas->size() == 1) return;
+  std::vector<Work> works;
+  std::vector<std::pair<Tensor, Tensor>> copies;  // a gradient with gaps, and what is averaged in its place
+  for (Tensor& parameter : module_->parameters()) {
+    if (!parameter.requires_grad()) continue;
+    if (!parameter.grad().defined()) parameter.mutable_grad() = torch::zeros_like(parameter);
+    const Tensor gradient = parameter.grad();
+    const Tensor dense = gradient.contiguous();
+    works.push_back(all_reduce(*options_.replicas, dense, ReduceOp::average));
+    if (!dense.is_same(gradient)) copies.emplace_back(gradient, dense);
+  }
+  for (Work& work : works) work.wait();
+  const torch::NoGradGuard no_grad;
+  for (auto& [gradient, dense] : copies) gradient.copy_(dense);
+}
+
+double Pipeline::clip_grad_norm(double max_norm) {
+  const torch::NoGradGuard no_grad;
+  double squares = 0;
+  const auto is_counted_elsewhere = [&](const std::string& name) {
+    return std::ranges::any_of(ties_, [&](const Tie& tie) { return tie.names.second == name; });
+  };
+  for (const auto& item : module_->named_parameters()) {
+    if (!item.value().grad().defined() || is_counted_elsewhere(item.key())) continue;
+    squares += std::pow(item.value().grad().norm(2, torch::kFloat64).item<double>(), 2);
+  }
+  all_reduce(group_, std::span(&squares, 1)).wait();
+  const double norm = std::sqrt(squares);
+  const double scale = max_norm / (norm + 1e-6);
+  if (scale >= 1) return norm;
+  for (Tensor& parameter : module_->parameters()) {
+    if (parameter.grad().defined()) parameter.mutable_grad().mul_(scale);
+  }
+  return norm;
+}
+
+}  // namespace lockstep

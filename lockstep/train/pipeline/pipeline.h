@@ -1,0 +1,141 @@
+// A model that is too large for one rank, or quicker on several: its layers are cut into stages, each rank has its own, and the
+// parts of a batch (micro-batches) follow each other through them.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/group/group.h"
+#include "lockstep/pipeline/plan.h"
+#include "lockstep/train/checkpoint/state_dict.h"
+#include "lockstep/train/pipeline/layers.h"
+#include "lockstep/train/replicas/non_finite.h"
+
+namespace lockstep {
+
+class SharedHeap;
+
+/// Alike on all ranks.
+struct PipelineOptions {
+  /// naive, gpipe, 1f1b or interleaved: see `lockstep pipelines`.
+  std::string schedule = "1f1b";
+  /// A batch is dealt out to so many, as evenly as can be.
+  int micro_batches = 1;
+  /// More than one where the schedule takes several: stages lie on the ranks in turn.
+  int stages_per_rank = 1;
+  /// How many layers each stage has. Empty: as many as the others, or by `sample`.
+  std::vector<std::size_t> cut = {};
+  /// The input of a micro-batch, of rank 0: every layer's forward and backward is timed with it, and the cut is the one whose
+  /// slowest stage is the quickest. Costs a few passes through the whole model on rank 0, one layer in memory at a time.
+  std::optional<torch::Tensor> sample = std::nullopt;
+  /// Of what stages hand on, and of the loss: stop names the rank, the stage and the micro-batch of the first that is no
+  /// number. skip is not supported.
+  NonFinite non_finite = NonFinite::ignore;
+  /// The ranks that have the same stages of other replicas of the pipeline (a Grid's column): gradients are averaged over them.
+  std::optional<Group> replicas = std::nullopt;
+  /// Opens a SharedHeap, unless this process has one or some ranks are on other hosts: what is handed on lies there, and its
+  /// receiver copies it while the sender works on.
+  bool shared_heap = true;
+};
+
+/// Of the output of the last stage and its target: the mean over the samples.
+using PipelineLoss = std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)>;
+
+/// Making one is collective. Layers are built with random numbers of their own, drawn from rank 0's generator, so that a model
+/// begins with the same values however it is cut.
+///
+/// - Gradients are those of one process that runs the same micro-batches one after the other and weights each by its share of
+///   the samples: the same bits, in every schedule, cut and number of ranks.
+/// - Batch norm sees micro-batches. Dropout draws other numbers than in one process, unless a layer seeds its own.
+/// - A failure on any rank names rank, stage and micro-batch to all, the group is closed, and no optimizer has stepped.
+///
+/// Thread safety: one call at a time.
+class Pipeline {
+ public:
+  /// Throws Error: invalid_argument (no layers, fewer layers than stages, a cut that is none, micro_batches below 1, an unknown
+  /// schedule, ties of what is not there); mismatch (ranks that have other layers or options).
+  Pipeline(const Layers& layers, const Group& group, const PipelineOptions& options = {});
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
+  ~Pipeline();
+
+  /// Collective: forward, backward, and nothing under way afterwards. Leaves the gradients of the mean loss of the batch in this
+  /// rank's parameters, on top of what is there. `input` is looked at where the first stage is, `target` where the last one is,
+  /// others may pass undefined tensors; the first dimension is the samples. Returns the mean loss, on all ranks.
+  /// Throws Error: invalid_argument where there are fewer samples than micro-batches, or layers do not fit; peer_lost on the
+  /// others. Cost: what the plan says (simulate.h); besides a broadcast of a number, and with `replicas` an all_reduce of the
+  /// stage's gradients.
+  double step(const torch::Tensor& input, const torch::Tensor& target, const PipelineLoss& loss);
+
+  /// Collective: the output of the last stage, there; undefined on the other ranks. One micro-batch, no gradients.
+  torch::Tensor evaluate(const torch::Tensor& input);
+
+  /// Of this rank's stages, under the whole model's names.
+  std::vector<torch::Tensor> parameters() const { return module_->parameters(); }
+  auto named_parameters() const { return module_->named_parameters(); }
+  const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
+  void zero_grad(bool set_to_none = true) { module_->zero_grad(set_to_none); }
+  void train(bool on = true) { module_->train(on); }
+  void eval() { module_->eval(); }
+
+  /// Collective. Clips this rank's gradients by the norm of the whole model's, in which tied parameters count once; returns it.
+  double clip_grad_norm(double max_norm);
+
+  const pipeline::Plan& plan() const { return plan_; }
+  /// How many layers each stage has.
+  const std::vector<std::size_t>& cut() const { return cut_; }
+  /// What each layer took with the sample, forward and backward, in seconds; empty without one.
+  const std::vector<double>& layer_seconds() const { return layer_seconds_; }
+  const Group& group() const { return group_; }
+
+  /// Collective. The whole model's parameters and buffers, in the layers' order, on rank 0; empty on the others.
+  StateDict gather_state() const;
+  /// Collective. Rank 0's tensors into the stages, found by name. Throws Error{invalid_argument} on all ranks, before any has
+  /// changed, where some are missing, unexpected or of another shape.
+  void scatter_state(const StateDict& tensors);
+
+ private:
+  struct Stage;
+  struct Step;
+  struct Tie;
+
+  void require_alike(const Layers& layers) const;
+  void decide_cut(const Layers& layers);
+  BuiltLayer build_layer(const Layers& layers, std::size_t index) const;
+  void measure(const Layers& layers);
+  void build_stages(const Layers& layers);
+  void make_ties(const Layers& layers);
+  /// Layer of "3.weight".
+  std::size_t layer_of(const std::string& parameter) const;
+  int rank_of_layer(std::size_t layer) const;
+  void add_up_ties();
+  void average_over_replicas();
+  bool is_last(int stage) const { return stage + 1 == plan_.shape.stages; }
+
+  Group group_;
+  PipelineOptions options_;
+  pipeline::Plan plan_;
+  std::vector<std::size_t> cut_;
+  std::vector<std::string> names_;  // of all layers
+  std::vector<double> layer_seconds_;
+  std::uint64_t seed_ = 0;
+  std::vector<Stage> stages_;  // this rank's, in their order
+  std::vector<Tie> ties_;
+  std::shared_ptr<torch::nn::Module> module_;
+  std::unique_ptr<SharedHeap> heap_;
+};
+
+/// Collective. Rank 0 writes the whole model, as save_state_dict() does of a model that is not cut.
+void save_state_dict(const std::filesystem::path& path, const Pipeline& pipeline);
+/// Collective. Rank 0 reads, everybody has its stages' tensors; files are the same however the model is cut.
+void load_state_dict(const std::filesystem::path& path, Pipeline& pipeline, const std::string& key = "");
+
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+// What a rank has of a pipeline.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "lockstep/train/pipeline/pipeline.h"
+
+namespace lockstep {
+
+/// The modules of this rank's layers, under the layers' names.
+struct StageModule : torch::nn::Module {
+  void add(const std::string& name, const std::shared_ptr<torch::nn::Module>& module) {
+    register_module(name, module);
+  }
+};
+
+struct Pipeline::Stage {
+  int number = 0;
+  std::vector<BuiltLayer> layers = {};
+  std::vector<std::string> names = {};  ///< of its layers
+
+  std::vector<torch::Tensor> forward(std::vector<torch::Tensor> inputs) const;
+};
+
+struct Pipeline::Tie {
+  TiedParameters names;
+  std::array<int, 2> ranks = {};
+  std::array<torch::Tensor, 2> tensors = {};  ///< undefined: on another rank
+};
+
+/// Activations and gradients have 0 and 1.
+inline constexpr int tie_tag = 2, state_tag = 3;
+
+/// libtorch's texts end in a stack trace.
+std::string first_line(const std::string& text);
+
+/// Collective. `text` of that rank.
+std::string from_rank(const Group& group, std::string text, int rank);
+
+}  // namespace lockstep

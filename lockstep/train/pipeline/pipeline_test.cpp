@@ -1,0 +1,412 @@
+#include "lockstep/train/pipeline/pipeline.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+#include <tuple>
+
+#include "lockstep/train/tensor/ranks_test.h"
+#include "lockstep/train/tensor/tensor_collectives.h"
+
+namespace lockstep {
+namespace {
+
+using test::Ending;
+using test::on_ranks;
+using test::run_ranks;
+using test::same_bits;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using torch::Tensor;
+using torch::nn::Linear;
+
+torch::Tensor mse(const Tensor& output, const Tensor& target) { return torch::mse_loss(output, target); }
+
+/// Eight layers, of which four have parameters.
+Layers make_layers() {
+  Layers layers;
+  layers.add<Linear>(6, 12)
+      .add(torch::tanh)
+      .add<Linear>(12, 12)
+      .add(torch::relu)
+      .add<Linear>(12, 8)
+      .add(torch::tanh)
+      .add<Linear>(8, 3);
+  layers.add([](const Tensor& x) { return x * 2; });
+  return layers;
+}
+
+Tensor samples(std::int64_t count, std::int64_t width, std::uint64_t seed) {
+  return torch::randn({count, width}, at::detail::createCPUGenerator(seed));
+}
+
+/// The whole model, and one step after the other.
+class Reference {
+ public:
+  explicit Reference(const StateDict& state) {
+    for (const auto& item : state)
+      parameters_.push_back(item.value().detach().clone().set_requires_grad(true));
+  }
+  Tensor forward(Tensor x) const {
+    x = torch::tanh(torch::linear(x, parameters_[0], parameters_[1]));
+    x = torch::relu(torch::linear(x, parameters_[2], parameters_[3]));
+    x = torch::tanh(torch::linear(x, parameters_[4], parameters_[5]));
+    return torch::linear(x, parameters_[6], parameters_[7]) * 2;
+  }
+  double step(const Tensor& x, const Tensor& y, int micro_batches, torch::optim::Optimizer& optimizer) const {
+    optimizer.zero_grad();
+    double mean = 0;
+    const auto xs = x.tensor_split(micro_batches), ys = y.tensor_split(micro_batches);
+    for (std::size_t i = 0; i < xs.size(); ++i) {
+      const double share = static_cast<double>(xs[i].size(0)) / static_cast<double>(x.size(0));
+      const Tensor loss = mse(forward(xs[i]), ys[i]);
+      (loss * share).backward();
+      mean += share * loss.item<double>();
+    }
+    optimizer.step();
+    return mean;
+  }
+  const std::vector<Tensor>& parameters() const { return parameters_; }
+
+ private:
+  std::vector<Tensor> parameters_;
+};
+
+struct Case {
+  const char* schedule;
+  int stages_per_rank;
+};
+std::ostream& operator<<(std::ostream& out, const Case& each) { return out << each.schedule; }
+
+class Pipelines : public ::testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(By, Pipelines,
+                         ::testing::Values(Case{"naive", 1}, Case{"gpipe", 1}, Case{"1f1b", 1},
+                                           Case{"interleaved", 2}));
+
+TEST_P(Pipelines, EndWithTheBitsOfOneProcess) {
+  for (int ranks = 1; ranks <= 4; ++ranks) {
+    for (int micro_batches = 1; micro_batches <= 9; ++micro_batches) {
+      on_ranks(ranks, [&](const Group& world) {
+        Pipeline pipe(make_layers(), world,
+                      {.schedule = GetParam().schedule,
+                       .micro_batches = micro_batches,
+                       .stages_per_rank = GetParam().stages_per_rank});
+        const Reference reference(pipe.gather_state());  // on rank 0
+        torch::optim::SGD sgd(pipe.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+        std::optional<torch::optim::SGD> reference_sgd;
+        if (world.rank() == 0)
+          reference_sgd.emplace(reference.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+        for (std::uint64_t i = 0; i < 5; ++i) {
+          const std::int64_t count = i % 2 == 0 ? 18 : 11;  // uneven, too
+          const Tensor x = samples(count, 6, 10 + i), y = samples(count, 3, 20 + i);
+          sgd.zero_grad();
+          const double loss = pipe.step(x, y, mse);
+          sgd.step();
+          if (reference_sgd) {
+            EXPECT_EQ(loss, reference.step(x, y, micro_batches, *reference_sgd));
+          }
+        }
+        const StateDict state = pipe.gather_state();
+        if (world.rank() != 0) return;
+        ASSERT_EQ(state.size(), reference.parameters().size());
+        for (std::size_t i = 0; i < state.size(); ++i)
+          EXPECT_TRUE(same_bits(state[i].value(), reference.parameters()[i]))
+              << ranks << " ranks, " << micro_batches << ", " << state[i].key();
+      });
+    }
+  }
+}
+
+TEST(Pipeline, HasTheWholeModelsNamesHoweverItIsCut) {
+  std::vector<std::vector<std::string>> names;
+  for (const std::vector<std::size_t>& cut : {std::vector<std::size_t>{8}, {3, 5}, {1, 1, 6}}) {
+    on_ranks(static_cast<int>(cut.size()), [&](const Group& world) {
+      Pipeline pipe(make_layers(), world, {.cut = cut});
+      EXPECT_EQ(pipe.cut(), cut);
+      const StateDict state = pipe.gather_state();
+      if (world.rank() != 0) return;
+      names.push_back(state.keys());
+    });
+  }
+  EXPECT_THAT(names[0], ElementsAre("0.weight", "0.bias", "2.weight", "2.bias", "4.weight", "4.bias",
+                                    "6.weight", "6.bias"));
+  EXPECT_EQ(names[1], names[0]);
+  EXPECT_EQ(names[2], names[0]);
+}
+
+TEST(Pipeline, LoadsFilesOfAnotherCut) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("lockstep-pipeline-" + std::to_string(::getpid()));
+  std::filesystem::create_directory(folder);
+  const auto file = folder / "model.pth";
+  StateDict saved;
+  on_ranks(3, [&](const Group& world) {
+    Pipeline pipe(make_layers(), world);
+    save_state_dict(file, pipe);
+    auto state = pipe.gather_state();
+    if (world.rank() == 0) saved = std::move(state);
+  });
+  on_ranks(2, [&](const Group& world) {
+    Pipeline pipe(make_layers(), world);
+    load_state_dict(file, pipe);
+    const auto state = pipe.gather_state();
+    if (world.rank() == 0) {
+      for (const auto& item : saved) EXPECT_TRUE(same_bits(state[item.key()], item.value()));
+    }
+  });
+  for (const Ending& ending : run_ranks(2, [&](const Group& world) {
+         Layers other;
+         other.add<Linear>(6, 12).add<Linear>(12, 3);
+         Pipeline pipe(other, world);
+         load_state_dict(file, pipe);
+       })) {
+    EXPECT_EQ(ending.code, ErrorCode::invalid_argument);
+    EXPECT_THAT(ending.text, HasSubstr("the state dict is of another model: \"1.weight\" is missing"));
+  }
+  std::filesystem::remove_all(folder);
+}
+
+struct SplitImpl : torch::nn::Module {
+  SplitImpl() { register_module("linear", linear); }
+  std::tuple<Tensor, Tensor> forward(const Tensor& x) { return {linear(x), x}; }
+  Linear linear{4, 4};
+};
+TORCH_MODULE(Split);
+
+TEST(Pipeline, HandsOnSkipConnections) {
+  on_ranks(3, [](const Group& world) {
+    Layers layers;
+    layers.add<Split>().add([](const Tensor& x, const Tensor& skip) {
+      return std::vector{torch::tanh(x), skip, skip.argmax(1)};
+    });
+    layers.add(
+        [](const Tensor& x, const Tensor& skip, const Tensor& most) { return x + skip + most.unsqueeze(1); });
+    Pipeline pipe(layers, world, {.micro_batches = 2});
+    const Tensor x = samples(6, 4, 1), y = samples(6, 4, 2);
+    const double loss = pipe.step(x, y, mse);
+    const auto state = pipe.gather_state();
+    if (world.rank() != 0) return;
+    const Tensor weight = state["0.linear.weight"].detach().clone().set_requires_grad(true);
+    const Tensor expected = mse(
+        torch::tanh(torch::linear(x, weight, state["0.linear.bias"].detach())) + x + x.argmax(1).unsqueeze(1),
+        y);
+    EXPECT_NEAR(loss, expected.item<double>(), 1e-6);
+    expected.backward();
+    EXPECT_TRUE(torch::allclose(pipe.parameters()[0].grad(), weight.grad(), 1e-5, 1e-6));
+  });
+}
+
+TEST(Pipeline, TiesParameters) {
+  for (int ranks = 1; ranks <= 3; ++ranks) {
+    on_ranks(ranks, [&](const Group& world) {
+      Layers layers;
+      layers.add<Linear>(4, 4).add(torch::tanh).add<Linear>(4, 4).tie("0.weight", "2.weight");
+      Pipeline pipe(layers, world, {.micro_batches = 2});
+      torch::optim::SGD sgd(pipe.parameters(), 0.1);
+      const auto before = pipe.gather_state();
+      Tensor weight, bias0, bias2;
+      if (world.rank() == 0) {
+        EXPECT_TRUE(same_bits(before["0.weight"], before["2.weight"]));
+        weight = before["0.weight"].detach().clone().set_requires_grad(true);
+        bias0 = before["0.bias"].detach().clone().set_requires_grad(true);
+        bias2 = before["2.bias"].detach().clone().set_requires_grad(true);
+      }
+      for (std::uint64_t i = 0; i < 3; ++i) {
+        const Tensor x = samples(6, 4, i), y = samples(6, 4, 100 + i);
+        sgd.zero_grad();
+        pipe.step(x, y, mse);
+        const double norm = pipe.clip_grad_norm(0.5);
+        sgd.step();
+        if (world.rank() != 0) continue;
+        std::vector<Tensor> all = {weight, bias0, bias2};
+        for (Tensor& tensor : all) tensor.mutable_grad().reset();
+        mse(torch::linear(torch::tanh(torch::linear(x, weight, bias0)), weight, bias2), y).backward();
+        EXPECT_NEAR(norm, torch::nn::utils::clip_grad_norm_(all, 0.5), 1e-5);
+        torch::optim::SGD(all, 0.1).step();
+      }
+      const auto after = pipe.gather_state();
+      if (world.rank() != 0) return;
+      EXPECT_TRUE(same_bits(after["0.weight"], after["2.weight"]));
+      EXPECT_TRUE(torch::allclose(after["0.weight"], weight, 1e-5, 1e-6));
+      EXPECT_TRUE(torch::allclose(after["2.bias"], bias2, 1e-5, 1e-6));
+    });
+  }
+}
+
+TEST(Pipeline, AveragesOverReplicas) {
+  on_ranks(4, [](const Group& world) {
+    const Group stages = *world.split(world.rank() / 2), replicas = *world.split(world.rank() % 2);
+    Pipeline pipe(make_layers(), stages, {.micro_batches = 2, .replicas = replicas});
+    // All replicas begin alike.
+    for (Tensor& parameter : pipe.parameters()) broadcast(replicas, parameter.detach(), 0).wait();
+    const Tensor x = samples(8, 6, 1), y = samples(8, 3, 2);
+    const int half = world.rank() / 2;
+    pipe.step(x.narrow(0, 4 * half, 4), y.narrow(0, 4 * half, 4), mse);
+    const auto state = pipe.gather_state();
+    if (world.rank() != 0) return;
+    const Reference whole(state);
+    mse(whole.forward(x), y).backward();
+    for (std::size_t i = 0; i < pipe.parameters().size(); ++i)
+      EXPECT_TRUE(torch::allclose(pipe.parameters()[i].grad(), whole.parameters()[i].grad(), 1e-4, 1e-6));
+  });
+}
+
+TEST(Pipeline, CutsByMeasuredTimes) {
+  on_ranks(2, [](const Group& world) {
+    Layers layers;
+    layers.add<Linear>(8, 8).add<Linear>(8, 8).add([](const Tensor& x) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      return x;
+    });
+    layers.add<Linear>(8, 8);
+    PipelineOptions options;
+    if (world.rank() == 0) options.sample = torch::ones({2, 8});
+    const Pipeline pipe(layers, world, options);
+    ASSERT_EQ(pipe.layer_seconds().size(), 4U);
+    EXPECT_GE(pipe.layer_seconds()[2], 0.02);
+    EXPECT_THAT(pipe.cut(), ElementsAre(2, 2));
+    EXPECT_FALSE(pipe.parameters().empty());
+  });
+}
+
+TEST(Pipeline, Evaluates) {
+  on_ranks(3, [](const Group& world) {
+    Pipeline pipe(make_layers(), world, {.micro_batches = 3});
+    const Tensor x = samples(5, 6, 1);
+    const Tensor output = pipe.evaluate(x);
+    EXPECT_EQ(output.defined(), world.rank() == 2);
+    const auto state = pipe.gather_state();
+    Tensor theirs = torch::empty({5, 3});
+    if (world.rank() == 2) send(world, output, 0, 7).wait();
+    if (world.rank() != 0) return;
+    recv(world, theirs, 2, 7).wait();
+    EXPECT_TRUE(same_bits(theirs, Reference(state).forward(x).detach()));
+  });
+}
+
+/// What each rank threw.
+std::vector<Ending> refusals(int ranks, const std::function<Layers()>& layers,
+                             const PipelineOptions& options = {}) {
+  return run_ranks(ranks, [&](const Group& world) { const Pipeline pipe(layers(), world, options); });
+}
+
+TEST(PipelineRefuses, WhatIsNoPipeline) {
+  const auto one_layer = [] { return std::move(Layers().add<Linear>(2, 2)); };
+  const std::tuple<std::function<Layers()>, PipelineOptions, const char*> cases[] = {
+      {one_layer, {}, "1 layers for 2 stages; each has to have one at least"},
+      {[] { return Layers(); }, {}, "0 layers for 2 stages"},
+      {make_layers,
+       {.schedule = "zigzag"},
+       "there is no schedule \"zigzag\"; there are naive, gpipe, 1f1b, interleaved"},
+      {make_layers, {.micro_batches = 0}, "0 micro-batches; there has to be one at least"},
+      {make_layers, {.stages_per_rank = 2}, "1f1b has one stage on each rank"},
+      {make_layers, {.stages_per_rank = 0}, "0 stages on 2 ranks"},
+      {make_layers, {.cut = {8, 0}}, "each stage has one at least"},
+      {make_layers,
+       {.cut = {4, 5}},
+       "the cut has 2 stages with 9 layers in all; there are 2 stages and 8 layers"},
+      {[] { return std::move(make_layers().tie("0.weight", "9.weight")); },
+       {},
+       "\"9.weight\" is a parameter of no layer"},
+      {[] { return std::move(make_layers().tie("0.weight", "2.wait")); },
+       {},
+       "there is no parameter \"2.wait\" to tie"},
+      {[] { return std::move(make_layers().tie("0.weight", "4.weight")); },
+       {},
+       "4.weight is f32 [8, 12], 0.weight is f32 [12, 6]: they cannot be tied"},
+      {[] { return std::move(make_layers().tie("0.bias", "2.bias").tie("2.bias", "0.bias")); },
+       {},
+       "is tied twice"},
+      {make_layers, {.sample = torch::ones({2, 5})}, "layer 0 (\"0\") with the sample: "},
+      {make_layers, {.non_finite = NonFinite::skip}, "NonFinite::skip is not supported"},
+  };
+  for (const auto& [layers, options, text] : cases) {
+    for (const Ending& ending : refusals(2, layers, options)) {
+      EXPECT_EQ(ending.code, ErrorCode::invalid_argument) << text;
+      EXPECT_THAT(ending.text, HasSubstr(text));
+    }
+  }
+  EXPECT_THAT(
+      test::run_ranks(
+          1, [](const Group&) { Layers().add_named<Linear>("a", 1, 1).add_named<Linear>("a", 1, 1); })[0]
+          .text,
+      HasSubstr("there are two layers with the name \"a\""));
+  EXPECT_THAT(test::run_ranks(1, [](const Group&) { Layers().add_named<Linear>("a.b", 1, 1); })[0].text,
+              HasSubstr("is no name of a layer"));
+}
+
+TEST(PipelineRefuses, PipelinesThatDiffer) {
+  const auto endings = run_ranks(2, [](const Group& world) {
+    Layers layers = make_layers();
+    if (world.rank() == 1) layers.add(torch::relu);
+    const Pipeline pipe(layers, world);
+  });
+  for (const Ending& ending : endings) {
+    EXPECT_EQ(ending.code, ErrorCode::mismatch);
+    EXPECT_THAT(ending.text, HasSubstr("rank 1's number of layers is 9, rank 0's is 8"));
+  }
+}
+
+/// A step of three ranks with a layer in the middle stage that does `act` with its third micro-batch.
+std::vector<Ending> failed_steps(const std::function<Tensor(const Tensor&)>& act,
+                                 const PipelineOptions& options = {}) {
+  return run_ranks(3, [&](const Group& world) {
+    Layers layers;
+    int calls = 0;
+    layers.add<Linear>(2, 2)
+        .add([&calls, &act](const Tensor& x) { return ++calls == 3 ? act(x) : x * 1; })
+        .add<Linear>(2, 2);
+    PipelineOptions all = options;
+    all.micro_batches = 4;
+    Pipeline pipe(layers, world, all);
+    pipe.step(samples(8, 2, 1), samples(8, 2, 2), mse);
+  });
+}
+
+TEST(PipelineFailures, NameRankStageAndMicroBatch) {
+  const auto thrown = failed_steps([](const Tensor&) -> Tensor { throw std::runtime_error("no more"); });
+  EXPECT_EQ(thrown[1].text, "rank 1: pipeline, stage 1, micro-batch 2: layer \"1\": no more");
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(thrown[static_cast<std::size_t>(rank)].code, ErrorCode::peer_lost);
+    EXPECT_EQ(thrown[static_cast<std::size_t>(rank)].peer, 1);
+    EXPECT_THAT(thrown[static_cast<std::size_t>(rank)].text,
+                HasSubstr("rank 1 gave up: pipeline, stage 1, micro-batch 2: layer \"1\": no more"));
+  }
+  const auto nan = failed_steps([](const Tensor& x) { return x / 0; }, {.non_finite = NonFinite::stop});
+  EXPECT_THAT(
+      nan[0].text,
+      HasSubstr(
+          "rank 1 gave up: pipeline, stage 1, micro-batch 2: what it hands on is infinite or no number"));
+  const auto wider = failed_steps([](const Tensor& x) { return torch::cat({x, x}, 1); });
+  EXPECT_THAT(wider[2].text, HasSubstr("rank 2: pipeline, stage 2, micro-batch 2: layer \"2\": "));
+  EXPECT_THAT(wider[0].text, HasSubstr("rank 2 gave up: pipeline, stage 2, micro-batch 2: "));
+  const auto undefined = failed_steps([](const Tensor&) { return Tensor(); });
+  EXPECT_THAT(undefined[1].text, HasSubstr("a stage hands on an undefined tensor"));
+}
+
+TEST(PipelineFailures, OfBatchesThatDoNotFit) {
+  const auto step = [](const Tensor& x, const Tensor& y) {
+    return run_ranks(2, [&](const Group& world) {
+      Pipeline pipe(make_layers(), world, {.micro_batches = 4});
+      pipe.step(x, y, mse);
+    });
+  };
+  EXPECT_THAT(
+      step(torch::ones({3, 6}), torch::ones({4, 3}))[0].text,
+      HasSubstr(
+          "rank 0: pipeline, before the first micro-batch: the input has 3 samples for 4 micro-batches"));
+  EXPECT_THAT(step(torch::ones({8, 6}), torch::ones({4, 3}))[1].text,
+              HasSubstr("rank 1: pipeline, stage 1, micro-batch 0: the micro-batch has 2 samples of input "
+                        "and 1 of target"));
+  EXPECT_THAT(step(torch::ones({8, 6}), Tensor())[1].text, HasSubstr("the target is an undefined tensor"));
+  EXPECT_THAT(step(Tensor(), torch::ones({8, 3}))[0].text, HasSubstr("the input is an undefined tensor"));
+}
+
+}  // namespace
+}  // namespace lockstep
