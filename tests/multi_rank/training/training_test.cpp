@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 
 class Training : public JobTest {
  protected:
@@ -102,6 +103,17 @@ TEST_F(Training, NamesARankThatReturnsInTheMiddle) {
   EXPECT_NE(ending.exit_code, 0);
   EXPECT_THAT(ending.err, HasSubstr("rank 1")) << ending.err;
   EXPECT_THAT(ending.err, HasSubstr("left")) << ending.err;
+}
+
+TEST_F(Training, GoesOnWithItsHeapAfterFailures) {
+  const Ending job = start({program("lockstep"), "run", "-np", "2", "--no-prefix", "--restart", "all",
+                            program("heap_rank"), "2"})
+                         .finish();
+  EXPECT_EQ(job.exit_code, 0) << job.err;
+  EXPECT_THAT(
+      job.out,
+      MatchesRegex(
+          "heap: all_reduce of 4 MiB takes [0-9]+ us in the first world, [0-9]+ us after 2 failures\n"));
 }
 
 TEST_F(Training, OfTheDigitsRefusesOtherLabels) {
