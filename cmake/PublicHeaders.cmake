@@ -82,6 +82,7 @@ set(lockstep_reached_headers
     lockstep/train/pipeline/layers.h
     lockstep/train/pipeline/pipeline.h
     lockstep/train/replicas/broadcast_state.h
+    lockstep/train/replicas/diloco.h
     lockstep/train/replicas/metrics.h
     lockstep/train/replicas/mixed_precision.h
     lockstep/train/replicas/model_average.h

@@ -26,6 +26,7 @@
 #include <lockstep/train/pipeline/layers.h>
 #include <lockstep/train/pipeline/pipeline.h>
 #include <lockstep/train/replicas/broadcast_state.h>
+#include <lockstep/train/replicas/diloco.h>
 #include <lockstep/train/replicas/metrics.h>
 #include <lockstep/train/replicas/mixed_precision.h>
 #include <lockstep/train/replicas/model_average.h>

@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/train/replicas/broadcast_tensors.h"
+#include "lockstep/train/replicas/finite_gradients.h"
 
 namespace lockstep {
 
@@ -198,7 +199,7 @@ void Pipeline::Step::backward(const Action& action) {
 void Pipeline::Step::require_finite(const Tensors& tensors, const std::string& what) const {
   const torch::NoGradGuard no_grad;
   for (const Tensor& tensor : tensors) {
-    if (tensor.defined() && tensor.is_floating_point() && !tensor.isfinite().all().item<bool>())
+    if (tensor.defined() && tensor.is_floating_point() && !is_finite(tensor))
       throw_invalid_argument(what + " is infinite or no number");
   }
 }

@@ -1,0 +1,133 @@
+#include "lockstep/train/replicas/diloco.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/words.h"
+#include "lockstep/group/collectives.h"
+#include "lockstep/train/replicas/broadcast_tensors.h"
+#include "lockstep/train/replicas/finite_gradients.h"
+#include "lockstep/train/replicas/model_tensors.h"
+#include "lockstep/train/replicas/same_facts.h"
+#include "lockstep/train/tensor/tensor_collectives.h"
+
+namespace lockstep {
+namespace {
+
+using torch::Tensor;
+
+bool are_finite(const std::map<torch::ScalarType, Tensor>& tensors) {
+  return std::ranges::all_of(tensors, [](const auto& item) { return is_finite(item.second); });
+}
+
+std::vector<NamedTensor> buffers_among(const std::vector<NamedTensor>& tensors) {
+  std::vector<NamedTensor> buffers;
+  for (const NamedTensor& item : tensors) {
+    if (!item.is_parameter) buffers.push_back(item);
+  }
+  return buffers;
+}
+
+std::vector<Tensor> copies_of(const std::vector<NamedTensor>& tensors) {
+  std::vector<Tensor> copies;
+  for (const NamedTensor& item : tensors) copies.push_back(item.tensor.detach().clone());
+  return copies;
+}
+
+/// Collective: what all ranks have to have alike, and rank 0's values everywhere.
+std::vector<NamedTensor> made_equal(const torch::nn::Module& module, const Group& group,
+                                    const torch::optim::SGDOptions& outer, const DiLoCoOptions& options) {
+  if (options.every < 1)
+    throw_invalid_argument(
+        c10::str("DiLoCo: every is ", options.every, "; it is a number of steps, 1 or more"));
+  const auto tensors = tensors_of(module);
+  auto facts = facts_of(tensors, "DiLoCo");
+  facts.push_back({"every", std::to_string(options.every)});
+  facts.push_back({"outer optimizer", c10::str("learning rate ", outer.lr(), ", momentum ", outer.momentum(),
+                                               ", dampening ", outer.dampening(), ", weight decay ",
+                                               outer.weight_decay(), ", nesterov ", outer.nesterov())});
+  require_same_facts(group, facts, "Make the same DiLoCo on every rank");
+  for (const NamedTensor& item : tensors) require_averageable(item);
+  broadcast_tensors(group, tensors);
+  return tensors;
+}
+
+}  // namespace
+
+DiLoCo::DiLoCo(const torch::nn::Module& module, const Group& group, const torch::optim::SGDOptions& outer,
+               const DiLoCoOptions& options)
+    : group_(group),
+      options_(options),
+      buffers_(made_equal(module, group, outer, options)),
+      common_((local_ = distinct_parameters(buffers_, true), copies_of(local_))),
+      optimizer_(common_, outer) {
+  buffers_ = buffers_among(buffers_);
+}
+
+bool DiLoCo::step() {
+  if (++steps_ % options_.every != 0) return false;
+  average();
+  return true;
+}
+
+void DiLoCo::average() {
+  const torch::NoGradGuard no_grad;
+  // One tensor for each type, in which the differences lie one after the other.
+  std::map<torch::ScalarType, std::int64_t> elements;
+  for (const Tensor& common : common_) elements[common.scalar_type()] += common.numel();
+  std::map<torch::ScalarType, Tensor> differences;
+  for (const auto& [type, count] : elements) differences[type] = torch::empty({count}, type);
+  elements.clear();
+  std::vector<Tensor> views;
+  for (std::size_t i = 0; i < common_.size(); ++i) {
+    std::int64_t& offset = elements[common_[i].scalar_type()];
+    Tensor view =
+        differences[common_[i].scalar_type()].narrow(0, offset, common_[i].numel()).view(common_[i].sizes());
+    offset += common_[i].numel();
+    torch::sub_out(view, common_[i], local_[i].tensor.detach().to(torch::kCPU));
+    views.push_back(std::move(view));
+  }
+  bool is_mine_finite = true;
+  if (options_.non_finite != NonFinite::ignore) is_mine_finite = are_finite(differences);
+  for (const auto& [type, difference] : differences) all_reduce(group_, difference, ReduceOp::average).wait();
+  if (options_.non_finite != NonFinite::ignore &&
+      !are_finite(differences)) {  // the same bits, so the same answer everywhere
+    std::vector<std::uint8_t> finite(static_cast<std::size_t>(group_.size()));
+    all_gather(group_, std::array<std::uint8_t, 1>{is_mine_finite ? std::uint8_t{1} : std::uint8_t{0}},
+               finite)
+        .wait();
+    std::vector<int> ranks;
+    for (std::size_t rank = 0; rank < finite.size(); ++rank) {
+      if (finite[rank] == 0) ranks.push_back(static_cast<int>(rank));
+    }
+    if (options_.non_finite == NonFinite::stop)
+      throw Error(ErrorCode::invalid_argument,
+                  c10::str("DiLoCo, after ", steps_, " steps: ",
+                           ranks.empty() ? std::string("the sum of the models")
+                                         : "the model of " + base::name_rank_ranges(ranks),
+                           " is infinite or no number; the common model has not moved"),
+                  ranks.size() == 1 ? std::optional(ranks[0]) : std::nullopt);
+  } else {
+    for (std::size_t i = 0; i < common_.size(); ++i) common_[i].mutable_grad() = views[i];
+    optimizer_.step();
+    for (Tensor& common : common_) common.mutable_grad().reset();
+  }
+  for (std::size_t i = 0; i < common_.size(); ++i) local_[i].tensor.detach().copy_(common_[i]);
+  std::vector<NamedTensor> others;
+  for (const NamedTensor& buffer : buffers_) {
+    if (!buffer.tensor.is_floating_point()) {
+      others.push_back(buffer);
+      continue;
+    }
+    const Tensor dense = buffer.tensor.detach().to(torch::kCPU).contiguous();
+    all_reduce(group_, dense, ReduceOp::average).wait();
+    buffer.tensor.detach().copy_(dense);
+  }
+  broadcast_tensors(group_, others);
+}
+
+}  // namespace lockstep
