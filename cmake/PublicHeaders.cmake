@@ -97,6 +97,9 @@ set(lockstep_reached_headers
     lockstep/train/tensor/output_tensors.h
     lockstep/train/tensor/shared_heap.h
     lockstep/train/tensor/tensor_collectives.h
+    lockstep/train/tensor_parallel/differentiable.h
+    lockstep/train/tensor_parallel/grid.h
+    lockstep/train/tensor_parallel/parallel_layers.h
     lockstep/train/trainer/curve.h
     lockstep/train/trainer/early_stop.h
     lockstep/train/trainer/event_file.h

@@ -35,6 +35,9 @@
 #include <lockstep/train/tensor/device.h>
 #include <lockstep/train/tensor/shared_heap.h>
 #include <lockstep/train/tensor/tensor_collectives.h>
+#include <lockstep/train/tensor_parallel/differentiable.h>
+#include <lockstep/train/tensor_parallel/grid.h>
+#include <lockstep/train/tensor_parallel/parallel_layers.h>
 #include <lockstep/train/trainer/curve.h>
 #include <lockstep/train/trainer/early_stop.h>
 #include <lockstep/train/trainer/event_file.h>
