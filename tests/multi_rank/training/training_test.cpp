@@ -51,6 +51,23 @@ TEST_P(TrainingOn, TwoHostsIsWhatOneProcessDoes) {
   }
 }
 
+class SpreadModels : public Training, public ::testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(By, SpreadModels, ::testing::Values("pipeline", "interleaved", "tensor", "diloco"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(SpreadModels, AreTrainedAsByOneProcess) {
+  const std::string same = std::string(GetParam()) + ": the same\n";
+  for (const int ranks : {1, 2, 4}) {
+    const auto ending = launch(ranks, {program("strategy_rank"), "same", GetParam()});
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    EXPECT_EQ(ending.out, "[0] " + same) << ending.err;
+  }
+  REQUIRE_TWO_HOSTS();
+  const auto endings = on_two_hosts(4, {program("strategy_rank"), "same", GetParam()});
+  for (const auto& ending : endings) EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_EQ(endings[0].out, same);
+}
+
 /// A column of what torch's DistributedDataParallel and ZeroRedundancyOptimizer made of it.
 std::vector<double> losses_of_torch(const std::string& column) {
   std::ifstream file(TORCH_LOSSES);
