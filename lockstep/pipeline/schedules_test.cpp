@@ -25,13 +25,19 @@ std::string name_of(const Schedule& schedule, const Shape& shape) {
          std::to_string(shape.stages) + " stages, " + std::to_string(shape.micro_batches) + " micro-batches";
 }
 
-/// All shapes up to 16 ranks, 64 micro-batches and 4 stages a rank.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int most_ranks = 5, most_micro_batches = 17;  // every instruction takes ten times as long
+#else
+constexpr int most_ranks = 16, most_micro_batches = 64;
+#endif
+
+/// All shapes up to so many ranks and micro-batches, and 4 stages a rank.
 template <class Check>
 void for_each_shape(const Check& check) {
   for (const Schedule& schedule : all_schedules()) {
-    for (int ranks = 1; ranks <= 16; ++ranks) {
+    for (int ranks = 1; ranks <= most_ranks; ++ranks) {
       for (int each = 1; each <= (schedule.takes_several_stages ? 4 : 1); ++each) {
-        for (int micro_batches = 1; micro_batches <= 64; ++micro_batches)
+        for (int micro_batches = 1; micro_batches <= most_micro_batches; ++micro_batches)
           check(schedule, Shape{.ranks = ranks, .stages = each * ranks, .micro_batches = micro_batches});
       }
     }
@@ -71,8 +77,8 @@ TEST(PipelineSchedules, OfInterleavedTakeNoLongerThanWithMicroBatchesUntilTheyDi
     const Shape shape{.ranks = ranks, .stages = 2 * ranks, .micro_batches = micro_batches};
     return simulate(plan_of(schedule_named("interleaved"), shape), equal_times(shape.stages, 1, 2)).seconds;
   };
-  for (int ranks = 2; ranks <= 16; ++ranks) {
-    for (int micro_batches = 1; micro_batches <= 64; ++micro_batches) {
+  for (int ranks = 2; ranks <= most_ranks; ++ranks) {
+    for (int micro_batches = 1; micro_batches <= most_micro_batches; ++micro_batches) {
       const int padded = (micro_batches + ranks - 1) / ranks * ranks;
       EXPECT_LE(seconds(ranks, micro_batches), seconds(ranks, padded) + 1e-9)
           << ranks << ", " << micro_batches;
