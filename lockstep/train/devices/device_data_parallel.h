@@ -8,12 +8,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "lockstep/base/error.h"
 #include "lockstep/train/devices/devices.h"
 #include "lockstep/train/devices/replicated_module.h"
 #include "lockstep/train/tensor/output_tensors.h"

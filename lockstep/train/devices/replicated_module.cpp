@@ -109,8 +109,6 @@ class ReplicatedModule::Join : public torch::autograd::Function<Join> {
 
 Tensors ReplicatedModule::JoinedPass::gradients_of(std::size_t slot, const Tensors& given,
                                                    bool keep_graph) const {
-  std::int64_t first = 0;
-  for (std::size_t before = 0; before < slot; ++before) first += pass.samples[before];
   Tensors roots, their_gradients;
   for (std::size_t i = 0; i < outputs[slot].size(); ++i) {
     const Tensor& output = outputs[slot][i];
@@ -233,8 +231,7 @@ ReplicatedModule::Pass ReplicatedModule::begin(std::int64_t samples) {
 }
 
 Tensors ReplicatedModule::split(Pass& pass, const Tensor& input) {
-  std::int64_t samples = 0;
-  for (const std::int64_t each : pass.samples) samples += each;
+  const std::int64_t samples = pass.all_samples();
   if (input.dim() == 0 || input.size(0) != samples)
     throw Error(ErrorCode::invalid_argument,
                 "DataParallel: inputs have different numbers of samples (their first dimension): one " +
@@ -286,8 +283,7 @@ void ReplicatedModule::add_up(std::vector<Tensors>& found,
 }
 
 void ReplicatedModule::gather_gradients(const Pass& pass) {
-  std::int64_t samples = 0;
-  for (const std::int64_t each : pass.samples) samples += each;
+  const std::int64_t samples = pass.all_samples();
   std::vector<Tensors> found(pass.samples.size());
   each(pass, [&](std::size_t slot) {
     const torch::NoGradGuard no_grad;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 namespace lockstep {
@@ -42,6 +43,10 @@ class ReplicatedModule : public torch::nn::Module {
     std::vector<std::int64_t> samples = {};  ///< of each replica
     Tensors inputs = {};                     ///< those that want gradients
     std::vector<Tensors> pieces = {};        ///< of each such input, its parts
+
+    std::int64_t all_samples() const {
+      return std::accumulate(samples.begin(), samples.end(), std::int64_t{0});
+    }
   };
 
   /// `replicas`: one for each device.

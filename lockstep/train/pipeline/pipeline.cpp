@@ -3,9 +3,9 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <map>
+#include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -17,6 +17,7 @@
 #include "lockstep/pipeline/schedules.h"
 #include "lockstep/train/pipeline/pipeline_parts.h"
 #include "lockstep/train/pipeline/pipeline_step.h"
+#include "lockstep/train/replicas/broadcast_tensors.h"
 #include "lockstep/train/replicas/same_facts.h"
 #include "lockstep/train/tensor/shared_heap.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
@@ -150,14 +151,14 @@ void Pipeline::measure(const Layers& layers) {
   const KeepsGenerator keep;
   std::vector<Tensor> inputs = {options_.sample->detach()};
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    try {
+    const auto failure = failure_in([&] {
       std::vector<Tensor> outputs;
       layer_seconds_[i] = seconds_of(build_layer(layers, i), inputs, outputs);
       inputs = as_inputs(outputs);
-    } catch (const std::exception& error) {
-      throw_invalid_argument(c10::str("Pipeline: layer ", i, " (\"", names_[i],
-                                      "\") with the sample: ", first_line(error.what())));
-    }
+    });
+    if (failure)
+      throw_invalid_argument(
+          c10::str("Pipeline: layer ", i, " (\"", names_[i], "\") with the sample: ", failure->what()));
   }
 }
 
@@ -220,7 +221,7 @@ void Pipeline::make_ties(const Layers& layers) {
     tie.tensors = {mine(tied.first), mine(tied.second)};
     // Their sizes first: a message of another size would be a mismatch that names no parameter.
     std::string sizes = tie.tensors[0].defined() ? describe(tie.tensors[0]) : "";
-    sizes = from_rank(group_, std::move(sizes), tie.ranks[0]);
+    sizes = broadcast_text(group_, std::move(sizes), tie.ranks[0]);
     on_every_rank(group_, [&] {
       if (tie.tensors[1].defined() && describe(tie.tensors[1]) != sizes)
         throw_invalid_argument("Pipeline: " + tied.second + " is " + describe(tie.tensors[1]) + ", " +

@@ -118,7 +118,6 @@ class Pipeline {
   int rank_of_layer(std::size_t layer) const;
   void add_up_ties();
   void average_over_replicas();
-  bool is_last(int stage) const { return stage + 1 == plan_.shape.stages; }
 
   Group group_;
   PipelineOptions options_;

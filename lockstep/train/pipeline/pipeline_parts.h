@@ -35,10 +35,4 @@ struct Pipeline::Tie {
 /// Activations and gradients have 0 and 1.
 inline constexpr int tie_tag = 2, state_tag = 3;
 
-/// libtorch's texts end in a stack trace.
-std::string first_line(const std::string& text);
-
-/// Collective. `text` of that rank.
-std::string from_rank(const Group& group, std::string text, int rank);
-
 }  // namespace lockstep

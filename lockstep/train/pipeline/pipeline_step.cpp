@@ -3,12 +3,10 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <array>
-#include <exception>
+#include <optional>
 
 #include "lockstep/base/error.h"
-#include "lockstep/group/collectives.h"
-#include "lockstep/train/replicas/broadcast_tensors.h"
+#include "lockstep/group/outcome.h"
 #include "lockstep/train/replicas/finite_gradients.h"
 
 namespace lockstep {
@@ -39,23 +37,10 @@ bool is_own(const Error& error) {
 
 }  // namespace
 
-std::string first_line(const std::string& text) {
-  const auto end =
-      std::min({text.find("\nException raised from "), text.find("\nframe #0: "), text.find('\n')});
-  return text.substr(0, end);
-}
-
-std::string from_rank(const Group& group, std::string text, int rank) {
-  return broadcast_text(group, std::move(text), rank);
-}
-
 std::vector<Tensor> Pipeline::Stage::forward(std::vector<Tensor> inputs) const {
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    try {
-      inputs = layers[i].forward(inputs);
-    } catch (const std::exception& error) {
-      throw_invalid_argument(c10::str("layer \"", names[i], "\": ", first_line(error.what())));
-    }
+    if (const auto failure = failure_in([&] { inputs = layers[i].forward(inputs); }))
+      throw_invalid_argument(c10::str("layer \"", names[i], "\": ", failure->what()));
   }
   return inputs;
 }
@@ -75,19 +60,12 @@ const Pipeline::Stage& Pipeline::Step::stage_at(int number) const {
 
 template <class Work>
 void Pipeline::Step::named(const std::string& where, const Work& work) {
-  const auto fail = [&](ErrorCode code, const std::string& text) {
-    const std::string named = c10::str("pipeline, ", where, ": ", text);
-    group_.abort(named);
-    throw Error(code, c10::str("rank ", group_.rank(), ": ", named));
-  };
-  try {
-    work();
-  } catch (const Error& error) {
-    if (!is_own(error)) throw;
-    fail(error.code(), error.what());
-  } catch (const std::exception& error) {
-    fail(ErrorCode::system, first_line(error.what()));
-  }
+  const std::optional<Error> failure = failure_in(work);
+  if (!failure) return;
+  if (!is_own(*failure)) throw Error(*failure);
+  const std::string text = c10::str("pipeline, ", where, ": ", failure->what());
+  group_.abort(text);
+  throw Error(failure->code(), c10::str("rank ", group_.rank(), ": ", text));
 }
 
 void Pipeline::Step::run(const pipeline::Actions& actions, const Tensor& input, const Tensor& target) {

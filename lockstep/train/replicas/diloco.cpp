@@ -11,6 +11,7 @@
 #include "lockstep/group/collectives.h"
 #include "lockstep/train/replicas/broadcast_tensors.h"
 #include "lockstep/train/replicas/finite_gradients.h"
+#include "lockstep/train/replicas/model_average.h"
 #include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/replicas/same_facts.h"
 #include "lockstep/train/tensor/tensor_collectives.h"
@@ -117,17 +118,7 @@ void DiLoCo::average() {
     for (Tensor& common : common_) common.mutable_grad().reset();
   }
   for (std::size_t i = 0; i < common_.size(); ++i) local_[i].tensor.detach().copy_(common_[i]);
-  std::vector<NamedTensor> others;
-  for (const NamedTensor& buffer : buffers_) {
-    if (!buffer.tensor.is_floating_point()) {
-      others.push_back(buffer);
-      continue;
-    }
-    const Tensor dense = buffer.tensor.detach().to(torch::kCPU).contiguous();
-    all_reduce(group_, dense, ReduceOp::average).wait();
-    buffer.tensor.detach().copy_(dense);
-  }
-  broadcast_tensors(group_, others);
+  average_tensors(group_, buffers_);
 }
 
 }  // namespace lockstep

@@ -41,11 +41,7 @@ void average(const Group& group, const NamedTensor& item) {
 
 }  // namespace
 
-void average_models(const Group& group, const torch::nn::Module& module) {
-  if (group.size() == 1) return;
-  const torch::NoGradGuard no_grad;
-  const auto tensors = distinct_tensors(module);
-  require_same_facts(group, facts_of(tensors), "Build the same model on every rank");
+void average_tensors(const Group& group, std::span<const NamedTensor> tensors) {
   std::vector<NamedTensor> others;
   for (const NamedTensor& item : tensors) {
     if (is_averaged(item.tensor))
@@ -54,6 +50,14 @@ void average_models(const Group& group, const torch::nn::Module& module) {
       others.push_back(item);
   }
   broadcast_tensors(group, others);
+}
+
+void average_models(const Group& group, const torch::nn::Module& module) {
+  if (group.size() == 1) return;
+  const torch::NoGradGuard no_grad;
+  const auto tensors = distinct_tensors(module);
+  require_same_facts(group, facts_of(tensors), "Build the same model on every rank");
+  average_tensors(group, tensors);
 }
 
 /// What the model was. Ends by being it again.

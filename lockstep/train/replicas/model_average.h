@@ -5,14 +5,17 @@
 #include <torch/torch.h>
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "lockstep/group/group.h"
+#include "lockstep/train/replicas/named_tensor.h"
 #include "lockstep/train/tensor/module_of.h"
 
 namespace lockstep {
 
-// What the template below calls.
+// What the template below calls, and DiLoCo. Collective: those of floating point become their mean, others are rank 0's.
+void average_tensors(const Group& group, std::span<const NamedTensor> tensors);
 void average_models(const Group& group, const torch::nn::Module& module);
 
 /// Collective. Parameters and buffers of floating point become their mean over all ranks, the same bits on

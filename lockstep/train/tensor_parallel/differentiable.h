@@ -15,7 +15,7 @@ namespace lockstep::differentiable {
 
 /// The sum over all ranks, on each. Backward: the sum of all ranks' gradients.
 torch::Tensor all_reduce(const Group& group, const torch::Tensor& tensor);
-/// All ranks' blocks, one after the other in dimension `dim`; alike but for nothing. Backward: the sum of the gradients of this
+/// All ranks' blocks, one after the other in dimension `dim`; blocks are of the same sizes. Backward: the sum of the gradients of this
 /// rank's block.
 torch::Tensor all_gather(const Group& group, const torch::Tensor& tensor, std::int64_t dim = 0);
 /// This rank's block in dimension `dim` of the sum over all ranks. size() divides its length. Backward: all ranks' gradients.
