@@ -246,14 +246,16 @@ def sessions():
         optimizer = hvd.DistributedOptimizer(v1.train.AdagradOptimizer(0.5))
         step = v1.train.get_or_create_global_step()
         train = optimizer.minimize(loss, global_step=step)
-        everywhere = hvd.allgather(tf.reshape(weights, [1, 8]))
+        everywhere = hvd.allgather(tf.reshape(weights, [1, 8]), name="begin")
+        with tf.control_dependencies([train]):
+            trained = hvd.allgather(tf.reshape(weights.read_value(), [1, 8]), name="trained")
         hooks = [hvd.BroadcastGlobalVariablesHook(0), v1.train.StopAtStepHook(last_step=30)]
         losses = []
         with v1.train.MonitoredTrainingSession(hooks=hooks) as session:
             begin = session.run(everywhere)
             assert (begin == begin[:1]).all(), "all begin as the root"
             while not session.should_stop():
-                found, _, gathered = session.run([loss, train, everywhere], {x: part(x_all), y: part(y_all)})
+                found, gathered = session.run([loss, trained], {x: part(x_all), y: part(y_all)})
                 losses.append(found)
         assert (gathered == gathered[:1]).all() and losses[-1] < losses[0], losses
     say("right")
