@@ -3,8 +3,10 @@
 
 Says how often they ran and how many they are, "2 runs of 1 tests", and then "1 passed, 0 failed, 0 skipped", in which each
 test counts once: as failed if it failed in any build, else as skipped if it was in any. Tests of one name are several where
-one build has several.
-usage: count_tests.py FILE..."""
+one build has several. FILE.again, where it is there, has what failed and was run again, by itself: a test that passed there
+has passed, and is named before the counts as unsteady.
+usage: count_tests.py FILE...
+       count_tests.py --failed FILE   how many failed in it"""
 import collections
 import pathlib
 import re
@@ -21,22 +23,38 @@ def outcome_of(case):
     return PASSED if case.get("status") == "run" else SKIPPED
 
 
+def read(file):
+    """[(name, outcome)], in the file's order."""
+    content = NOT_XML.sub("", pathlib.Path(file).read_text(errors="replace"))
+    return [(case.get("name"), outcome_of(case)) for case in xml.etree.ElementTree.fromstring(content).iter("testcase")]
+
+
 def count(files):
-    """(runs, tests, outcome -> tests)."""
-    outcomes, runs = {}, 0
+    """(runs, tests, outcome -> tests, names of the unsteady)."""
+    outcomes, runs, unsteady = {}, 0, []
     for file in files:
-        content = pathlib.Path(file).read_text(errors="replace")
         seen = collections.Counter()
-        for case in xml.etree.ElementTree.fromstring(NOT_XML.sub("", content)).iter("testcase"):
-            name = case.get("name")
+        again = pathlib.Path(file + ".again")
+        second = read(again) if again.exists() else []
+        runs += len(second)
+        for name, outcome in read(file):
+            if outcome == FAILED and (name, PASSED) in second:
+                second.remove((name, PASSED))
+                unsteady.append(name)
+                outcome = PASSED
             key = (name, seen[name])
             seen[name] += 1
             runs += 1
-            outcomes[key] = min(outcomes.get(key, PASSED), outcome_of(case))
-    return runs, len(outcomes), collections.Counter(outcomes.values())
+            outcomes[key] = min(outcomes.get(key, PASSED), outcome)
+    return runs, len(outcomes), collections.Counter(outcomes.values()), unsteady
 
 
 if __name__ == "__main__":
-    runs, tests, outcomes = count(sys.argv[1:])
+    if sys.argv[1] == "--failed":
+        print(sum(outcome == FAILED for _, outcome in read(sys.argv[2])))
+        sys.exit()
+    runs, tests, outcomes, unsteady = count(sys.argv[1:])
+    for name in unsteady:
+        print(f"unsteady: {name} failed once, and passed by itself")
     print(f"{runs} runs of {tests} tests")
     print(f"{outcomes[PASSED]} passed, {outcomes[FAILED]} failed, {outcomes[SKIPPED]} skipped")

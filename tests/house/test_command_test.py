@@ -13,9 +13,10 @@ REPOSITORY = pathlib.Path(sys.argv.pop(1)) if len(sys.argv) > 1 else pathlib.Pat
 BUILDS = ("release", "asan", "tsan")
 CTEST = """#!/bin/sh
 while [ $# -gt 0 ]; do
-  case $1 in --preset) preset=$2 ;; --output-junit) file=$2 ;; esac
+  case $1 in --preset) preset=$2 ;; --output-junit) file=$2 ;; --rerun-failed) again=.again ;; esac
   shift
 done
+preset=$preset${again:-}
 cp "$RESULTS/$preset.xml" "$file"
 ! grep -q 'status="fail"' "$file"
 """
@@ -36,9 +37,10 @@ class TestCommand(unittest.TestCase):
             for file, text in {**stubs, "script/build": build, "bin/ctest": CTEST}.items():
                 (root / file).write_text(text)
                 (root / file).chmod(0o755)
-            for build in BUILDS:
+            for build in (*BUILDS, *(f"{build}.again" for build in BUILDS)):
                 cases = "".join(f'<testcase name="{test}" status="{status}">{CASES[status]}<system-out>\x1b[0m\x00'
-                                f'</system-out></testcase>' for test, status in results.get(build, ()))
+                                f'</system-out></testcase>'
+                                for test, status in results.get(build, results.get(build.removesuffix(".again"), ())))
                 (root / f"{build}.xml").write_text(f'<?xml version="1.0"?><testsuite>{cases}</testsuite>')
             variables = {**os.environ, "PATH": f"{root / 'bin'}:{os.environ['PATH']}", "RESULTS": name,
                          "LOCKSTEP_NO_SKIP": "", **dict(environment)}
@@ -60,7 +62,20 @@ class TestCommand(unittest.TestCase):
     def test_one_that_fails_anywhere_has_failed(self):
         for failing in BUILDS:
             results = {build: [("Ring.Works", "fail" if build == failing else "run")] for build in BUILDS}
-            self.expect(results, 1, "3 runs of 1 tests", "0 passed, 1 failed, 0 skipped")
+            self.expect(results, 1, "4 runs of 1 tests", "0 passed, 1 failed, 0 skipped")
+
+    def test_one_that_passes_by_itself_is_named(self):
+        results = {build: [("Ring.Works", "run"), ("Adam.Works", "run")] for build in BUILDS}
+        results |= {"release": [("Ring.Works", "fail"), ("Adam.Works", "run")], "release.again": [("Ring.Works", "run")]}
+        self.expect(results, 0, "7 runs of 2 tests", "2 passed, 0 failed, 0 skipped")
+        self.assertIn("unsteady: Ring.Works failed once, and passed by itself", self.run_with(results)[1])
+        results["release.again"] = [("Ring.Works", "fail")]
+        self.expect(results, 1, "7 runs of 2 tests", "1 passed, 1 failed, 0 skipped")
+
+    def test_many_that_fail_are_not_run_again(self):
+        names = [f"Ring.Works{number}" for number in range(4)]
+        results = {"release": [(name, "fail") for name in names], "release.again": [(name, "run") for name in names]}
+        self.expect(results, 1, "4 runs of 4 tests", "0 passed, 4 failed, 0 skipped")
 
     def test_one_that_is_skipped_anywhere_is_skipped(self):
         results = {"release": [("Ring.Works", "run"), ("Drive.Works", "disabled")], "asan": [("Ring.Works", "notrun")]}
@@ -70,7 +85,7 @@ class TestCommand(unittest.TestCase):
 
     def test_two_of_one_name_in_one_build_are_two(self):
         twice = [("Explain.ADeath", "run"), ("Explain.ADeath", "fail")]
-        self.expect({"release": twice}, 1, "2 runs of 2 tests", "1 passed, 1 failed, 0 skipped")
+        self.expect({"release": twice, "release.again": [("Explain.ADeath", "fail")]}, 1, "3 runs of 2 tests", "1 passed, 1 failed, 0 skipped")
 
     def test_a_selection_of_nothing_fails(self):
         for arguments in (["-R", "typo"], []):
