@@ -70,6 +70,8 @@ set(lockstep_reached_headers
     lockstep/train/devices/device_data_parallel.h
     lockstep/train/devices/devices.h
     lockstep/train/devices/replicated_module.h
+    lockstep/train/elastic/elastic.h
+    lockstep/train/elastic/part_sampler.h
     lockstep/train/horovod/adasum.h
     lockstep/train/horovod/distributed_optimizer.h
     lockstep/train/horovod/gradient_op.h
@@ -95,6 +97,7 @@ set(lockstep_reached_headers
     lockstep/train/tensor/device.h
     lockstep/train/tensor/module_of.h
     lockstep/train/tensor/output_tensors.h
+    lockstep/train/tensor/random_numbers.h
     lockstep/train/tensor/shared_heap.h
     lockstep/train/tensor/tensor_collectives.h
     lockstep/train/tensor_parallel/differentiable.h

@@ -17,6 +17,7 @@
 #include <lockstep/train/datasets/token_dataset.h>
 #include <lockstep/train/devices/device_data_parallel.h>
 #include <lockstep/train/devices/devices.h>
+#include <lockstep/train/elastic/elastic.h>
 #include <lockstep/train/horovod/adasum.h>
 #include <lockstep/train/horovod/distributed_optimizer.h>
 #include <lockstep/train/horovod/gradient_tape.h>

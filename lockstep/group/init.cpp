@@ -153,6 +153,8 @@ int incarnation() {
 
 std::string role() { return env::text("ROLE_NAME").value_or("default"); }
 
+bool ranks_may_change() { return env::text("LOCKSTEP_INCARNATION").has_value(); }
+
 bool world_has_changed() {
   PlaceInJob& place = PlaceInJob::of_process();
   const std::lock_guard lock(place.mutex);

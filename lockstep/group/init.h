@@ -55,7 +55,10 @@ int incarnation();
 /// The task that `lockstep run --role` has given this rank; "default" without roles.
 std::string role();
 
-/// In a job whose ranks may die and come back (`lockstep run --tolerate`, --restart, --min-np): whether some have since the
+/// Whether this process is in a job whose ranks may die and come back: `lockstep run --tolerate`, --restart, --min-np.
+bool ranks_may_change();
+
+/// In such a job: whether some have since the
 /// world of init() was made, so that shutdown() and init() would make another one. Other ranks may know it a little later.
 /// Cost: a load.
 bool world_has_changed();

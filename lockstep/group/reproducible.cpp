@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -145,6 +144,7 @@ struct Called {
   std::uint64_t elements = 0;
   Dtype dtype = {};
   ReduceOp op = {};
+  std::uint64_t first = 0, total = 0;  ///< as a ReproducibleSum was told
 
   bool fits(const Called& other) const {
     return elements == other.elements && dtype == other.dtype && op == other.op;
@@ -174,8 +174,7 @@ std::vector<Tree::Node> nodes_of(std::uint64_t first, std::uint64_t count, std::
   return tree.nodes();
 }
 
-void require_sense(const std::vector<std::span<const std::byte>>& inputs, std::span<const std::byte> output,
-                   Dtype dtype, ReduceOp op) {
+void require_sums(Dtype dtype, ReduceOp op) {
   if (op != ReduceOp::sum && op != ReduceOp::average) {
     throw_invalid_argument("reproducible_all_reduce: sums and averages only, not " +
                            std::string(to_string(op)));
@@ -184,6 +183,11 @@ void require_sense(const std::vector<std::span<const std::byte>>& inputs, std::s
     throw_invalid_argument("reproducible_all_reduce: " + std::string(to_string(op)) + " is not defined for " +
                            std::string(to_string(dtype)));
   }
+}
+
+void require_sense(const std::vector<std::span<const std::byte>>& inputs, std::span<const std::byte> output,
+                   Dtype dtype, ReduceOp op) {
+  require_sums(dtype, op);
   for (std::size_t index = 0; index < inputs.size(); ++index) {
     if (inputs[index].size() != output.size()) {
       throw_invalid_argument("reproducible_all_reduce: input " + std::to_string(index) + " has " +
@@ -193,23 +197,26 @@ void require_sense(const std::vector<std::span<const std::byte>>& inputs, std::s
   }
 }
 
-}  // namespace
+/// Where each rank's contributions begin, and how many there are.
+struct Contributions {
+  std::vector<std::uint64_t> first = {}, count = {};
+  std::uint64_t total = 0;
 
-void reproducible_all_reduce_bytes(const Group& group, const std::vector<std::span<const std::byte>>& inputs,
-                                   std::span<std::byte> output, Dtype dtype, ReduceOp op) {
-  require_sense(inputs, output, dtype, op);
+  explicit Contributions(const PerRank<Called>& all) {
+    for (const Called& called : all) {
+      first.push_back(total);
+      count.push_back(called.contributions);
+      total += called.contributions;
+    }
+  }
+};
+
+/// Collective: adds up what the ranks' trees could not, and spreads the result. Drops `own`.
+void finish(const Group& group, Tree& own, const Contributions& all, std::span<std::byte> output, Dtype dtype,
+            ReduceOp op, SpareMemory& spare) {
   const auto ranks = static_cast<std::size_t>(group.size());
   const auto me = static_cast<std::size_t>(group.rank());
   const std::size_t elements = output.size() / size_of(dtype);
-  const std::uint64_t mine = inputs.size();
-  std::vector<std::uint64_t> counts;
-  for (const Called& called : exchange(group, {mine, elements, dtype, op}))
-    counts.push_back(called.contributions);
-  const std::uint64_t total = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
-  const std::uint64_t first =
-      std::accumulate(counts.begin(), counts.begin() + group.rank(), std::uint64_t{0});
-  if (total == 0) throw_invalid_argument("reproducible_all_reduce: no rank has an input");
-
   const std::size_t element_bytes = size_of(wide(dtype));
   std::vector<std::size_t> chunks;
   for (std::size_t rank = 0; rank < ranks; ++rank)
@@ -217,30 +224,17 @@ void reproducible_all_reduce_bytes(const Group& group, const std::vector<std::sp
   const std::size_t own_elements = chunks[me];
   const std::size_t own_bytes = own_elements * element_bytes;
 
-  Borrowed spare(group.impl());
-  Tree own(total, wide(dtype), elements, *spare);
-  for (std::uint64_t index = 0; index < mine; ++index) {
-    Sum leaf{inputs[index].data()};
-    if (is_half(dtype)) {
-      leaf.own = spare->take(elements * element_bytes);
-      leaf.data = leaf.own.data();
-      widen(dtype, inputs[index], leaf.own);
-    }
-    own.push({0, first + index, std::move(leaf)});
-  }
-
   // To each owner its chunk of our nodes: of the first node of each rank, then of the second, ...
   std::vector<std::vector<Tree::Node>> nodes;
   std::size_t most_nodes = 0;
-  for (std::size_t rank = 0, begin = 0; rank < ranks; begin += counts[rank++]) {
-    nodes.push_back(nodes_of(begin, counts[rank], total));
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    nodes.push_back(nodes_of(all.first[rank], all.count[rank], all.total));
     most_nodes = std::max(most_nodes, nodes.back().size());
   }
   std::vector<std::vector<std::byte>> arrived;
   for (std::size_t node = 0; node < most_nodes; ++node) {
     const auto has_it = [&](const auto& of_rank) { return node < of_rank.size(); };
-    arrived.push_back(
-        spare->take(static_cast<std::size_t>(std::ranges::count_if(nodes, has_it)) * own_bytes));
+    arrived.push_back(spare.take(static_cast<std::size_t>(std::ranges::count_if(nodes, has_it)) * own_bytes));
     const std::byte* position = arrived.back().data();
     std::vector<std::size_t> sent(ranks), received(ranks);
     for (std::size_t rank = 0; rank < ranks; ++rank) {
@@ -258,22 +252,123 @@ void reproducible_all_reduce_bytes(const Group& group, const std::vector<std::sp
   }
   own.clear();
 
-  Tree rest(total, wide(dtype), own_elements, *spare);
+  Tree rest(all.total, wide(dtype), own_elements, spare);
   for (auto& of_rank : nodes) {
     for (Tree::Node& node : of_rank) rest.push(std::move(node));
   }
   const std::size_t own_begin = schedule::chunk_of(elements, group.rank(), group.size()).begin;
   const auto own_chunk = output.subspan(own_begin * size_of(dtype), own_elements * size_of(dtype));
-  auto scaled = spare->take(is_half(dtype) ? own_bytes : 0);
+  auto scaled = spare.take(is_half(dtype) ? own_bytes : 0);
   const std::byte* sum = rest.nodes().front().sum.data;
   std::byte* destination = is_half(dtype) ? scaled.data() : own_chunk.data();
   kernel::reduce(wide(dtype), ReduceOp::sum, own_elements, std::span(&sum, 1), std::span(&destination, 1),
-                 op == ReduceOp::average ? 1.0 / static_cast<double>(total) : 1.0);
+                 op == ReduceOp::average ? 1.0 / static_cast<double>(all.total) : 1.0);
   if (is_half(dtype)) narrow(dtype, scaled, own_chunk);
-  spare->give(std::move(scaled));
-  for (auto& memory : arrived) spare->give(std::move(memory));
+  spare.give(std::move(scaled));
+  for (auto& memory : arrived) spare.give(std::move(memory));
   rest.clear();
   all_gather_bytes(group, own_chunk, output, size_of(dtype), chunks).wait();
 }
+
+}  // namespace
+
+void reproducible_all_reduce_bytes(const Group& group, const std::vector<std::span<const std::byte>>& inputs,
+                                   std::span<std::byte> output, Dtype dtype, ReduceOp op) {
+  require_sense(inputs, output, dtype, op);
+  const std::size_t elements = output.size() / size_of(dtype);
+  const Contributions all(exchange(group, {inputs.size(), elements, dtype, op}));
+  if (all.total == 0) throw_invalid_argument("reproducible_all_reduce: no rank has an input");
+  const std::uint64_t first = all.first[static_cast<std::size_t>(group.rank())];
+
+  Borrowed spare(group.impl());
+  Tree own(all.total, wide(dtype), elements, *spare);
+  for (std::uint64_t index = 0; index < inputs.size(); ++index) {
+    Sum leaf{inputs[index].data()};
+    if (is_half(dtype)) {
+      leaf.own = spare->take(elements * size_of(wide(dtype)));
+      leaf.data = leaf.own.data();
+      widen(dtype, inputs[index], leaf.own);
+    }
+    own.push({0, first + index, std::move(leaf)});
+  }
+  finish(group, own, all, output, dtype, op, *spare);
+}
+
+class ReproducibleSum::Impl {
+ public:
+  Impl(Group group, Dtype dtype, std::size_t elements, std::uint64_t first, std::uint64_t total)
+      : group_(std::move(group)),
+        dtype_(dtype),
+        elements_(elements),
+        first_(first),
+        total_(total),
+        spare_(group_.impl()),
+        own_(total, wide(dtype), elements, *spare_) {
+    require_sums(dtype, ReduceOp::sum);
+  }
+
+  std::span<std::byte> next() {
+    if (next_.empty()) next_ = spare_->take(elements_ * size_of(dtype_));
+    return next_;
+  }
+
+  void add() {
+    (void)next();
+    std::vector<std::byte> memory = std::exchange(next_, {});
+    if (is_half(dtype_)) {
+      auto wider = spare_->take(elements_ * size_of(wide(dtype_)));
+      widen(dtype_, memory, wider);
+      spare_->give(std::exchange(memory, std::move(wider)));
+    }
+    const std::byte* data = memory.data();
+    own_.push({0, first_ + count_++, Sum{data, std::move(memory)}});
+  }
+
+  void all_reduce(std::span<std::byte> output, ReduceOp op) {
+    require_sums(dtype_, op);
+    if (output.size() != elements_ * size_of(dtype_)) {
+      throw_invalid_argument("ReproducibleSum: the output has " + std::to_string(output.size()) +
+                             " bytes, the contributions have " + std::to_string(elements_ * size_of(dtype_)));
+    }
+    const auto called = exchange(group_, {count_, elements_, dtype_, op, first_, total_});
+    const Contributions all(called);
+    require_as_told(called, all);
+    finish(group_, own_, all, output, dtype_, op, *spare_);
+    count_ = 0;
+  }
+
+ private:
+  /// All ranks find the same.
+  void require_as_told(const PerRank<Called>& called, const Contributions& all) const {
+    for (int rank = 0; rank < called.size(); ++rank) {
+      const Called& one = called[rank];
+      const std::uint64_t first = all.first[static_cast<std::size_t>(rank)];
+      if (one.total == all.total && (one.contributions == 0 || one.first == first)) continue;
+      throw_invalid_argument("ReproducibleSum: rank " + std::to_string(group_.world_rank(rank)) +
+                             " was to have " + std::to_string(one.contributions) + " contributions from " +
+                             std::to_string(one.first) + " on, of " + std::to_string(one.total) +
+                             "; its first is " + std::to_string(first) + " of " + std::to_string(all.total));
+    }
+  }
+
+  Group group_;
+  Dtype dtype_;
+  std::size_t elements_;
+  std::uint64_t first_, count_ = 0, total_;
+  std::vector<std::byte> next_;
+  Borrowed spare_;
+  Tree own_;
+};
+
+ReproducibleSum::ReproducibleSum(const Group& group, Dtype dtype, std::size_t elements, std::uint64_t first,
+                                 std::uint64_t total)
+    : impl_(std::make_unique<Impl>(group, dtype, elements, first, total)) {}
+ReproducibleSum::ReproducibleSum(ReproducibleSum&&) noexcept = default;
+ReproducibleSum& ReproducibleSum::operator=(ReproducibleSum&&) noexcept = default;
+ReproducibleSum::~ReproducibleSum() = default;
+
+std::span<std::byte> ReproducibleSum::next() { return impl_->next(); }
+void ReproducibleSum::add() { impl_->add(); }
+void ReproducibleSum::all_reduce(std::span<std::byte> output, ReduceOp op) { impl_->all_reduce(output, op); }
 
 }  // namespace lockstep

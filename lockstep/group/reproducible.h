@@ -16,6 +16,10 @@
 // Source: pairwise summation (Higham 1993), over the index space instead of an array.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "lockstep/group/collectives.h"
@@ -41,5 +45,34 @@ void reproducible_all_reduce(const Group& group, const std::vector<std::span<con
   for (const auto input : inputs) bytes.push_back(std::as_bytes(input));
   reproducible_all_reduce_bytes(group, bytes, std::as_writable_bytes(output), dtype_of<T>, op);
 }
+
+/// The same for who has contributions one after the other, and knows how many all ranks have together: what can be added is
+/// added at once, so that log2(contributions) buffers are enough. Thread safety: none.
+///
+///   ReproducibleSum sum(group, Dtype::f32, elements, first, total);
+///   for (...) { fill(sum.next()); sum.add(); }
+///   sum.all_reduce(output, ReduceOp::average);
+class ReproducibleSum {
+ public:
+  /// This rank's contributions are `first` and those after it, of `total` of all ranks. They go on from rank to rank, as above.
+  /// Not collective. Throws Error{invalid_argument} for types that are not added.
+  ReproducibleSum(const Group& group, Dtype dtype, std::size_t elements, std::uint64_t first,
+                  std::uint64_t total);
+  ReproducibleSum(ReproducibleSum&&) noexcept;
+  ReproducibleSum& operator=(ReproducibleSum&&) noexcept;
+  ~ReproducibleSum();
+
+  /// Memory for the next contribution, to be filled until add(); what was in it is undefined.
+  std::span<std::byte> next();
+  /// Takes what next() was filled with.
+  void add();
+  /// Collective, once, when all contributions are there: the sum or the average over them. Throws as reproducible_all_reduce(),
+  /// and invalid_argument where the ranks' contributions are not `total` one after the other.
+  void all_reduce(std::span<std::byte> output, ReduceOp op);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 }  // namespace lockstep

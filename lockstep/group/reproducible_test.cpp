@@ -79,6 +79,51 @@ TYPED_TEST(Reproducible, SumsHaveTheSameBitsOnAnyNumberOfRanks) {
   }
 }
 
+/// The same of contributions that are there one after the other.
+template <class T>
+std::vector<T> sum_one_by_one(int ranks, ReduceOp op) {
+  std::vector<T> result(elements);
+  on_ranks(ranks, [&](Group& group) {
+    const auto range = schedule::chunk_of(contributions, group.rank(), group.size());
+    ReproducibleSum sum(group, dtype_of<T>, elements, range.begin, contributions);
+    for (std::size_t i = 0; i < range.count; ++i) {
+      std::memcpy(sum.next().data(), contribution<T>(range.begin + i).data(), elements * sizeof(T));
+      sum.add();
+    }
+    std::vector<T> output(elements);
+    sum.all_reduce(std::as_writable_bytes(std::span(output)), op);
+    if (group.rank() == 0) result = output;
+  });
+  return result;
+}
+
+TYPED_TEST(Reproducible, OneByOneTheyAreTheSame) {
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::average}) {
+    const auto alone = sum_on<TypeParam>(1, op, [](int) { return Range{0, contributions}; });
+    for (const int ranks : {1, 2, 3, 8, 24}) {
+      const auto shared = sum_one_by_one<TypeParam>(ranks, op);
+      EXPECT_EQ(std::memcmp(alone.data(), shared.data(), elements * sizeof(TypeParam)), 0)
+          << ranks << " ranks";
+    }
+  }
+}
+
+TEST(ReproducibleSum, OneByOneWhatIsMissingIsSaid) {
+  on_ranks(2, [&](Group& group) {
+    ReproducibleSum sum(group, Dtype::f64, 1, group.rank() == 0 ? 0 : 2, 4);
+    std::vector<double> output(1);
+    for (int i = 0; i < 1 + group.rank(); ++i) {
+      std::ranges::fill(sum.next(), std::byte{0});
+      sum.add();
+    }
+    EXPECT_THAT(failure_of([&] { sum.all_reduce(std::as_writable_bytes(std::span(output)), ReduceOp::sum); }),
+                HasSubstr("rank 0 was to have 1 contributions from 0 on, of 4; its first is 0 of 3"));
+    EXPECT_THAT(failure_of([&] { sum.all_reduce({}, ReduceOp::sum); }), HasSubstr("the output has 0 bytes"));
+    EXPECT_THAT(failure_of([&] { sum.all_reduce(std::as_writable_bytes(std::span(output)), ReduceOp::max); }),
+                HasSubstr("sums and averages only"));
+  });
+}
+
 TEST(ReproducibleSum, DoesNotDependOnWhoHasHowMany) {
   const auto alone = sum_on<float>(1, ReduceOp::sum, [](int) { return Range{0, contributions}; });
   const auto uneven = sum_on<float>(4, ReduceOp::sum, [](int rank) {

@@ -15,6 +15,7 @@
 #include "lockstep/train/devices/devices.h"
 #include "lockstep/train/devices/replicated_module.h"
 #include "lockstep/train/tensor/output_tensors.h"
+#include "lockstep/train/tensor/random_numbers.h"
 
 namespace lockstep {
 
@@ -221,11 +222,9 @@ class DataParallel : public torch::nn::ModuleHolder<ReplicatedImpl<Model>> {
                                                      const std::vector<torch::Device>& devices,
                                                      const ReplicaOptions& options) {
     auto model = made_module(factory());
-    const auto generator = at::detail::getDefaultCPUGenerator();
-    const auto state = generator.get_state();
+    const KeepsGenerator keeps;
     std::vector<std::shared_ptr<Model>> replicas;
     for (std::size_t i = 0; i < devices.size(); ++i) replicas.push_back(made_module(factory()));
-    at::Generator(generator).set_state(state);
     return std::make_shared<ReplicatedImpl<Model>>(std::move(model), std::move(replicas), devices, options);
   }
 };

@@ -19,6 +19,7 @@
 #include "lockstep/train/pipeline/pipeline_step.h"
 #include "lockstep/train/replicas/broadcast_tensors.h"
 #include "lockstep/train/replicas/same_facts.h"
+#include "lockstep/train/tensor/random_numbers.h"
 #include "lockstep/train/tensor/shared_heap.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 #include "lockstep/train/tensor/tensor_collectives.h"
@@ -27,27 +28,6 @@ namespace lockstep {
 namespace {
 
 using torch::Tensor;
-
-/// Of two numbers, one that is another for any other two (splitmix64's finalizer).
-std::uint64_t mixed(std::uint64_t seed, std::uint64_t number) {
-  std::uint64_t x = seed + (number + 1) * 0x9e3779b97f4a7c15U;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-  return x ^ (x >> 31);
-}
-
-/// libtorch's generator is as it was when this ends.
-class KeepsGenerator {
- public:
-  KeepsGenerator() : generator_(at::detail::getDefaultCPUGenerator()), state_(generator_.get_state()) {}
-  ~KeepsGenerator() { generator_.set_state(state_); }
-  KeepsGenerator(const KeepsGenerator&) = delete;
-  KeepsGenerator& operator=(const KeepsGenerator&) = delete;
-
- private:
-  at::Generator generator_;
-  Tensor state_;
-};
 
 std::vector<std::size_t> even_cut(std::size_t layers, std::size_t stages) {
   return pipeline::cut_by_time(std::vector<double>(layers, 1.0), stages);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/words.h"
@@ -14,6 +13,7 @@
 #include "lockstep/train/replicas/model_average.h"
 #include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/replicas/same_facts.h"
+#include "lockstep/train/tensor/flat_tensors.h"
 #include "lockstep/train/tensor/tensor_collectives.h"
 
 namespace lockstep {
@@ -21,9 +21,7 @@ namespace {
 
 using torch::Tensor;
 
-bool are_finite(const std::map<torch::ScalarType, Tensor>& tensors) {
-  return std::ranges::all_of(tensors, [](const auto& item) { return is_finite(item.second); });
-}
+bool are_finite(const std::vector<Tensor>& tensors) { return std::ranges::all_of(tensors, is_finite); }
 
 std::vector<NamedTensor> buffers_among(const std::vector<NamedTensor>& tensors) {
   std::vector<NamedTensor> buffers;
@@ -77,26 +75,17 @@ bool DiLoCo::step() {
 
 void DiLoCo::average() {
   const torch::NoGradGuard no_grad;
-  // One tensor for each type, in which the differences lie one after the other.
-  std::map<torch::ScalarType, std::int64_t> elements;
-  for (const Tensor& common : common_) elements[common.scalar_type()] += common.numel();
-  std::map<torch::ScalarType, Tensor> differences;
-  for (const auto& [type, count] : elements) differences[type] = torch::empty({count}, type);
-  elements.clear();
-  std::vector<Tensor> views;
+  const FlatTensors differences{FlatPlan(common_)};
   for (std::size_t i = 0; i < common_.size(); ++i) {
-    std::int64_t& offset = elements[common_[i].scalar_type()];
-    Tensor view =
-        differences[common_[i].scalar_type()].narrow(0, offset, common_[i].numel()).view(common_[i].sizes());
-    offset += common_[i].numel();
+    Tensor view = differences.views[i];
     torch::sub_out(view, common_[i], local_[i].tensor.detach().to(torch::kCPU));
-    views.push_back(std::move(view));
   }
   bool is_mine_finite = true;
-  if (options_.non_finite != NonFinite::ignore) is_mine_finite = are_finite(differences);
-  for (const auto& [type, difference] : differences) all_reduce(group_, difference, ReduceOp::average).wait();
+  if (options_.non_finite != NonFinite::ignore) is_mine_finite = are_finite(differences.arrays);
+  for (const Tensor& difference : differences.arrays)
+    all_reduce(group_, difference, ReduceOp::average).wait();
   if (options_.non_finite != NonFinite::ignore &&
-      !are_finite(differences)) {  // the same bits, so the same answer everywhere
+      !are_finite(differences.arrays)) {  // the same bits, so the same answer everywhere
     std::vector<std::uint8_t> finite(static_cast<std::size_t>(group_.size()));
     all_gather(group_, std::array<std::uint8_t, 1>{is_mine_finite ? std::uint8_t{1} : std::uint8_t{0}},
                finite)
@@ -113,7 +102,7 @@ void DiLoCo::average() {
                            " is infinite or no number; the common model has not moved"),
                   ranks.size() == 1 ? std::optional(ranks[0]) : std::nullopt);
   } else {
-    for (std::size_t i = 0; i < common_.size(); ++i) common_[i].mutable_grad() = views[i];
+    for (std::size_t i = 0; i < common_.size(); ++i) common_[i].mutable_grad() = differences.views[i];
     optimizer_.step();
     for (Tensor& common : common_) common.mutable_grad().reset();
   }

@@ -27,29 +27,30 @@ std::vector<Fact> unpack(const std::string& text) {
   return facts;
 }
 
-/// One sentence for each difference between what `rank` says and what rank 0 says.
-std::vector<std::string> differences(int rank, const std::vector<Fact>& found,
+/// One sentence for each difference between what `rank` says and what `first` says.
+std::vector<std::string> differences(int rank, const std::vector<Fact>& found, int first,
                                      const std::vector<Fact>& expected) {
-  const std::string who = "rank " + std::to_string(rank);
+  const std::string who = "rank " + std::to_string(rank), other = "rank " + std::to_string(first);
   std::map<std::string, std::string> left;
   for (const auto& fact : found) left.emplace(fact.name, fact.value);
   std::vector<std::string> texts;
   for (const auto& fact : expected) {
     const auto same_name = left.extract(fact.name);
     if (same_name.empty()) {
-      texts.push_back(who + " has no " + fact.name + ", rank 0's is " + fact.value);
+      texts.push_back(who + " has no " + fact.name + ", " + other + "'s is " + fact.value);
     } else if (same_name.mapped() != fact.value) {
-      texts.push_back(who + "'s " + fact.name + " is " + same_name.mapped() + ", rank 0's is " + fact.value);
+      texts.push_back(who + "'s " + fact.name + " is " + same_name.mapped() + ", " + other + "'s is " +
+                      fact.value);
     }
   }
   for (const auto& [name, value] : left) {
-    texts.push_back(who + "'s " + name + " is " + value + ", rank 0 has none");
+    texts.push_back(who + "'s " + name + " is " + value + ", " + other + " has none");
   }
   if (!texts.empty()) return texts;
   const auto [here, there] = std::ranges::mismatch(found, expected, {}, &Fact::name, &Fact::name);
   if (here == found.end() || there == expected.end())
-    return {who + " names something twice that rank 0 does not"};
-  return {who + " has " + here->name + " where rank 0 has " + there->name + ", in another order"};
+    return {who + " names something twice that " + other + " does not"};
+  return {who + " has " + here->name + " where " + other + " has " + there->name + ", in another order"};
 }
 
 [[noreturn]] void throw_difference(int rank, std::vector<std::string> texts, const std::string& remedy) {
@@ -83,6 +84,8 @@ std::vector<Fact> facts_of(std::span<const NamedTensor> tensors, const std::stri
   return facts;
 }
 
+std::uint64_t digest_of(std::span<const Fact> facts) { return fnv1a_64(pack(facts)); }
+
 void require_same_facts(const Group& group, std::span<const Fact> facts, const std::string& remedy) {
   if (group.size() == 1) return;
   const std::string mine = pack(facts);
@@ -112,8 +115,8 @@ void require_same_facts(const Group& group, std::span<const Fact> facts, const s
   const auto expected = unpack(texts[0]);
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;
-    throw_difference(group.world_rank(static_cast<int>(rank)),
-                     differences(static_cast<int>(rank), unpack(texts[rank]), expected), remedy);
+    const int odd = group.world_rank(static_cast<int>(rank));
+    throw_difference(odd, differences(odd, unpack(texts[rank]), group.world_rank(0), expected), remedy);
   }
 }
 

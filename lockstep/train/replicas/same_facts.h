@@ -2,6 +2,7 @@
 // they built before anything else, and each is told which rank differs, and how.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,9 @@ struct Fact {
 /// wanted. `wrapper`: the class that makes replicas of them, "DistributedDataParallel"; ranks may have made
 /// different ones, which is then the first fact.
 std::vector<Fact> facts_of(std::span<const NamedTensor> tensors, const std::string& wrapper = "");
+
+/// One number for them, another for others.
+std::uint64_t digest_of(std::span<const Fact> facts);
 
 /// Collective. Returns if every rank passes the same facts in the same order. Otherwise every rank throws the
 /// same Error{mismatch}: "rank 1's parameter fc.weight is f32 [10, 32], rank 0's is f32 [10, 64]", up to

@@ -73,6 +73,20 @@ TEST_F(Examples, ATrainingGoesOnWithoutTheDeadAndWithThoseThatComeBack) {
       << ending.err;
 }
 
+TEST_F(Examples, ElasticHasTheSameBitsWhoeverDies) {
+  const Ending alone = start({program("elastic"), "--steps", "200"}).finish();
+  EXPECT_EQ(alone.exit_code, 0) << alone.err;
+  const auto bits = lines_with(alone.out, "the model's bits: ");
+  ASSERT_EQ(bits.size(), 1U) << alone.out;
+  const Ending ending = start({program("lockstep"), "run", "--no-prefix", "-np", "3", "--min-np", "1",
+                               program("elastic"), "--steps", "200", "--kill", "1"})
+                            .finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out,
+              AllOf(HasSubstr("step 100: 2 ranks train; came: nobody; went: 1\n"), HasSubstr(bits[0])))
+      << ending.err;
+}
+
 /// What it says where it was started wrongly: one line why, and one how it is started.
 void expect_told_how_to_start(const Ending& ending, const std::string& mark, const std::string& why) {
   EXPECT_EQ(ending.exit_code, 2) << ending.err;
