@@ -81,6 +81,7 @@ set(lockstep_reached_headers
     lockstep/train/optimizer/fused_optimizer.h
     lockstep/train/optimizer/learning_rate.h
     lockstep/train/optimizer/parameter_state.h
+    lockstep/train/parameter_server/parameter_server.h
     lockstep/train/pipeline/layers.h
     lockstep/train/pipeline/pipeline.h
     lockstep/train/replicas/broadcast_state.h

@@ -24,6 +24,7 @@
 #include <lockstep/train/horovod/named_tensors.h>
 #include <lockstep/train/optimizer/fused_optimizer.h>
 #include <lockstep/train/optimizer/learning_rate.h>
+#include <lockstep/train/parameter_server/parameter_server.h>
 #include <lockstep/train/pipeline/layers.h>
 #include <lockstep/train/pipeline/pipeline.h>
 #include <lockstep/train/replicas/broadcast_state.h>

@@ -36,6 +36,7 @@ Survivors::Survivors(const RunOptions& options, const std::vector<std::unique_pt
       output_(output),
       roster_(rules_of(options), options.least_ranks),
       running_(static_cast<std::size_t>(options.ranks), true) {
+  for (int rank = 0; rank < options.ranks; ++rank) needed_ += is_needed(rank) ? 1 : 0;
   publish();
 }
 
@@ -118,9 +119,16 @@ bool Survivors::take(Ending& ending) {
   return true;
 }
 
+bool Survivors::is_needed(int rank) const {
+  return !roster_.rule(rank).is_tolerated && roster_.rule(rank).restarts == 0;
+}
+
+// All is done when one of ranks that do one thing together has ended well, or all of those without which the others have nothing to
+// do: servers, say.
 void Survivors::note_done(int rank) {
   roster_.note_end(rank);
-  if (!ends_together_ || is_done_) return;
+  const bool was_last_needed = is_needed(rank) && --needed_ == 0;
+  if (!(ends_together_ || was_last_needed) || is_done_) return;
   is_done_ = true;
   roster_.start_nobody();
   for (const auto& host : hosts_) host->end_latecomers();

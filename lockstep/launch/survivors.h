@@ -40,6 +40,8 @@ class Survivors {
   HostRanks& host_of(int rank) const;
   void take_arrivals(HostRanks& host);
   void take_cause(HostRanks& host);
+  /// The job cannot go on without it.
+  bool is_needed(int rank) const;
   void note_done(int rank);
   void publish();
   void end_fenced();
@@ -52,6 +54,7 @@ class Survivors {
   RankOutput& output_;
   Roster roster_;
   std::vector<bool> running_;          // by rank
+  int needed_ = 0;                     // ranks that the job cannot do without, and that have not ended well
   bool is_ended_ = false;              // but for ranks that are out
   bool is_done_ = false;               // by one that has ended well
   bool is_worth_telling_ = false;      // what has changed in the view

@@ -26,7 +26,7 @@ ROOMS = {
     "tensor": 0,
     "optimizer": 1, "datasets": 1, "devices": 1,
     "replicas": 2,
-    "data_parallel": 3, "sharded": 3, "checkpoint": 3, "elastic": 3,
+    "data_parallel": 3, "sharded": 3, "checkpoint": 3, "elastic": 3, "parameter_server": 3,
     "data_parallel/hooks": 4, "trainer": 4, "pipeline": 4, "tensor_parallel": 4,
     "horovod": 5,
     "trials": 6,

@@ -1,0 +1,46 @@
+// The coordinator gives tasks to workers: a thread for each worker, which asks for the next one when it is done with the last.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "lockstep/train/parameter_server/crew.h"
+#include "lockstep/train/parameter_server/messages.h"
+#include "lockstep/train/parameter_server/sessions.h"
+#include "lockstep/train/parameter_server/task_list.h"
+
+namespace lockstep::ps {
+
+class Coordinator {
+ public:
+  /// Borrows the crew. `wait`: how long tasks may be there and no worker.
+  Coordinator(Crew& crew, int most_attempts, std::chrono::nanoseconds wait);
+  ~Coordinator();
+
+  std::uint64_t schedule(std::string name, std::string argument);
+  /// When all tasks are over. Throws Error{timeout} where there has been no worker for too long.
+  std::vector<Outcome> join();
+  /// Every worker is told that there will be no more.
+  void end();
+
+ private:
+  void talk(const Life& life, const Line& line);
+  void answer(const Life& life, const Line& line, bool has_time);
+  void lose(const Life& life, const std::string& why);
+
+  Crew& crew_;
+  std::chrono::nanoseconds wait_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  TaskList tasks_;
+  std::map<Life, std::uint64_t> assigned_;
+  bool is_ended_ = false;
+  Sessions sessions_;  // the last: its threads use all of this
+};
+
+}  // namespace lockstep::ps

@@ -1,0 +1,147 @@
+#include "lockstep/train/parameter_server/crew.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <span>
+#include <string>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/env.h"
+#include "lockstep/base/error.h"
+#include "lockstep/group/init.h"
+
+namespace lockstep::ps {
+namespace {
+
+constexpr const char* group_name = "parameter_server";
+
+/// Names that users of other systems know.
+std::vector<std::string> names_of(Task task) {
+  switch (task) {
+    case Task::server: return {"server", "ps"};
+    case Task::coordinator: return {"coordinator", "chief"};
+    case Task::worker: return {"worker"};
+  }
+  return {};
+}
+
+/// Who waits for requests does so for ever: the launcher says who is gone, and servers who is silent.
+InitOptions options_of(bool waits_for_requests) {
+  InitOptions options;
+  if (waits_for_requests) {
+    options.group = GroupOptions::from_environment();
+    options.group->timeout = options.group->warn_after = std::chrono::hours(24 * 365);
+  }
+  return options;
+}
+
+}  // namespace
+
+Crew::Crew(int servers, bool has_coordinator)
+    : servers_(servers),
+      has_coordinator_(has_coordinator),
+      timeout_(GroupOptions::from_environment().timeout) {
+  std::optional<Group> world;
+  if (ranks_may_change()) {
+    const auto rank = env::integer("RANK", 0, std::numeric_limits<int>::max()).value_or(0);
+    membership_.emplace(options_of(rank < servers + (has_coordinator ? 1 : 0)));
+    self_ = membership_->self();
+  } else {
+    world = init();
+    self_ = {.rank = world->rank()};
+    for (int rank = 0; rank < world->size(); ++rank) fixed_.push_back({.rank = rank});
+  }
+  if (const std::string given = role(); given != "default") {
+    const auto names = names_of(task());
+    if (std::ranges::find(names, given) == names.end())
+      throw_invalid_argument(c10::str(
+          "ParameterServer: rank ", self_.rank, " was given the role '", given, "', but is a ", names[0],
+          ": the first ranks (", servers_, ") are servers",
+          has_coordinator ? ", the next one is the coordinator" : "", ", the others work; say --role server:",
+          servers_, has_coordinator ? " --role coordinator:1" : "", " --role worker:N in this order"));
+  }
+  if (world) {
+    if (world->size() <= servers_ + (has_coordinator_ ? 1 : 0))
+      throw_invalid_argument(c10::str("ParameterServer: of ", world->size(), " ranks ", servers_,
+                                      " are servers", has_coordinator_ ? " and one is the coordinator" : "",
+                                      "; nobody is left to work"));
+    make_pairs(*world);
+  }
+}
+
+Task Crew::task_of(int rank) const {
+  if (rank < servers_) return Task::server;
+  return has_coordinator_ && rank == servers_ ? Task::coordinator : Task::worker;
+}
+
+std::vector<Life> Crew::workers() const {
+  std::vector<Life> found;
+  for (const Life& life : membership_ ? membership_->view().members : fixed_) {
+    if (task_of(life.rank) == Task::worker) found.push_back(life);
+  }
+  return found;
+}
+
+std::uint64_t Crew::newest() const { return membership_ ? membership_->newest() : 1; }
+
+Life Crew::life_of(int rank) const {
+  const auto members = membership_ ? membership_->view().members : fixed_;
+  const auto found = std::ranges::find(members, rank, &Life::rank);
+  if (found == members.end())
+    throw Error(ErrorCode::aborted,
+                c10::str("ParameterServer: rank ", rank, ", the ", names_of(task_of(rank))[0],
+                         ", has left the job: it is over"),
+                rank);
+  return *found;
+}
+
+void Crew::put_out(int rank, const std::string& why) const {
+  if (membership_) membership_->put_out(rank, why);
+}
+
+bool Crew::have_hosts_ended() const {
+  if (!membership_) return false;
+  constexpr auto news = std::chrono::seconds(5);  // that travel from the launcher
+  const int hosts = servers_ + (has_coordinator_ ? 1 : 0);
+  for (const Deadline deadline = Deadline::after(news); !deadline.expired();) {
+    const View view = membership_->view();
+    const auto there =
+        std::ranges::count_if(view.members, [&](const Life& life) { return life.rank < hosts; });
+    if (there < hosts) return true;
+    (void)membership_->await_after(view.number, deadline.remaining());
+  }
+  return false;
+}
+
+Group Crew::pair(const Life& host, const Life& client) {
+  if (membership_) return membership_->group(std::array{host, client}, group_name);
+  const std::lock_guard lock(mutex_);
+  return pairs_.extract({host.rank, client.rank}).mapped();
+}
+
+Group Crew::all_servers() {
+  if (!membership_) return *fixed_servers_;
+  std::vector<Life> servers;
+  for (int rank = 0; rank < servers_; ++rank) servers.push_back(life_of(rank));
+  return membership_->group(servers, "parameter_servers");
+}
+
+/// All ranks make their groups in one order.
+void Crew::make_pairs(const Group& world) {
+  const int hosts = servers_ + (has_coordinator_ ? 1 : 0);
+  for (int host = 0; host < hosts; ++host) {
+    for (int client = std::max(servers_, host + 1); client < world.size(); ++client) {
+      if (world.rank() == host || world.rank() == client)
+        pairs_.emplace(std::pair(host, client), world.subgroup(std::array{host, client}));
+    }
+  }
+  if (self_.rank >= servers_) return;
+  std::vector<int> servers;
+  for (int rank = 0; rank < servers_; ++rank) servers.push_back(rank);
+  fixed_servers_ = world.subgroup(servers);
+}
+
+}  // namespace lockstep::ps

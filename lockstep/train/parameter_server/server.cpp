@@ -1,0 +1,233 @@
+#include "lockstep/train/parameter_server/server.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/base/words.h"
+
+namespace lockstep::ps {
+using torch::Tensor;
+
+Server::Server(Crew& crew, const Placement& placement, Variables& variables, std::optional<int> staleness,
+               std::uint64_t facts, std::chrono::nanoseconds lost_after)
+    : crew_(crew),
+      placement_(placement),
+      variables_(variables),
+      facts_(facts),
+      is_synchronous_(staleness == 0),
+      clocks_(staleness),
+      lost_after_(lost_after),
+      sessions_(
+          crew, [this](const Life& life, const Line& line) { talk(life, line); },
+          [](const Life& life, const std::string& why) {
+            log::info(c10::str("parameter server: rank ", to_text(life), " is gone: ", why));
+          }) {}
+
+Server::~Server() {
+  const std::lock_guard lock(mutex_);
+  is_closing_ = true;
+  changed_.notify_all();
+}
+
+void Server::serve() {
+  if (const auto coordinator = crew_.coordinator()) sessions_.admit(crew_.life_of(*coordinator));
+  for (bool is_done = false; !is_done;) {
+    if (const auto workers = sessions_.look()) take_living(*workers);
+    sessions_.rethrow_failure();
+    std::unique_lock lock(mutex_);
+    put_out_the_silent();
+    is_done = is_over();
+    if (!is_done) changed_.wait_for(lock, looks_every);
+  }
+  sessions_.end("the server has ended");
+}
+
+void Server::take_living(const std::vector<Life>& workers) {
+  const std::lock_guard lock(mutex_);
+  clocks_.set_living(workers);
+  std::erase_if(heard_,
+                [&](const auto& item) { return std::ranges::find(workers, item.first) == workers.end(); });
+  for (const Life& life : workers) heard_.try_emplace(life, std::chrono::steady_clock::now());
+  end_round_if_over();
+  changed_.notify_all();
+}
+
+/// One that is stopped, say, in the middle of a push too. REQUIRES: the mutex.
+void Server::put_out_the_silent() {
+  const auto now = std::chrono::steady_clock::now();
+  for (auto& [life, when] : heard_) {
+    if (now - when < lost_after_ || !clocks_.is_working(life)) continue;
+    crew_.put_out(life.rank, "rank " + std::to_string(life.rank) +
+                                 " has asked its parameter server for nothing for " +
+                                 base::exact_duration(lost_after_));
+    when = now;  // the launcher has been told
+  }
+}
+
+void Server::talk(const Life& life, const Line& line) {
+  const ArenaTensors memory(line.group(), placement_.stretches(crew_.self().rank));
+  std::shared_ptr<Gradients> gradients;
+  for (;;) {
+    std::string text;
+    const Header header = line.receive(&text);
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto heard = heard_.find(life); heard != heard_.end())
+        heard->second = std::chrono::steady_clock::now();
+    }
+    switch (header.kind) {
+      case Kind::hello:
+        if (header.number != facts_) {
+          line.send(
+              {.kind = Kind::refused},
+              c10::str("ParameterServer: rank ", life.rank,
+                       " has another model, other tables, or another optimizer or staleness than the server, "
+                       "rank ",
+                       crew_.self().rank, "; start the same program with the same arguments on every rank"));
+        } else {
+          line.send({.kind = Kind::ok});
+        }
+        break;
+      case Kind::pull: answer_pull(life, line, memory.tensors); break;
+      case Kind::pull_rows: answer_rows(line, header); break;
+      case Kind::push: take_push(life, line, header, gradients); break;
+      case Kind::save: answer_save(line, text); break;
+      case Kind::rest:
+      case Kind::work:
+      case Kind::leave:
+      case Kind::end: {
+        {
+          const std::lock_guard lock(mutex_);
+          if (header.kind == Kind::rest) clocks_.rest(life);
+          if (header.kind == Kind::work) clocks_.work(life);
+          if (header.kind == Kind::leave) clocks_.leave(life);
+          is_ended_ = is_ended_ || header.kind == Kind::end;
+          end_round_if_over();
+          changed_.notify_all();
+        }
+        line.send({.kind = Kind::ok});
+        if (header.kind == Kind::leave || header.kind == Kind::end) return;
+        break;
+      }
+      default:
+        throw Error(ErrorCode::corrupt_data,
+                    c10::str("parameter server: rank ", life.rank, " asks for what a server does not do (",
+                             static_cast<std::uint32_t>(header.kind), ")"),
+                    life.rank);
+    }
+  }
+}
+
+void Server::answer_pull(const Life& life, const Line& line, std::span<const Tensor> memory) {
+  {
+    std::unique_lock lock(mutex_);
+    const bool may = changed_.wait_for(lock, patience_of(lost_after_),
+                                       [&] { return is_closing_ || clocks_.may_read(life); });
+    if (!may || is_closing_) {
+      lock.unlock();
+      return line.send({.kind = Kind::not_yet});
+    }
+    ++statistics_.pulls;
+  }
+  variables_.read(memory);
+  line.send({.kind = Kind::ok, .count = memory.size()});
+  for (const Tensor& array : memory) line.send_tensor(array);
+}
+
+void Server::answer_rows(const Line& line, const Header& header) {
+  const Tensor indices = torch::empty({static_cast<std::int64_t>(header.count)}, torch::kInt64);
+  line.receive_tensor(indices);
+  Tensor rows;
+  try {
+    if (header.number >= placement_.variables().size())
+      throw_invalid_argument("parameter server: a table that is not there");
+    rows = variables_.read_rows(header.number, indices).contiguous();
+  } catch (const Error& error) {
+    return line.send({.kind = Kind::refused}, error.what());
+  }
+  line.send({.kind = Kind::ok, .count = header.count});
+  line.send_tensor(rows);
+}
+
+/// Nothing has an effect before all of it is here.
+void Server::take_push(const Life& life, const Line& line, const Header& header,
+                       std::shared_ptr<Gradients>& gradients) {
+  if (!gradients || gradients.use_count() > 1) {  // the last one still waits for others
+    gradients = std::make_shared<Gradients>();
+    gradients->arrays = variables_.arrays();
+  }
+  gradients->rows.clear();
+  gradients->has.resize(placement_.variables().size());
+  line.receive_bytes(std::as_writable_bytes(std::span(gradients->has)));
+  for (const Tensor& array : gradients->arrays) line.receive_tensor(array);
+  for (std::uint64_t i = 0; i < header.count; ++i) {
+    const Header table = line.receive();
+    if (table.number >= placement_.variables().size() || !placement_.variables()[table.number].is_table ||
+        table.count > static_cast<std::uint64_t>(placement_.variables()[table.number].rows()))
+      throw Error(ErrorCode::corrupt_data,
+                  c10::str("parameter server: rank ", life.rank, " pushes rows of no table"), life.rank);
+    const Variable& variable = placement_.variables()[table.number];
+    auto sizes = variable.sizes;
+    sizes[0] = static_cast<std::int64_t>(table.count);
+    const Tensor indices = torch::empty({sizes[0]}, torch::kInt64),
+                 values = torch::empty(sizes, variable.type);
+    line.receive_tensor(indices);
+    line.receive_tensor(values);
+    gradients->rows.push_back({table.number, indices, values});
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    // A task that was begun anew, because its worker died after this push: it has had its effect.
+    if (header.settled_below > settled_below_) {
+      settled_below_ = header.settled_below;
+      applied_.erase(applied_.begin(), applied_.lower_bound({settled_below_, 0}));
+    }
+    const bool is_new = header.task == 0 || (header.task >= settled_below_ &&
+                                             applied_.insert({header.task, header.number}).second);
+    ++(is_new ? statistics_.pushes : statistics_.repeated_pushes);
+    if (is_new && is_synchronous_) round_[life] = gradients;
+    if (is_new && !is_synchronous_) variables_.apply(*gradients);
+    clocks_.push(life);
+    end_round_if_over();
+    changed_.notify_all();
+  }
+  line.send({.kind = Kind::ok});
+}
+
+void Server::answer_save(const Line& line, const std::string& path) {
+  try {
+    variables_.save(path);
+  } catch (const std::exception& error) {
+    return line.send({.kind = Kind::refused}, error.what());
+  }
+  line.send({.kind = Kind::ok});
+}
+
+/// REQUIRES: the mutex.
+void Server::end_round_if_over() {
+  if (!is_synchronous_ || !clocks_.is_round_over()) return;
+  std::vector<Gradients*> all;  // by rank, so that the sum does not depend on who came first
+  for (const auto& [life, gradients] : round_) all.push_back(gradients.get());
+  variables_.apply_average(all);
+  round_.clear();
+  clocks_.update();
+}
+
+/// REQUIRES: the mutex.
+bool Server::is_over() {
+  const bool have_all_left = clocks_.had_leavers() && !clocks_.has_workers();
+  return (crew_.coordinator() ? is_ended_ : have_all_left) && sessions_.are_over();
+}
+
+Server::Statistics Server::statistics() const {
+  const std::lock_guard lock(mutex_);
+  return statistics_;
+}
+
+}  // namespace lockstep::ps

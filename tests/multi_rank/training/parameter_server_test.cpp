@@ -1,0 +1,188 @@
+// Parameter servers on processes: what workers compute, and what happens when they die, stop, throw, and come back.
+#include <cstdlib>
+#include <fstream>
+
+#include "tests/support/ssh_job_test.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class ParameterServers : public SshJobTest {
+ protected:
+  /// `words`: options of `lockstep run`, then "--", then those of ps_rank.
+  Process begin(const std::vector<std::string>& words, const Variables& variables = {},
+                int network = -1) const {
+    std::vector<std::string> command = {program("lockstep"), "run", "--no-prefix"};
+    for (const std::string& word : words) command.push_back(word == "--" ? program("ps_rank") : word);
+    return start(command, variables, network);
+  }
+  Ending launch(const std::vector<std::string>& words, const Variables& variables = {},
+                int network = -1) const {
+    return begin(words, variables, network).finish();
+  }
+  void expect(const Ending& ending, const std::vector<std::string>& lines) const {
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    for (const std::string& line : lines) EXPECT_THAT(ending.out, HasSubstr(line + "\n")) << ending.err;
+  }
+  static int soak(const char* name, int otherwise) {
+    const char* const wanted = std::getenv(name);
+    return wanted != nullptr ? std::stoi(wanted) : otherwise;
+  }
+  static std::size_t count_of(const std::string& text, const std::string& part) {
+    std::size_t count = 0;
+    for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++count;
+    return count;
+  }
+};
+
+TEST_F(ParameterServers, WithOneWorkerDoWhatItsOptimizerWould) {
+  expect(launch({"-np", "2", "--", "alone", "staleness=none"}), {"rank 1 the same"});
+}
+
+TEST_F(ParameterServers, SynchronousIsDataParallelTraining) {
+  expect(launch({"-np", "4", "--", "together"}), {"rank 1 the same", "rank 2 the same", "rank 3 the same"});
+  expect(launch({"-np", "5", "--", "together", "servers=2"}),
+         {"rank 2 the same", "rank 3 the same", "rank 4 the same"});
+}
+
+TEST_F(ParameterServers, AllowNoReadThatIsOlderThanTheBound) {
+  for (const char* bound : {"staleness=0", "staleness=1", "staleness=3"}) {
+    const Ending ending = launch({"-np", "4", "--", "bounded", bound, "steps=100"});
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    for (const char* rank : {"rank 1 was ", "rank 2 was ", "rank 3 was "})
+      EXPECT_THAT(ending.out, HasSubstr(rank));
+  }
+}
+
+TEST_F(ParameterServers, HaveTablesOfWhichWorkersTakeRows) {
+  expect(launch({"-np", "4", "--", "rows"}), {"rank 1 the same", "rank 2 the same", "rank 3 the same"});
+  expect(launch({"-np", "4", "--", "rows", "servers=2"}), {"rank 2 the same", "rank 3 the same"});
+}
+
+TEST_F(ParameterServers, OnTwoHostsDoTheSame) {
+  REQUIRE_SSH_HOSTS(2);
+  const Variables variables = {{"LOCKSTEP_SSH", servers().client()}};
+  expect(launch({"-H", list(2), "--", "together"}, variables, hosts().network(0)),
+         {"rank 1 the same", "rank 3 the same"});
+  expect(launch({"-H", list(2), "--", "rows", "servers=2"}, variables, hosts().network(0)),
+         {"rank 3 the same"});
+}
+
+TEST_F(ParameterServers, GiveTasksToWorkersAndResultsToTheCoordinator) {
+  expect(launch({"-np", "4", "--", "count", "staleness=none"}),
+         {"rank 1 counted 20, done 20, failed 0", "rank 0 served 20 pushes, repeated 0"});
+  expect(launch({"-np", "4", "--", "late", "staleness=2"}), {"rank 1 counted 40, done 40, failed 0"});
+}
+
+TEST_F(ParameterServers, EveryTaskCountsOnceWhoeverDies) {
+  const int tasks = soak("SOAK_TASKS", 60);
+  for (const int servers : {1, 2}) {
+    const Ending ending = launch({"--role", "server:" + std::to_string(servers), "--role", "coordinator:1",
+                                  "--role", "worker:3", "--restart", "worker", "--max-restarts", "65000",
+                                  "--", "count", "staleness=none", "servers=" + std::to_string(servers),
+                                  "tasks=" + std::to_string(tasks), "die_percent=40", "attempts=1000"});
+    const std::string all = std::to_string(tasks);
+    expect(ending, {"rank " + std::to_string(servers) + " counted " + all + ", done " + all + ", failed 0"});
+    EXPECT_THAT(ending.out, HasSubstr("rank 0 served " + all + " pushes, repeated "));
+    std::printf("parameter servers: %d servers, %zu deaths of workers in %d tasks, counted exactly\n",
+                servers, count_of(ending.err, "was killed by signal 9"), tasks);
+  }
+}
+
+TEST_F(ParameterServers, GiveUpATaskThatAlwaysFailsAndNameIt) {
+  const Ending ending = launch({"-np", "4", "--", "count", "staleness=none", "throw_at=7"});
+  expect(ending, {"rank 1 counted 19, done 19, failed 1"});
+  EXPECT_THAT(
+      ending.out,
+      ContainsRegex("rank 1 task 7 \\(count\\) failed after 3 attempts: on rank [23]: told to throw\n"));
+  EXPECT_THAT(
+      launch({"-np", "3", "--", "unknown", "staleness=none"}).out,
+      HasSubstr(
+          "rank 1 task 21 (other) failed after 3 attempts: on rank 2: nothing is done with tasks called "
+          "'other': on() names what is\n"));
+}
+
+TEST_F(ParameterServers, SynchronousGoOnWithoutAWorkerThatDies) {
+  Process job = begin({"--role", "server:1", "--role", "worker:3", "--tolerate", "worker", "--", "loop",
+                       "deed=die", "by=2", "at=20"});
+  job.await("rank 2 is at 20\n");
+  job.await_err("the job goes on without it\n");
+  job.await("is past 200\n");
+  job.send(SIGTERM);
+  (void)job.finish();
+}
+
+TEST_F(ParameterServers, GoOnWithoutAWorkerThatDoesNotAnswer) {
+  const Ending ending =
+      launch({"--role", "server:1", "--role", "coordinator:1", "--role", "worker:2", "--tolerate", "worker",
+              "--", "count", "staleness=2", "deed=stop", "by=3", "at=4", "attempts=9"},
+             {{"LOCKSTEP_TIMEOUT", "1s"}});
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out, HasSubstr("rank 1 counted 20, done 20, failed 0\n")) << ending.err;
+}
+
+TEST_F(ParameterServers, SaveAndGoOn) {
+  const std::string path = "checkpoint=" + (folder() / "state").string();
+  for (const char* counted : {"rank 2 counted 20, ", "rank 2 counted 40, "}) {
+    const Ending ending = launch({"-np", "4", "--", "save", "staleness=none", "servers=2", path});
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    EXPECT_THAT(ending.out, HasSubstr(counted));
+  }
+  std::ofstream(folder() / "state.0-of-2") << "no checkpoint";
+  const Ending ending = launch({"-np", "4", "--", "save", "staleness=none", "servers=2", path});
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.err, HasSubstr("state.0-of-2' is no checkpoint of a parameter server: "));
+}
+
+TEST_F(ParameterServers, ThatCannotWriteSaySo) {
+  const Ending ending = launch({"-np", "3", "--", "save", "staleness=none", "checkpoint=/nowhere/state"});
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.err, ContainsRegex("rank 1 failed: [^\n]*/nowhere/state"));
+}
+
+TEST_F(ParameterServers, TellAWorkerThatHasAnotherModel) {
+  const Ending ending = launch({"-np", "3", "--", "together", "other_model=2"});
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.err,
+              HasSubstr("rank 2 failed: ParameterServer: rank 2 has another model, other tables, or another "
+                        "optimizer or staleness than the server, rank 0; start the same program"));
+}
+
+TEST_F(ParameterServers, EndTheJobWhenAServerOrTheCoordinatorDies) {
+  const Ending server = launch({"--role", "server:1", "--role", "worker:2", "--restart", "worker", "--",
+                                "loop", "deed=die", "by=0", "at=0"});
+  EXPECT_EQ(server.exit_code, 137);
+  EXPECT_THAT(server.err, ContainsRegex("lockstep run: rank 0 \\(pid [0-9]+\\) was killed by signal 9"));
+  const Ending coordinator =
+      launch({"--role", "server:1", "--role", "coordinator:1", "--role", "worker:2", "--restart", "worker",
+              "--", "count", "staleness=none", "deed=die", "by=1", "at=0"});
+  EXPECT_EQ(coordinator.exit_code, 137);
+  EXPECT_THAT(coordinator.err, ContainsRegex("lockstep run: rank 1 \\(pid [0-9]+\\) was killed by signal 9"));
+}
+
+TEST_F(ParameterServers, SayWhatCannotBe) {
+  for (const auto& [words, text] :
+       {std::pair(std::vector<std::string>{"-np", "1", "--", "together"},
+                  "ParameterServer: of 1 ranks 1 are servers; nobody is left to work"),
+        {{"-np", "2", "--", "together", "servers=0"}, "ParameterServer: servers is 0; there is 1 or more"},
+        {{"-np", "2", "--", "together", "staleness=-1"},
+         "ParameterServer: staleness is -1; it is 0 (synchronous) or more, or nullopt (unbounded)"},
+        {{"-np", "3", "--", "count", "attempts=0"},
+         "ParameterServer: most_attempts is 0; a task has 1 or more"},
+        {{"--role", "worker:2", "--role", "server:1", "--", "together"},
+         "ParameterServer: rank 0 was given the role 'worker', but is a server: the first ranks (1) are "
+         "servers, the others "
+         "work; say --role server:1 --role worker:N in this order"}}) {
+    const Ending ending = launch(words);
+    EXPECT_EQ(ending.exit_code, 1);
+    EXPECT_THAT(ending.err, HasSubstr(text));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::testing
