@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/group/shared_memory.h"
+#include "lockstep/train/tensor/shared_heap.h"
 
 namespace lockstep::ps {
 namespace {
@@ -24,29 +26,73 @@ std::vector<Tensor> untabled(const Placement& placement, const std::vector<Named
 
 Client::Client(Crew& crew, const Placement& placement, std::vector<NamedTensor> parameters,
                std::uint64_t facts)
-    : placement_(placement),
-      parameters_(std::move(parameters)),
-      values_(FlatPlan(untabled(placement, parameters_))) {
-  const torch::NoGradGuard no_grad;
-  for (int server = 0; server < placement.servers(); ++server) {
+    : placement_(placement), parameters_(std::move(parameters)) {
+  for (int server = 0; server < placement.servers(); ++server)
     lines_.emplace_back(crew.pair(crew.life_of(server), crew.self()));
-    (void)lines_.back().ask({.kind = Kind::hello, .number = facts});
-    gradients_.emplace_back(lines_.back().group(), placement.stretches(server));
+  lay_out();
+  for (std::size_t server = 0; server < lines_.size(); ++server) greet(server, facts);
+}
+
+/// Each array lies where the first server that has some of it writes to; what others have of it comes by messages.
+void Client::lay_out() {
+  const torch::NoGradGuard no_grad;
+  const auto tensors = untabled(placement_, parameters_);
+  const FlatPlan plan(tensors);
+  std::vector<Tensor> arrays;
+  for (const FlatPlan::Array& array : plan.arrays()) {
+    const auto has_some = [&](int server) {
+      const auto stretches = placement_.stretches(server);
+      return std::ranges::any_of(stretches, [&](const auto& one) { return one.type == array.type; });
+    };
+    int server = 0;
+    while (!has_some(server) && server + 1 < placement_.servers()) ++server;
+    arrays.push_back(
+        arena_tensor(lines_[static_cast<std::size_t>(server)].group(), array.type, array.elements));
   }
-  const auto tensors = untabled(placement, parameters_);
+  const auto views = plan.views(arrays);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    values_.views[i].copy_(tensors[i].detach());
-    tensors[i].set_data(values_.views[i]);
+    Tensor(views[i]).copy_(tensors[i].detach());
+    tensors[i].set_data(views[i]);
   }
+  for (int server = 0; server < placement_.servers(); ++server) {
+    auto& mine = stretches_.emplace_back();
+    for (const Placement::Stretch& stretch : placement_.stretches(server)) {
+      const auto array =
+          std::ranges::find(arrays, stretch.type, [](const Tensor& one) { return one.scalar_type(); });
+      mine.push_back({array->narrow(0, stretch.begin, stretch.elements), false});
+    }
+    auto& gradients = gradients_.emplace_back();
+    for (const Piece& piece : placement_.pieces(server)) {
+      const Variable& variable = placement_.variables()[piece.variable];
+      gradients.push_back(variable.is_table
+                              ? Tensor()
+                              : arena_tensor(lines_[static_cast<std::size_t>(server)].group(), variable.type,
+                                             piece.rows * variable.row_elements())
+                                    .view(variable.sizes_of(piece)));
+    }
+  }
+  if (shares_memory(lines_[0].group())) heap_ = SharedHeap::unless_there_is_one(lines_[0].group());
+}
+
+Client::~Client() = default;
+
+void Client::greet(std::size_t server, std::uint64_t facts) {
+  const Line& line = lines_[server];
+  std::vector<std::uint64_t> words;
+  for (Stretch& stretch : stretches_[server]) {
+    words.push_back(word_of(line.group(), stretch.value));
+    stretch.is_shared = words.back() != 0;
+  }
+  line.send({.kind = Kind::hello, .number = facts, .count = words.size()});
+  if (!words.empty()) line.send_bytes(std::as_bytes(std::span(words)));
+  line.take_answer();
 }
 
 void Client::pull() {
   for (std::size_t server = 0; server < lines_.size(); ++server) {
     (void)lines_[server].ask({.kind = Kind::pull});
-    for (const Placement::Stretch& stretch : placement_.stretches(static_cast<int>(server))) {
-      const auto array = std::ranges::find(values_.arrays, stretch.type,
-                                           [](const Tensor& one) { return one.scalar_type(); });
-      lines_[server].receive_tensor(array->narrow(0, stretch.begin, stretch.elements));
+    for (const Stretch& stretch : stretches_[server]) {
+      if (!stretch.is_shared) lines_[server].receive_tensor(stretch.value);
     }
   }
 }
@@ -93,24 +139,30 @@ std::vector<Client::Rows> Client::rows_of_gradients() const {
   return found;
 }
 
+std::uint64_t Client::place_gradient(std::size_t server, std::size_t piece) {
+  const Piece& mine = placement_.pieces(static_cast<int>(server))[piece];
+  const Tensor& gradient = parameters_[mine.variable].tensor.grad();
+  Tensor own = gradients_[server][piece];
+  if (!gradient.defined() || !own.defined()) return 0;
+  const Group& group = lines_[server].group();
+  if (!gradient.is_sparse() && gradient.is_cpu() && gradient.is_contiguous() &&
+      gradient.scalar_type() == own.scalar_type()) {
+    if (const std::uint64_t word = word_of(group, mine.of(gradient))) return word;
+  }
+  own.copy_(mine.of(gradient.is_sparse() ? gradient.to_dense() : gradient));
+  const std::uint64_t word = word_of(group, own);
+  return word != 0 ? word : by_message;
+}
+
 void Client::push(const Origin& origin) {
   const torch::NoGradGuard no_grad;
-  std::vector<std::uint8_t> has;
-  for (const NamedTensor& item : parameters_) has.push_back(item.tensor.grad().defined() ? 1 : 0);
   const auto rows = rows_of_gradients();
   for (std::size_t server = 0; server < lines_.size(); ++server) {
     const Line& line = lines_[server];
     const auto& pieces = placement_.pieces(static_cast<int>(server));
-    const auto views = placement_.views(static_cast<int>(server), gradients_[server].tensors);
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      if (!views[i].defined()) continue;
-      const Tensor& gradient = parameters_[pieces[i].variable].tensor.grad();
-      if (gradient.defined()) {
-        Tensor(views[i]).copy_(pieces[i].of(gradient.is_sparse() ? gradient.to_dense() : gradient));
-      } else {
-        Tensor(views[i]).zero_();
-      }
-    }
+    std::vector<std::uint64_t> words;
+    for (std::size_t piece = 0; piece < pieces.size(); ++piece)
+      words.push_back(place_gradient(server, piece));
     std::vector<Rows> mine;
     for (const Rows& some : rows) {
       const auto piece = std::ranges::find(pieces, some.table, &Piece::variable);
@@ -127,8 +179,10 @@ void Client::push(const Origin& origin) {
                .number = origin.number,
                .settled_below = origin.settled_below,
                .count = mine.size()});
-    line.send_bytes(std::as_bytes(std::span(has)));
-    for (const Tensor& array : gradients_[server].tensors) line.send_tensor(array);
+    if (!words.empty()) line.send_bytes(std::as_bytes(std::span(words)));
+    for (std::size_t piece = 0; piece < pieces.size(); ++piece) {
+      if (words[piece] == by_message) line.send_tensor(gradients_[server][piece]);
+    }
     for (const Rows& some : mine) {
       line.send({.number = some.table, .count = static_cast<std::uint64_t>(some.indices.numel())});
       line.send_tensor(some.indices);

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,10 @@
 #include "lockstep/train/replicas/named_tensor.h"
 #include "lockstep/train/tensor/flat_tensors.h"
 
+namespace lockstep {
+class SharedHeap;
+}
+
 namespace lockstep::ps {
 
 /// Thread safety: none.
@@ -20,6 +25,8 @@ class Client {
  public:
   /// Collective with each server. The parameters lie in one array for each type from now on. Throws Error{mismatch}.
   Client(Crew& crew, const Placement& placement, std::vector<NamedTensor> parameters, std::uint64_t facts);
+
+  ~Client();
 
   /// The servers' values into the parameters, but for tables.
   void pull();
@@ -44,13 +51,23 @@ class Client {
     std::size_t table;
     torch::Tensor indices, values;
   };
+  void lay_out();
+  void greet(std::size_t server, std::uint64_t facts);
+  /// Where the server finds the gradient of its piece, moved there if need be.
+  std::uint64_t place_gradient(std::size_t server, std::size_t piece);
   std::vector<Rows> rows_of_gradients() const;
 
   const Placement& placement_;
   std::vector<NamedTensor> parameters_;
-  std::vector<Line> lines_;              // to each server
-  std::vector<ArenaTensors> gradients_;  // for each server
-  FlatTensors values_;
+  std::vector<Line> lines_;  // to each server
+  struct Stretch {
+    torch::Tensor value;
+    bool is_shared;  // the server writes it where it is
+  };
+  std::vector<std::vector<Stretch>> stretches_;  // of each server
+  std::vector<std::vector<torch::Tensor>>
+      gradients_;                     // of each server's pieces: where they lie if they were born elsewhere
+  std::unique_ptr<SharedHeap> heap_;  // where they are born, so that the first server reads them there
 };
 
 }  // namespace lockstep::ps

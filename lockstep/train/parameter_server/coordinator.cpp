@@ -31,6 +31,13 @@ std::uint64_t Coordinator::schedule(std::string name, std::string argument) {
   return task;
 }
 
+std::size_t Coordinator::open_tasks() {
+  (void)sessions_.look();
+  sessions_.rethrow_failure();
+  const std::lock_guard lock(mutex_);
+  return tasks_.open();
+}
+
 std::vector<Outcome> Coordinator::join() {
   Deadline deadline = Deadline::after(wait_);
   for (;;) {

@@ -23,6 +23,8 @@ class Coordinator {
   ~Coordinator();
 
   std::uint64_t schedule(std::string name, std::string argument);
+  /// That are not over.
+  std::size_t open_tasks();
   /// When all tasks are over. Throws Error{timeout} where there has been no worker for too long.
   std::vector<Outcome> join();
   /// Every worker is told that there will be no more.

@@ -3,9 +3,11 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
+#include "lockstep/group/shared_memory.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 
 namespace lockstep::ps {
@@ -49,6 +51,12 @@ Header Line::ask(const Header& header, std::string* text, const std::string& sen
   }
 }
 
+void Line::take_answer() const {
+  std::string text;
+  if (receive(&text).kind == Kind::refused)
+    throw Error(ErrorCode::mismatch, text, group_.world_rank(other()));
+}
+
 void Line::send_bytes(std::span<const std::byte> bytes) const {
   lockstep::send_bytes(group_, bytes, other(), content_tag).wait();
 }
@@ -63,12 +71,31 @@ void Line::receive_tensor(const torch::Tensor& dense) const {
   receive_bytes(writable_bytes(dense, "parameter server"));
 }
 
-ArenaTensors::ArenaTensors(const Group& group, std::span<const Placement::Stretch> like) {
-  for (const Placement::Stretch& one : like) {
-    const auto bytes = static_cast<std::size_t>(one.elements) * c10::elementSize(one.type);
-    blocks.push_back(group.allocate<std::byte>(std::max<std::size_t>(bytes, 1)));
-    tensors.push_back(torch::from_blob(blocks.back().data(), {one.elements}, one.type));
+torch::Tensor arena_tensor(const Group& group, torch::ScalarType type, std::int64_t elements) {
+  const auto bytes = static_cast<std::size_t>(elements) * c10::elementSize(type);
+  const auto memory =
+      std::make_shared<ArenaBuffer<std::byte>>(group.allocate<std::byte>(std::max<std::size_t>(bytes, 1)));
+  return torch::from_blob(
+      memory->data(), {elements}, [memory = std::shared_ptr(memory)](void*) mutable { memory.reset(); },
+      type);
+}
+
+std::uint64_t word_of(const Group& group, const torch::Tensor& dense) {
+  const auto place = place_of(group, elements_of(dense));
+  return place ? to_word(*place) : 0;
+}
+
+torch::Tensor tensor_at(const Group& group, std::uint64_t word, torch::ScalarType type,
+                        std::vector<std::int64_t> sizes) {
+  if (word == 0) return {};
+  const ArenaPlace place = place_of_word(word);
+  const auto bytes = static_cast<std::size_t>(c10::multiply_integers(sizes)) * c10::elementSize(type);
+  try {
+    if (shares_memory(group) && place.rank >= 0 && place.rank < group.size())
+      return torch::from_blob(memory_at(group, place, bytes).data(), sizes, type);
+  } catch (const Error&) {  // outside of it: said below
   }
+  throw Error(ErrorCode::corrupt_data, "parameter server: a client names memory that is in no arena");
 }
 
 }  // namespace lockstep::ps

@@ -17,10 +17,10 @@ namespace lockstep::ps {
 
 enum class Kind : std::uint32_t {
   // a client to a host
-  hello = 1,  ///< text: what it has, as a digest
+  hello = 1,  ///< number: what it has, as a digest; then a word for each stretch, where its values lie
   pull,       ///< the variables that are no tables
   pull_rows,  ///< count: indices, of the table `number`
-  push,       ///< count: tables with rows; number: which push of the task
+  push,  ///< count: tables with rows; number: which push of the task; then a word for each piece, where its gradient lies
   rest,
   work,
   leave,
@@ -54,6 +54,9 @@ class Line {
   /// client: asks until the answer is another than not_yet. Throws Error{mismatch} with the text of a refusal.
   Header ask(const Header& header, std::string* text = nullptr, const std::string& sent_text = "") const;
 
+  /// Of what was sent, if it is a refusal. Throws as ask().
+  void take_answer() const;
+
   void send_bytes(std::span<const std::byte> bytes) const;
   void receive_bytes(std::span<std::byte> bytes) const;
   void send_tensor(const torch::Tensor& dense) const;
@@ -66,11 +69,14 @@ class Line {
   Group group_;
 };
 
-/// Memory of the group's arena, which the other end reads where it is.
-struct ArenaTensors {
-  std::vector<ArenaBuffer<std::byte>> blocks;
-  std::vector<torch::Tensor> tensors;
-  ArenaTensors(const Group& group, std::span<const Placement::Stretch> like);
-};
+/// An array in the group's arena, where the other end can read and write it; it may outlive the group.
+torch::Tensor arena_tensor(const Group& group, torch::ScalarType type, std::int64_t elements);
+/// In place of a word: it follows as a message.
+inline constexpr std::uint64_t by_message = 1;
+/// As a word, where the other end finds `dense`; 0 where it cannot reach it: on another host.
+std::uint64_t word_of(const Group& group, const torch::Tensor& dense);
+/// What the other end has told so; undefined for 0. Valid while the group is there. Throws Error{corrupt_data} for what is in no arena.
+torch::Tensor tensor_at(const Group& group, std::uint64_t word, torch::ScalarType type,
+                        std::vector<std::int64_t> sizes);
 
 }  // namespace lockstep::ps

@@ -248,6 +248,8 @@ std::uint64_t ParameterServer::schedule(const std::string& name, const c10::IVal
   return impl_->coordinator().schedule(name, to_bytes(argument));
 }
 
+std::size_t ParameterServer::open_tasks() { return impl_->coordinator().open_tasks(); }
+
 std::vector<ParameterTaskResult> ParameterServer::join() {
   std::vector<ParameterTaskResult> results;
   for (ps::Outcome& outcome : impl_->coordinator().join())

@@ -159,6 +159,8 @@ class ParameterServer {
   void on(const std::string& name, Function function);
   /// The coordinator's: the number of a new task, which the next worker that is free gets.
   std::uint64_t schedule(const std::string& name, const c10::IValue& argument = {});
+  /// The coordinator's: how many tasks are not over yet.
+  std::size_t open_tasks();
   /// The coordinator's: waits until all tasks are over. Throws Error{timeout} where there is no worker for so long.
   std::vector<ParameterTaskResult> join();
   /// A worker: does tasks until there will be no more. The coordinator: join(), and ends the job. A server: serve().

@@ -71,8 +71,7 @@ void Server::put_out_the_silent() {
 }
 
 void Server::talk(const Life& life, const Line& line) {
-  const ArenaTensors memory(line.group(), placement_.stretches(crew_.self().rank));
-  std::shared_ptr<Gradients> gradients;
+  Memory memory;
   for (;;) {
     std::string text;
     const Header header = line.receive(&text);
@@ -82,21 +81,10 @@ void Server::talk(const Life& life, const Line& line) {
         heard->second = std::chrono::steady_clock::now();
     }
     switch (header.kind) {
-      case Kind::hello:
-        if (header.number != facts_) {
-          line.send(
-              {.kind = Kind::refused},
-              c10::str("ParameterServer: rank ", life.rank,
-                       " has another model, other tables, or another optimizer or staleness than the server, "
-                       "rank ",
-                       crew_.self().rank, "; start the same program with the same arguments on every rank"));
-        } else {
-          line.send({.kind = Kind::ok});
-        }
-        break;
-      case Kind::pull: answer_pull(life, line, memory.tensors); break;
+      case Kind::hello: greet(life, line, header, memory); break;
+      case Kind::pull: answer_pull(life, line, memory); break;
       case Kind::pull_rows: answer_rows(line, header); break;
-      case Kind::push: take_push(life, line, header, gradients); break;
+      case Kind::push: take_push(life, line, header, memory); break;
       case Kind::save: answer_save(line, text); break;
       case Kind::rest:
       case Kind::work:
@@ -124,7 +112,29 @@ void Server::talk(const Life& life, const Line& line) {
   }
 }
 
-void Server::answer_pull(const Life& life, const Line& line, std::span<const Tensor> memory) {
+void Server::greet(const Life& life, const Line& line, const Header& header, Memory& memory) {
+  const auto stretches = placement_.stretches(crew_.self().rank);
+  const bool is_same = header.number == facts_ && header.count == stretches.size();
+  std::vector<std::uint64_t> words(is_same ? header.count : std::min<std::uint64_t>(header.count, 1 << 20));
+  if (!words.empty()) line.receive_bytes(std::as_writable_bytes(std::span(words)));
+  if (!is_same) {
+    return line.send(
+        {.kind = Kind::refused},
+        c10::str("ParameterServer: rank ", life.rank,
+                 " has another model, other tables, or another optimizer or staleness than the server, rank ",
+                 crew_.self().rank, "; start the same program with the same arguments on every rank"));
+  }
+  memory = {};
+  for (std::size_t i = 0; i < stretches.size(); ++i) {
+    memory.values.push_back(tensor_at(line.group(), words[i], stretches[i].type, {stretches[i].elements}));
+    memory.messages.push_back(memory.values.back().defined()
+                                  ? Tensor()
+                                  : arena_tensor(line.group(), stretches[i].type, stretches[i].elements));
+  }
+  line.send({.kind = Kind::ok});
+}
+
+void Server::answer_pull(const Life& life, const Line& line, const Memory& memory) {
   {
     std::unique_lock lock(mutex_);
     const bool may = changed_.wait_for(lock, patience_of(lost_after_),
@@ -135,9 +145,15 @@ void Server::answer_pull(const Life& life, const Line& line, std::span<const Ten
     }
     ++statistics_.pulls;
   }
-  variables_.read(memory);
-  line.send({.kind = Kind::ok, .count = memory.size()});
-  for (const Tensor& array : memory) line.send_tensor(array);
+  // Into the client's own memory where that can be reached: it waits for the answer.
+  std::vector<Tensor> into;
+  for (std::size_t i = 0; i < memory.values.size(); ++i)
+    into.push_back(memory.values[i].defined() ? memory.values[i] : memory.messages[i]);
+  variables_.read(into);
+  line.send({.kind = Kind::ok});
+  for (const Tensor& array : memory.messages) {
+    if (array.defined()) line.send_tensor(array);
+  }
 }
 
 void Server::answer_rows(const Line& line, const Header& header) {
@@ -156,16 +172,36 @@ void Server::answer_rows(const Line& line, const Header& header) {
 }
 
 /// Nothing has an effect before all of it is here.
-void Server::take_push(const Life& life, const Line& line, const Header& header,
-                       std::shared_ptr<Gradients>& gradients) {
-  if (!gradients || gradients.use_count() > 1) {  // the last one still waits for others
-    gradients = std::make_shared<Gradients>();
-    gradients->arrays = variables_.arrays();
+void Server::take_push(const Life& life, const Line& line, const Header& header, Memory& memory) {
+  const auto& pieces = placement_.pieces(crew_.self().rank);
+  std::vector<std::uint64_t> words(pieces.size());
+  if (!words.empty()) line.receive_bytes(std::as_writable_bytes(std::span(words)));
+  // A client waits for the answer, so that its memory can be read where it is; not so by a round, which may end after the client.
+  const bool keeps = is_synchronous_ || std::ranges::find(words, by_message) != words.end();
+  if (!keeps) {
+    memory.own = std::make_shared<Gradients>();
+  } else if (!memory.own || memory.own.use_count() > 1 ||
+             memory.memory.empty()) {  // the last one still waits for others
+    memory.own = std::make_shared<Gradients>();
+    memory.memory = placement_.views(crew_.self().rank, variables_.arrays());
   }
+  const auto gradients = memory.own;
   gradients->rows.clear();
-  gradients->has.resize(placement_.variables().size());
-  line.receive_bytes(std::as_writable_bytes(std::span(gradients->has)));
-  for (const Tensor& array : gradients->arrays) line.receive_tensor(array);
+  gradients->pieces.assign(pieces.size(), {});
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const Variable& variable = placement_.variables()[pieces[i].variable];
+    if (variable.is_table || words[i] == 0) continue;
+    Tensor& piece = gradients->pieces[i];
+    if (words[i] != by_message)
+      piece = tensor_at(line.group(), words[i], variable.type, variable.sizes_of(pieces[i]));
+    if (!keeps) continue;
+    const Tensor kept = memory.memory[i];
+    if (words[i] == by_message)
+      line.receive_tensor(kept);
+    else
+      kept.copy_(piece);
+    piece = kept;
+  }
   for (std::uint64_t i = 0; i < header.count; ++i) {
     const Header table = line.receive();
     if (table.number >= placement_.variables().size() || !placement_.variables()[table.number].is_table ||

@@ -46,10 +46,17 @@ class Server {
 
   void take_living(const std::vector<Life>& workers);
   void talk(const Life& life, const Line& line);
-  void answer_pull(const Life& life, const Line& line, std::span<const torch::Tensor> memory);
+  /// What a client has told of its memory, and what there is for what it has not.
+  struct Memory {
+    std::vector<torch::Tensor> values;       // of each stretch; undefined: it goes by messages
+    std::vector<torch::Tensor> messages;     // for these
+    std::shared_ptr<Gradients> own = {};     // the last push
+    std::vector<torch::Tensor> memory = {};  // its pieces, where they could not be taken as they lay
+  };
+  void greet(const Life& life, const Line& line, const Header& header, Memory& memory);
+  void answer_pull(const Life& life, const Line& line, const Memory& memory);
   void answer_rows(const Line& line, const Header& header);
-  void take_push(const Life& life, const Line& line, const Header& header,
-                 std::shared_ptr<Gradients>& gradients);
+  void take_push(const Life& life, const Line& line, const Header& header, Memory& memory);
   void answer_save(const Line& line, const std::string& path);
   void end_round_if_over();
   bool is_over();

@@ -40,6 +40,7 @@ class TaskList {
   bool has_waiting() const { return !waiting_.empty(); }
   /// All tasks are over.
   bool is_over() const { return open_.empty(); }
+  std::size_t open() const { return open_.size(); }
   /// Of those that are over, by number; they are forgotten here.
   std::vector<Outcome> take_outcomes();
 

@@ -68,16 +68,22 @@ void Variables::apply_average(std::span<Gradients* const> all) {
   if (all.empty()) return;
   Gradients& sum = *all[0];
   const double scale = 1.0 / static_cast<double>(all.size());
-  for (std::size_t array = 0; array < sum.arrays.size(); ++array) {
+  for (std::size_t piece = 0; piece < pieces_.size(); ++piece) {
     std::vector<const std::byte*> sources;
-    for (const Gradients* one : all) sources.push_back(elements_of(one->arrays[array]).data());
-    auto* into = reinterpret_cast<std::byte*>(sum.arrays[array].data_ptr());
-    kernel::reduce(*reducible_dtype(sum.arrays[array].scalar_type()), ReduceOp::sum,
-                   static_cast<std::size_t>(sum.arrays[array].numel()), sources, std::span(&into, 1), scale);
+    Tensor into;
+    for (const Gradients* one : all) {
+      if (!one->pieces[piece].defined()) continue;
+      sources.push_back(elements_of(one->pieces[piece]).data());
+      if (!into.defined()) into = one->pieces[piece];
+    }
+    sum.pieces[piece] = into;
+    if (sources.empty()) continue;
+    auto* destination = reinterpret_cast<std::byte*>(into.data_ptr());
+    kernel::reduce(*reducible_dtype(into.scalar_type()), ReduceOp::sum,
+                   static_cast<std::size_t>(into.numel()), sources, std::span(&destination, 1), scale);
   }
   std::vector<Gradients::Rows> rows;
   for (Gradients* const one : all) {
-    for (std::size_t i = 0; i < sum.has.size(); ++i) sum.has[i] = sum.has[i] | one->has[i];
     for (Gradients::Rows& some : one->rows)
       rows.push_back({some.variable, some.indices, some.values * scale});
   }
@@ -89,13 +95,12 @@ void Variables::apply_average(std::span<Gradients* const> all) {
 /// REQUIRES: the mutex.
 void Variables::step(Gradients& gradients) {
   const torch::NoGradGuard no_grad;
-  const auto views = placement_.views(server_, gradients.arrays);
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     const Piece& piece = pieces_[i];
     Tensor& gradient = parameters_[i].mutable_grad();
     gradient.reset();
-    if (views[i].defined()) {
-      if (gradients.has[piece.variable] != 0) gradient = views[i];
+    if (!placement_.variables()[piece.variable].is_table) {
+      gradient = gradients.pieces[i];
       continue;
     }
     std::vector<Tensor> indices, values;

@@ -20,8 +20,8 @@ using OptimizerFactory = std::function<std::unique_ptr<torch::optim::Optimizer>(
 
 /// What one push brings for a server.
 struct Gradients {
-  std::vector<torch::Tensor> arrays;  ///< of the stretches
-  std::vector<std::uint8_t> has;      ///< of each variable: some gradient
+  std::vector<torch::Tensor>
+      pieces;  ///< dense ones, as this server has pieces; undefined: none, or one of a table
   struct Rows {
     std::size_t variable;
     torch::Tensor indices, values;  ///< of the whole table
@@ -36,7 +36,7 @@ class Variables {
   Variables(const Placement& placement, int server, const std::vector<torch::Tensor>& values,
             const OptimizerFactory& make_optimizer);
 
-  /// Of arrays like stretches() says: memory for a push, or for what read() copies.
+  /// Of arrays like stretches() says.
   std::vector<torch::Tensor> arrays() const;
   void read(std::span<const torch::Tensor> into) const;
   /// Rows of a table by their numbers in it. Throws Error{invalid_argument} for those that are not here.
@@ -45,7 +45,7 @@ class Variables {
   /// One update by one push.
   void apply(Gradients& gradients);
   /// One update by the average, which is the same bits in whatever order pushes came: of the first to the last here. Where some have no
-  /// gradient for a variable, it counts as zero.
+  /// gradient for a variable, it counts as zero. Writes into the pieces of the first that has one.
   void apply_average(std::span<Gradients* const> all);
 
   std::uint64_t updates() const { return updates_; }

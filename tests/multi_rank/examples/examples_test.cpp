@@ -87,6 +87,50 @@ TEST_F(Examples, ElasticHasTheSameBitsWhoeverDies) {
       << ending.err;
 }
 
+TEST_F(Examples, AParameterServersTasksCountOnceAndItsPictureIsDrawn) {
+  for (const char* staleness : {"0", "none"}) {
+    const Ending ending = start({program("lockstep"),
+                                 "run",
+                                 "--no-prefix",
+                                 "--role",
+                                 "server:1",
+                                 "--role",
+                                 "coordinator:1",
+                                 "--role",
+                                 "worker:2",
+                                 "--restart",
+                                 "worker",
+                                 "--max-restarts",
+                                 "100",
+                                 program("parameter_server"),
+                                 "--tasks",
+                                 "100",
+                                 "--staleness",
+                                 staleness,
+                                 "--late_ms",
+                                 "20",
+                                 "--csv",
+                                 (folder() / staleness).string() + ".csv"})
+                              .finish();
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    EXPECT_THAT(ending.out,
+                AllOf(HasSubstr(" pulls, 100 pushes, repeated "),
+                      ContainsRegex("100 tasks in [0-9.]+ s: loss 0[.]"), HasSubstr(", given up 0\n")))
+        << ending.err;
+  }
+  const std::string picture = folder() / "losses.svg";
+  const Ending drawn =
+      start({program("parameter_server"), "--draw",
+             (folder() / "0.csv").string() + "," + (folder() / "none.csv").string(), "--svg", picture})
+          .finish();
+  EXPECT_EQ(drawn.exit_code, 0) << drawn.err;
+  EXPECT_THAT(text_in(picture), AllOf(HasSubstr("<polyline"), HasSubstr(">none</text>")));
+  const Ending wrong = start({program("parameter_server"), "--draw", "/nowhere.csv"}).finish();
+  EXPECT_EQ(wrong.exit_code, 1);
+  EXPECT_EQ(wrong.err,
+            "parameter_server: '/nowhere.csv' cannot be read, or is no file that --csv has written\n");
+}
+
 /// What it says where it was started wrongly: one line why, and one how it is started.
 void expect_told_how_to_start(const Ending& ending, const std::string& mark, const std::string& why) {
   EXPECT_EQ(ending.exit_code, 2) << ending.err;
