@@ -182,6 +182,18 @@ def engine_text(made):
     return wrapped(intro) + "\n" + table(head, lines)
 
 
+def strategies_text(made):
+    intro = (f"Steps of other strategies on two cores ({measured_on(made)}; medians of {made['settings']['pairs']} pairs; `script/bench "
+             f"strategies`, whose `--help` says what the rows are; a ratio is the other's time over ours, above 1 Lockstep is ahead):")
+    lines, seen = [], None
+    for row in made["rows"]:
+        group = row["strategy"], row["model"]
+        first = [row["strategy"].replace("_", " "), row["model"], time(1e6 * row["lockstep"])] if group != seen else ["", "", ""]
+        lines.append([*first, row["peer"].replace("_", " "), time(1e6 * row["peer_value"]), rounded(row["ratio"])])
+        seen = group
+    return wrapped(intro) + "\n" + table(["strategy", "of", "Lockstep", "beside", "its time", "ratio"], lines)
+
+
 def rounded_share(value):
     return f"{value:.2g}"
 
@@ -192,6 +204,7 @@ TABLES = {
     "collectives-4": ("collectives", lambda made: collectives_text(made, 4)),
     "training": ("training", training_text),
     "engine": ("engine", engine_text),
+    "strategies": ("strategies", strategies_text),
 }
 
 

@@ -9,7 +9,7 @@ import tempfile
 import contest
 
 MTU = 1500
-RATES = {"1g": 10**9, "10g": 10**10, "veth": None}  # bits a second; None: as fast as the kernel copies
+RATES = {"100m": 10**8, "1g": 10**9, "10g": 10**10, "veth": None}  # bits a second; None: as fast as the kernel copies
 HOLDER = """
 hostname {name}
 mount --make-rprivate /
@@ -120,13 +120,13 @@ exec nsenter -t $pid -n -u -m -- /bin/sh -c "$*"
     def _ip(self, host, words):
         self.inside(host, ["ip", *words.split()])
 
-    def lockstep(self, build, each, buffers, environment=None, name="lockstep"):
-        """Lockstep's program under our own launcher, which is on the first host, by the agent: `each` ranks on each host."""
+    def lockstep(self, build, each, buffers, environment=None, name="lockstep", program=("lockstep_collectives",)):
+        """A program of Lockstep's under our own launcher, which is on the first host, by the agent: `each` ranks on each host."""
         list_of_hosts = ",".join(f"{self.address(host)}:{each}" for host in range(self.count))
         launcher = [*self.entering(0), str(build / "bin/lockstep"), "run", "-np", str(self.count * each), "-H", list_of_hosts,
                     "--no-pin", "--no-prefix"]
-        program = [str(contest.built(build, "lockstep_collectives"))]
-        return contest.Contestant(name, launcher, {"LOCKSTEP_SSH": str(self.agent), **(environment or {})}, program, buffers)
+        words = [str(contest.built(build, program[0])), *program[1:]]
+        return contest.Contestant(name, launcher, {"LOCKSTEP_SSH": str(self.agent), **(environment or {})}, words, buffers)
 
     def addresses(self):
         return ",".join(self.address(host) for host in range(self.count))

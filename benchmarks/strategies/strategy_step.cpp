@@ -4,7 +4,7 @@
 //   {"case": "pipeline", "seconds": 0.412}
 //
 // Modes: single, accumulating, naive, pipeline (ResNet-18); tensor_parallel, serial (blocks of an MLP); mirrored, central, processes
-// (an MLP; processes: one for each part of the batch); parameter_server (pull and push alone); elastic (an MLP).
+// (an MLP; processes: one for each part of the batch); parameter_server (pull and push alone); elastic, diloco (an MLP).
 #include <lockstep/lockstep.h>
 #include <lockstep/train.h>
 
@@ -32,6 +32,7 @@ struct Options {
   std::int64_t batch = 0;  // 0: the mode's
   int micro_batches = 8;
   std::int64_t width = 1024;  // of tensor parallelism's blocks; 4 times as wide inside
+  int every = 10;             // diloco's steps between two averages
   std::vector<std::size_t> cut = {};
   bool tells_cut = false;
 };
@@ -195,6 +196,17 @@ void processes(const Group& world, const Options& options) {
         return loss;
       });
     });
+  } else if (options.mode == "diloco") {
+    lockstep::DiLoCo outer(net, world, torch::optim::SGDOptions(0.7).momentum(0.9).nesterov(true),
+                           {.every = options.every});
+    const auto once = [&] {
+      for (bool is_common = false; !is_common; is_common = outer.step()) {
+        sgd.zero_grad();
+        loss_of(net->forward(x)).backward();
+        sgd.step();
+      }
+    };
+    seconds = median_of(options, once) / options.every;
   } else {
     lockstep::DistributedDataParallel ddp(net, world);
     seconds = median_of(options, [&] {
@@ -235,7 +247,8 @@ void run(const Options& options) {
   const Group world = lockstep::init();
   if (options.mode == "tensor_parallel" || options.mode == "serial") return tensor_parallel(world, options);
   if (options.mode == "mirrored" || options.mode == "central") return devices(world, options);
-  if (options.mode == "processes" || options.mode == "elastic") return processes(world, options);
+  if (options.mode == "processes" || options.mode == "elastic" || options.mode == "diloco")
+    return processes(world, options);
   pipeline(world, options);
 }
 
@@ -246,12 +259,13 @@ int main(int argc, char** argv) {
   CLI::App app("Measures steps of one strategy");
   app.add_option("--mode", options.mode)
       ->check(CLI::IsMember({"single", "accumulating", "naive", "pipeline", "tensor_parallel", "serial",
-                             "mirrored", "central", "processes", "elastic", "parameter_server"}));
+                             "mirrored", "central", "processes", "elastic", "diloco", "parameter_server"}));
   app.add_option("--steps", options.steps)->check(CLI::Range(1, 100000));
   app.add_option("--warm-up", options.warm_up)->check(CLI::Range(0, 100000));
   app.add_option("--batch", options.batch);
   app.add_option("--width", options.width);
   app.add_option("--micro-batches", options.micro_batches);
+  app.add_option("--every", options.every)->check(CLI::Range(1, 100000));
   app.add_option("--cut", options.cut)->delimiter(',');
   app.add_flag("--tell-cut", options.tells_cut);
   CLI11_PARSE(app, argc, argv);

@@ -46,7 +46,7 @@ void narrow(Dtype dtype, std::span<const std::byte> from, std::span<std::byte> i
   }
 }
 
-/// The group's spare memory, which goes back to it at the end. Another thread's call meanwhile finds none.
+/// The group's spare memory, which goes back to it at the end. Another call meanwhile finds none, and adds its own to it.
 class Borrowed {
  public:
   explicit Borrowed(Group::Impl& impl) : impl_(impl) {
@@ -55,7 +55,7 @@ class Borrowed {
   }
   ~Borrowed() {
     const std::lock_guard lock(impl_.mutex);
-    impl_.spare_memory = std::move(memory_);
+    impl_.spare_memory.take_all(std::move(memory_));
   }
   Borrowed(const Borrowed&) = delete;
   Borrowed& operator=(const Borrowed&) = delete;
