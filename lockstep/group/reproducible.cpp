@@ -46,25 +46,21 @@ void narrow(Dtype dtype, std::span<const std::byte> from, std::span<std::byte> i
   }
 }
 
-/// The group's spare memory, which goes back to it at the end. Another call meanwhile finds none, and adds its own to it.
-class Borrowed {
+/// The group's spare memory, which its calls have in common.
+class Spare {
  public:
-  explicit Borrowed(Group::Impl& impl) : impl_(impl) {
+  explicit Spare(Group::Impl& impl) : impl_(impl) {}
+  std::vector<std::byte> take(std::size_t bytes) const {
     const std::lock_guard lock(impl_.mutex);
-    memory_ = std::exchange(impl_.spare_memory, {});
+    return impl_.spare_memory.take(bytes);
   }
-  ~Borrowed() {
+  void give(std::vector<std::byte> memory) const {
     const std::lock_guard lock(impl_.mutex);
-    impl_.spare_memory.take_all(std::move(memory_));
+    impl_.spare_memory.give(std::move(memory));
   }
-  Borrowed(const Borrowed&) = delete;
-  Borrowed& operator=(const Borrowed&) = delete;
-  SpareMemory& operator*() { return memory_; }
-  SpareMemory* operator->() { return &memory_; }
 
  private:
   Group::Impl& impl_;
-  SpareMemory memory_;
 };
 
 /// A sum of contributions, or one of them: in memory of its own or somebody else's.
@@ -84,7 +80,7 @@ class Tree {
   };
 
   /// Sums of so many elements of `dtype`. Borrows `spare`, memory for them.
-  Tree(std::uint64_t contributions, Dtype dtype, std::size_t elements, SpareMemory& spare)
+  Tree(std::uint64_t contributions, Dtype dtype, std::size_t elements, const Spare& spare)
       : total_(contributions), dtype_(dtype), elements_(elements), spare_(&spare) {}
   /// Where nothing is added, and only the nodes are wanted.
   explicit Tree(std::uint64_t contributions) : total_(contributions) {}
@@ -134,7 +130,7 @@ class Tree {
   std::uint64_t total_;
   Dtype dtype_ = {};
   std::size_t elements_ = 0;
-  SpareMemory* spare_ = nullptr;
+  const Spare* spare_ = nullptr;
   std::vector<Node> nodes_;
 };
 
@@ -213,7 +209,7 @@ struct Contributions {
 
 /// Collective: adds up what the ranks' trees could not, and spreads the result. Drops `own`.
 void finish(const Group& group, Tree& own, const Contributions& all, std::span<std::byte> output, Dtype dtype,
-            ReduceOp op, SpareMemory& spare) {
+            ReduceOp op, const Spare& spare) {
   const auto ranks = static_cast<std::size_t>(group.size());
   const auto me = static_cast<std::size_t>(group.rank());
   const std::size_t elements = output.size() / size_of(dtype);
@@ -280,18 +276,18 @@ void reproducible_all_reduce_bytes(const Group& group, const std::vector<std::sp
   if (all.total == 0) throw_invalid_argument("reproducible_all_reduce: no rank has an input");
   const std::uint64_t first = all.first[static_cast<std::size_t>(group.rank())];
 
-  Borrowed spare(group.impl());
-  Tree own(all.total, wide(dtype), elements, *spare);
+  const Spare spare(group.impl());
+  Tree own(all.total, wide(dtype), elements, spare);
   for (std::uint64_t index = 0; index < inputs.size(); ++index) {
     Sum leaf{inputs[index].data()};
     if (is_half(dtype)) {
-      leaf.own = spare->take(elements * size_of(wide(dtype)));
+      leaf.own = spare.take(elements * size_of(wide(dtype)));
       leaf.data = leaf.own.data();
       widen(dtype, inputs[index], leaf.own);
     }
     own.push({0, first + index, std::move(leaf)});
   }
-  finish(group, own, all, output, dtype, op, *spare);
+  finish(group, own, all, output, dtype, op, spare);
 }
 
 class ReproducibleSum::Impl {
@@ -303,12 +299,20 @@ class ReproducibleSum::Impl {
         first_(first),
         total_(total),
         spare_(group_.impl()),
-        own_(total, wide(dtype), elements, *spare_) {
+        own_(total, wide(dtype), elements, spare_) {
     require_sums(dtype, ReduceOp::sum);
+    if (total == 0) throw_invalid_argument("ReproducibleSum: a sum of nothing");
   }
 
+  ~Impl() {
+    own_.clear();
+    spare_.give(std::move(next_));
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
   std::span<std::byte> next() {
-    if (next_.empty()) next_ = spare_->take(elements_ * size_of(dtype_));
+    if (next_.empty()) next_ = spare_.take(elements_ * size_of(dtype_));
     return next_;
   }
 
@@ -316,9 +320,9 @@ class ReproducibleSum::Impl {
     (void)next();
     std::vector<std::byte> memory = std::exchange(next_, {});
     if (is_half(dtype_)) {
-      auto wider = spare_->take(elements_ * size_of(wide(dtype_)));
+      auto wider = spare_.take(elements_ * size_of(wide(dtype_)));
       widen(dtype_, memory, wider);
-      spare_->give(std::exchange(memory, std::move(wider)));
+      spare_.give(std::exchange(memory, std::move(wider)));
     }
     const std::byte* data = memory.data();
     own_.push({0, first_ + count_++, Sum{data, std::move(memory)}});
@@ -333,7 +337,7 @@ class ReproducibleSum::Impl {
     const auto called = exchange(group_, {count_, elements_, dtype_, op, first_, total_});
     const Contributions all(called);
     require_as_told(called, all);
-    finish(group_, own_, all, output, dtype_, op, *spare_);
+    finish(group_, own_, all, output, dtype_, op, spare_);
     count_ = 0;
   }
 
@@ -356,7 +360,7 @@ class ReproducibleSum::Impl {
   std::size_t elements_;
   std::uint64_t first_, count_ = 0, total_;
   std::vector<std::byte> next_;
-  Borrowed spare_;
+  Spare spare_;
   Tree own_;
 };
 

@@ -34,9 +34,6 @@ class SpareMemory {
   void give(std::vector<std::byte> buffer) {
     if (buffer.capacity() > 0) buffers_.push_back(std::move(buffer));
   }
-  void take_all(SpareMemory other) {
-    for (auto& buffer : other.buffers_) give(std::move(buffer));
-  }
   /// How many there are.
   std::size_t buffers() const { return buffers_.size(); }
 

@@ -365,6 +365,19 @@ TEST_F(Roles, ThatMakeNoSenseAreRefused) {
               HasSubstr("--max-np 1 is less than the 2 ranks"));
 }
 
+TEST_F(Views, AllIsDoneWhenAllRanksHaveEndedWithoutWhichTheJobCannotGoOn) {
+  const Ending ending =
+      launch({"--role", "steady:2", "--role", "worker:1", "--restart", "worker", "sh", "-c",
+              "if [ $ROLE_NAME = steady ]; then sleep 0.$RANK; elif [ $LOCKSTEP_INCARNATION = 0 ]; then "
+              "kill -9 $$; else exec sleep 60; fi"})
+          .finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(
+      ending.err,
+      AllOf(HasSubstr("it is started again, restart 1 of 3\n"),
+            ContainsRegex("rank 2 \\(pid [0-9]+\\), which was started again, is ended: others are done\n")));
+}
+
 class ViewsOnHosts : public Views {
  protected:
   Process launch_on_both(std::vector<std::string> words) const {

@@ -45,6 +45,20 @@ bool is_loss_of_others(const Error& error) {
                                 error.code() == ErrorCode::aborted);
 }
 
+/// Whether the launcher says that somebody has come or gone, which it does soon after others notice.
+bool changes_soon() {
+  for (const Deadline deadline = Deadline::after(std::chrono::seconds(5)); !deadline.expired();) {
+    if (world_has_changed()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
+}
+
+/// The program's own failure, which is no loss of others whatever it is.
+struct PassFailed {
+  std::exception_ptr why;
+};
+
 std::vector<int> only_in(const std::vector<int>& these, const std::vector<int>& others) {
   std::vector<int> found;
   std::ranges::copy_if(these, std::back_inserter(found),
@@ -57,7 +71,7 @@ std::vector<int> only_in(const std::vector<int>& these, const std::vector<int>& 
 
 /// What a rank comes with.
 struct Elastic::Standing {
-  std::uint64_t facts = 0, steps = 0, is_whole = 0, is_complete = 0;
+  std::uint64_t facts = 0, steps = 0, is_whole = 0, is_complete = 0, is_spoiled = 0;
 };
 
 Elastic::Elastic(const torch::nn::Module& module, torch::optim::Optimizer& optimizer,
@@ -100,6 +114,8 @@ double Elastic::step(const Pass& pass) {
       is_complete_ = true;
       agree();
       return take();
+    } catch (const PassFailed& failed) {
+      std::rethrow_exception(failed.why);
     } catch (const Error& error) {
       if (!is_loss_of_others(error)) throw;
       log::info(c10::str("step ", steps_, " is settled in the next world: ", error.what()));
@@ -120,8 +136,10 @@ void Elastic::compute(const Pass& pass) {
     }
   } catch (const std::exception& error) {
     const auto* ours = dynamic_cast<const Error*>(&error);
-    if (ours == nullptr || !is_loss_of_others(*ours)) world_->abort(error.what());
-    throw;
+    if (ours != nullptr && is_loss_of_others(*ours) && changes_soon())
+      throw;  // of what it does with the world
+    world_->abort(error.what());
+    throw PassFailed{std::current_exception()};
   }
 }
 
@@ -212,7 +230,8 @@ bool Elastic::meet() {
     heap_.reset();
   }
   const auto facts = facts_of_job(module_, optimizer_, options_);
-  const std::array mine{Standing{digest_of(facts), steps_, is_whole_ ? 1U : 0U, is_complete_ ? 1U : 0U}};
+  const std::array mine{
+      Standing{digest_of(facts), steps_, is_whole_ ? 1U : 0U, is_complete_ ? 1U : 0U, is_spoiled_ ? 1U : 0U}};
   std::vector<Standing> all(static_cast<std::size_t>(world_->size()));
   all_gather(*world_, mine, all).wait();
   const auto whole = std::ranges::find(all, 1U, &Standing::is_whole);
@@ -225,6 +244,15 @@ bool Elastic::meet() {
     const int other = static_cast<int>(odd - all.begin());
     if (world_->rank() == first || world_->rank() == other)
       require_same_facts(world_->subgroup(std::array{first, other}), facts, remedy);
+    return false;
+  }
+  if (whole == all.end() &&
+      std::ranges::any_of(all, [](const Standing& one) { return one.is_spoiled != 0; })) {
+    // Of the rank that had the state these have got some, and nobody has all of it.
+    if (is_spoiled_)
+      throw Error(
+          ErrorCode::corrupt_data,
+          "Elastic: the rank that handed its state over to this one has died; this one has to begin anew");
     return false;
   }
   settle(all);
@@ -256,6 +284,7 @@ void Elastic::hand_over(const std::vector<Standing>& standings, int first) {
   }
   if (ranks.size() > 1 && std::ranges::find(ranks, world_->rank()) != ranks.end()) {
     const Group group = world_->subgroup(ranks);
+    is_spoiled_ = group.rank() != 0;
     broadcast_parameters(group, module_, 0);
     broadcast_optimizer_state(group, optimizer_, 0);
     c10::impl::GenericList values(c10::AnyType::get());
@@ -268,6 +297,7 @@ void Elastic::hand_over(const std::vector<Standing>& standings, int first) {
     }
   }
   is_whole_ = true;
+  is_spoiled_ = false;
 }
 
 void Elastic::tell_change() {

@@ -128,7 +128,7 @@ class Elastic {
  public:
   /// Collective: init(), and rank 0's state everywhere, or that of those who are further. Throws Error: invalid_argument (parts or
   /// least below 1, values of one name, a parameter of a type without an average); mismatch (this rank's program has another
-  /// model, optimizer, parts or values than the others'; they go on without it); timeout (`least`); as init().
+  /// model, optimizer, parts or values than the others'; in a later world they go on without it); timeout (`least`); as init().
   template <class Model>
   Elastic(const Model& model, torch::optim::Optimizer& optimizer, const ElasticOptions& options = {})
       : Elastic(module_of(model), optimizer, options) {}
@@ -181,6 +181,7 @@ class Elastic {
   std::function<void(const ElasticChange&)> on_change_;
   std::uint64_t steps_, repeated_ = 0;
   bool is_whole_ = false;        // has the state that all have
+  bool is_spoiled_ = false;      // has some of another rank's
   bool is_complete_ = false;     // has the gradients of the step that is not taken yet
   bool has_changed_ = false;     // who lives, as all ranks of this world know
   std::optional<double> taken_;  // the loss of a step that was taken while ranks met

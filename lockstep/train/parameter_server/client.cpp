@@ -188,7 +188,7 @@ void Client::push(const Origin& origin) {
       line.send_tensor(some.indices);
       line.send_tensor(some.values);
     }
-    (void)line.receive();
+    line.take_answer();
   }
   for (const NamedTensor& item : parameters_) item.tensor.mutable_grad().reset();
 }

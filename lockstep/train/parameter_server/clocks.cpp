@@ -30,9 +30,13 @@ void Clocks::leave(const Life& worker) {
   had_leavers_ = true;
 }
 
+void Clocks::drop(const Life& worker) {
+  if (const auto found = workers_.find(worker); found != workers_.end()) found->second.has_left = true;
+}
+
 bool Clocks::may_read(const Life& worker) const {
   const auto found = workers_.find(worker);
-  if (found == workers_.end()) return true;
+  if (found == workers_.end()) return !is_synchronous() || !is_round_begun_;
   if (is_synchronous()) return !found->second.has_pushed;
   return !staleness_ || found->second.clock <= slowest() + static_cast<std::uint64_t>(*staleness_);
 }
@@ -46,7 +50,7 @@ void Clocks::push(const Life& worker) {
   is_round_begun_ = true;
   const auto found = workers_.find(worker);
   if (found == workers_.end()) return;
-  ++found->second.clock;
+  furthest_ = std::max(furthest_, ++found->second.clock);
   found->second.has_pushed = true;
 }
 
@@ -71,7 +75,7 @@ std::uint64_t Clocks::slowest() const {
   for (const auto& [life, worker] : workers_) {
     if (worker.counts()) least = std::min(least.value_or(worker.clock), worker.clock);
   }
-  return least.value_or(round_);
+  return least.value_or(is_synchronous() ? round_ : furthest_);
 }
 
 }  // namespace lockstep::ps

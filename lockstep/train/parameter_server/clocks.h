@@ -30,7 +30,10 @@ class Clocks {
   void work(const Life& worker);
   /// For good.
   void leave(const Life& worker);
+  /// The same without a word: it is not there any more, though its process may be.
+  void drop(const Life& worker);
 
+  /// Of who is no worker: synchronous, between two rounds.
   bool may_read(const Life& worker) const;
   /// Others wait for it.
   bool is_working(const Life& worker) const;
@@ -57,7 +60,7 @@ class Clocks {
 
   std::optional<int> staleness_;
   std::map<Life, Worker> workers_;
-  std::uint64_t round_ = 0;
+  std::uint64_t round_ = 0, furthest_ = 0;
   bool had_leavers_ = false, is_round_begun_ = false;
 };
 

@@ -66,6 +66,31 @@ TEST(Clocks, OneThatComesBackBeginsWithTheSlowest) {
   EXPECT_EQ(clocks.clock_of(life(3, 1)), 9U) << "the slowest of those that worked on";
 }
 
+TEST(Clocks, WhereNobodyWorksANewcomerBeginsWithTheFurthest) {
+  Clocks clocks(1);
+  clocks.set_living({life(1)});
+  for (int i = 0; i < 9; ++i) clocks.push(life(1));
+  clocks.rest(life(1));
+  clocks.set_living({life(1), life(2, 1)});
+  EXPECT_EQ(clocks.clock_of(life(2, 1)), 9U);
+}
+
+TEST(Clocks, WhoIsNoWorkerReadsBetweenRounds) {
+  Clocks clocks(0), bounded(1);
+  clocks.set_living({life(2), life(3)});
+  bounded.set_living({life(2)});
+  EXPECT_TRUE(clocks.may_read(life(1)));
+  clocks.push(life(2));
+  EXPECT_FALSE(clocks.may_read(life(1)));
+  clocks.drop(life(3));  // nobody waits for it
+  EXPECT_TRUE(clocks.is_round_over());
+  EXPECT_FALSE(clocks.had_leavers());
+  clocks.update();
+  EXPECT_TRUE(clocks.may_read(life(1)));
+  bounded.push(life(2));
+  EXPECT_TRUE(bounded.may_read(life(1)));
+}
+
 TEST(Clocks, UnboundedNobodyWaits) {
   Clocks clocks(std::nullopt);
   clocks.set_living({life(1), life(2)});

@@ -7,6 +7,7 @@
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/start_thread.h"
 #include "lockstep/base/words.h"
 
 namespace lockstep::ps {
@@ -16,12 +17,35 @@ Coordinator::Coordinator(Crew& crew, int most_attempts, std::chrono::nanoseconds
       tasks_(most_attempts),
       sessions_(
           crew, [this](const Life& life, const Line& line) { talk(life, line); },
-          [this](const Life& life, const std::string& why) { lose(life, why); }) {}
+          [this](const Life& life, const std::string& why) { lose(life, why); }),
+      looks_(start_thread("ps coordinator", [this] { look(); })) {}
 
 Coordinator::~Coordinator() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_ended_ = is_closing_ = true;
+    changed_.notify_all();
+  }
+  looks_.join();
+}
+
+void Coordinator::look() {
+  try {
+    for (std::unique_lock lock(mutex_); !is_closing_; changed_.wait_for(lock, looks_every)) {
+      lock.unlock();
+      (void)sessions_.look();
+      lock.lock();
+    }
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    failure_ = std::current_exception();
+  }
+}
+
+void Coordinator::rethrow_failure() {
+  sessions_.rethrow_failure();
   const std::lock_guard lock(mutex_);
-  is_ended_ = true;
-  changed_.notify_all();
+  if (failure_) std::rethrow_exception(failure_);
 }
 
 std::uint64_t Coordinator::schedule(std::string name, std::string argument) {
@@ -32,8 +56,7 @@ std::uint64_t Coordinator::schedule(std::string name, std::string argument) {
 }
 
 std::size_t Coordinator::open_tasks() {
-  (void)sessions_.look();
-  sessions_.rethrow_failure();
+  rethrow_failure();
   const std::lock_guard lock(mutex_);
   return tasks_.open();
 }
@@ -41,8 +64,7 @@ std::size_t Coordinator::open_tasks() {
 std::vector<Outcome> Coordinator::join() {
   Deadline deadline = Deadline::after(wait_);
   for (;;) {
-    (void)sessions_.look();
-    sessions_.rethrow_failure();
+    rethrow_failure();
     std::unique_lock lock(mutex_);
     if (tasks_.is_over()) return tasks_.take_outcomes();
     if (!crew_.workers().empty()) deadline = Deadline::after(wait_);
@@ -61,7 +83,7 @@ void Coordinator::end() {
     changed_.notify_all();
   }
   while (!sessions_.are_over()) {
-    (void)sessions_.look();  // one may have come at the last moment, which is told, too
+    rethrow_failure();
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, looks_every);
   }

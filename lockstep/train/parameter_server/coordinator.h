@@ -4,9 +4,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lockstep/train/parameter_server/crew.h"
@@ -34,6 +36,8 @@ class Coordinator {
   void talk(const Life& life, const Line& line);
   void answer(const Life& life, const Line& line, bool has_time);
   void lose(const Life& life, const std::string& why);
+  void look();
+  void rethrow_failure();
 
   Crew& crew_;
   std::chrono::nanoseconds wait_;
@@ -41,8 +45,10 @@ class Coordinator {
   std::condition_variable changed_;
   TaskList tasks_;
   std::map<Life, std::uint64_t> assigned_;
-  bool is_ended_ = false;
-  Sessions sessions_;  // the last: its threads use all of this
+  std::exception_ptr failure_;
+  bool is_ended_ = false, is_closing_ = false;
+  Sessions sessions_;  // its threads use all of this
+  std::thread looks_;  // who is there, whatever the program does meanwhile
 };
 
 }  // namespace lockstep::ps

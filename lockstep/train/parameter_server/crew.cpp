@@ -45,14 +45,15 @@ Crew::Crew(int servers, bool has_coordinator)
       has_coordinator_(has_coordinator),
       timeout_(GroupOptions::from_environment().timeout) {
   std::optional<Group> world;
+  const auto rank = env::integer("RANK", 0, std::numeric_limits<int>::max()).value_or(0);
+  const InitOptions options = options_of(rank < servers + (has_coordinator ? 1 : 0));
   if (ranks_may_change()) {
-    const auto rank = env::integer("RANK", 0, std::numeric_limits<int>::max()).value_or(0);
-    membership_.emplace(options_of(rank < servers + (has_coordinator ? 1 : 0)));
+    membership_.emplace(options);
     self_ = membership_->self();
   } else {
-    world = init();
+    world = init(options);
     self_ = {.rank = world->rank()};
-    for (int rank = 0; rank < world->size(); ++rank) fixed_.push_back({.rank = rank});
+    for (int number = 0; number < world->size(); ++number) fixed_.push_back({.rank = number});
   }
   if (const std::string given = role(); given != "default") {
     const auto names = names_of(task());
@@ -99,7 +100,8 @@ Life Crew::life_of(int rank) const {
 }
 
 void Crew::put_out(int rank, const std::string& why) const {
-  if (membership_) membership_->put_out(rank, why);
+  if (!membership_) throw Error(ErrorCode::timeout, why, rank);
+  membership_->put_out(rank, why);
 }
 
 bool Crew::have_hosts_ended() const {

@@ -43,7 +43,7 @@ class Crew {
   /// Whether servers or coordinator have left the job, which they do when all is done. Waits a little for the news of it.
   bool have_hosts_ended() const;
 
-  /// Asks the launcher to go on without it.
+  /// Asks the launcher to go on without it. Throws Error{timeout} with `why` where a job's ranks are those it began with.
   void put_out(int rank, const std::string& why) const;
 
   /// Collective over the two: `host`, which is rank 0 of it, and `client`. Each pair once. Throws as Membership::group().

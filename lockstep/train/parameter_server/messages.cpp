@@ -13,7 +13,6 @@
 namespace lockstep::ps {
 namespace {
 
-constexpr std::uint64_t most_text = std::uint64_t{64} << 20;
 constexpr int header_tag = 1, content_tag = 2;
 
 }  // namespace
@@ -27,7 +26,7 @@ void Line::send(Header header, const std::string& text) const {
 Header Line::receive(std::string* text) const {
   Header header;
   recv(group_, std::span(&header, 1), other(), header_tag).wait();
-  if (header.magic != Header().magic || header.text_bytes > most_text)
+  if (header.magic != Header().magic || header.text_bytes > most_text_bytes)
     throw Error(
         ErrorCode::corrupt_data,
         c10::str("parameter server: rank ", group_.world_rank(other()), " sent what is no request of it"),

@@ -44,12 +44,15 @@ struct Header {
 };
 
 /// The other end is rank `1 - group.rank()`.
+/// The most that travels as a text: tasks' arguments and results.
+inline constexpr std::uint64_t most_text_bytes = std::uint64_t{64} << 20;
+
 class Line {
  public:
   explicit Line(Group group) : group_(std::move(group)) {}
 
   void send(Header header, const std::string& text = "") const;
-  /// Throws Error{corrupt_data} for what is no header, or announces a text of more than 64 MiB.
+  /// Throws Error{corrupt_data} for what is no header, or announces a longer text.
   Header receive(std::string* text = nullptr) const;
   /// client: asks until the answer is another than not_yet. Throws Error{mismatch} with the text of a refusal.
   Header ask(const Header& header, std::string* text = nullptr, const std::string& sent_text = "") const;

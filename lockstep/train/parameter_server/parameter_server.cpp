@@ -27,6 +27,12 @@ std::string to_bytes(const c10::IValue& value) {
   const auto bytes = torch::pickle_save(value);
   return {bytes.begin(), bytes.end()};
 }
+void require_to_travel(std::size_t bytes, const std::string& what) {
+  if (bytes > ps::most_text_bytes / 2)
+    throw_invalid_argument(c10::str("ParameterServer: ", what, " of a task has ", bytes, " bytes; at most ",
+                                    ps::most_text_bytes / 2,
+                                    " travel: variables and gradients are for more"));
+}
 c10::IValue to_value(const std::string& bytes) {
   return bytes.empty() ? c10::IValue() : torch::pickle_load({bytes.begin(), bytes.end()});
 }
@@ -35,6 +41,15 @@ std::vector<NamedTensor> averageable_parameters(const torch::nn::Module& module)
   auto parameters = distinct_parameters(tensors_of(module), true);
   for (const NamedTensor& item : parameters) require_averageable(item);
   return parameters;
+}
+
+/// What an optimizer cannot do it says at its first step; better now than in a job.
+void require_steps(const ps::OptimizerFactory& make_optimizer, const std::vector<NamedTensor>& parameters) {
+  for (const NamedTensor& item : parameters) {
+    torch::Tensor probe = torch::zeros({1}, item.tensor.scalar_type()).set_requires_grad(true);
+    probe.mutable_grad() = torch::zeros({1}, item.tensor.scalar_type());
+    make_optimizer({probe})->step();
+  }
 }
 
 ParameterServerOptions checked(const ParameterServerOptions& options) {
@@ -74,6 +89,7 @@ class ParameterServer::Impl {
     std::vector<Tensor> some;  // an optimizer of nothing has no options
     for (const NamedTensor& item : parameters_) some.push_back(item.tensor);
     const std::uint64_t facts = digest(parameters_, *make_optimizer(some), options_);
+    require_steps(make_optimizer, parameters_);
     if (crew_.task() == ps::Task::server) {
       begin_server(make_optimizer, facts);
       return;
@@ -157,9 +173,11 @@ class ParameterServer::Impl {
       ask.task = answer.task;
       try {
         result = perform(answer, text);
-      } catch (const Error&) {
-        throw;  // what it needs is gone
       } catch (const std::exception& error) {
+        const auto* ours = dynamic_cast<const Error*>(&error);
+        if (ours != nullptr && (ours->code() == ErrorCode::peer_lost || ours->code() == ErrorCode::timeout ||
+                                ours->code() == ErrorCode::aborted))
+          throw;  // what all tasks need is gone
         ask.kind = ps::Kind::failed;
         result = error.what();
         for (const NamedTensor& item : parameters_) item.tensor.mutable_grad().reset();
@@ -187,7 +205,8 @@ class ParameterServer::Impl {
     for (const NamedTensor& item : parameters_) values.push_back(item.tensor);
     const int number = crew_.self().rank;
     variables_.emplace(placement_, number, values, make_optimizer);
-    server_.emplace(crew_, placement_, *variables_, options_.staleness, facts, crew_.timeout());
+    server_.emplace(crew_, placement_, *variables_, options_.staleness, facts, crew_.timeout(),
+                    options_.wait);
     if (!options_.checkpoint.empty() && std::filesystem::exists(path_of(number)))
       variables_->load(path_of(number));
   }
@@ -206,7 +225,9 @@ class ParameterServer::Impl {
     if (function == functions_.end())
       throw std::runtime_error("nothing is done with tasks called '" + task.name + "': on() names what is");
     if (end_of_name != std::string::npos) task.argument = to_value(text.substr(end_of_name + 1));
-    return to_bytes(function->second(task));
+    std::string result = to_bytes(function->second(task));
+    require_to_travel(result.size(), "the result");
+    return result;
   }
 
   ParameterServerOptions options_;
@@ -245,7 +266,9 @@ void ParameterServer::save() { impl_->save(); }
 void ParameterServer::on(const std::string& name, Function function) { impl_->on(name, std::move(function)); }
 
 std::uint64_t ParameterServer::schedule(const std::string& name, const c10::IValue& argument) {
-  return impl_->coordinator().schedule(name, to_bytes(argument));
+  std::string bytes = to_bytes(argument);
+  require_to_travel(name.size() + bytes.size(), "the argument");
+  return impl_->coordinator().schedule(name, std::move(bytes));
 }
 
 std::size_t ParameterServer::open_tasks() { return impl_->coordinator().open_tasks(); }

@@ -43,7 +43,7 @@ struct ParameterServerOptions {
   std::vector<std::string> tables = {};
   /// A task that fails, or whose worker dies, is given to the next one, so often in all.
   int most_attempts = 3;
-  /// How long tasks may wait while no worker is in the job.
+  /// How long tasks may wait, or servers without a coordinator, while no worker is in the job.
   std::chrono::nanoseconds wait = std::chrono::minutes(5);
   /// Where servers begin, if it is there, and save() writes: a file for each server, PATH.0-of-2 and so on.
   std::string checkpoint = {};
@@ -105,7 +105,7 @@ struct OptimizerOfOptions<torch::optim::AdamWOptions> {
 ///
 /// - A push counts when all of it is there: a worker may die at any instruction. What a worker that was put out (it did not answer
 ///   until LOCKSTEP_TIMEOUT) does after that reaches nobody.
-/// - Synchronous: the average is over the workers in the job that have not left; gradients of one that died after its push count.
+/// - Synchronous: a worker pulls before each push. The average is over the workers in the job that have not left; gradients of one that died after its push count.
 /// - A task's pushes are known by its number: where it is begun anew they have no effect twice. With several servers each of them
 ///   sees to its own part.
 /// - The death of a server or of the coordinator ends the job.
@@ -115,7 +115,7 @@ struct OptimizerOfOptions<torch::optim::AdamWOptions> {
 /// a server: its variables, the optimizer's state, and for each worker twice its variables. Thread safety: none.
 class ParameterServer {
  public:
-  /// Throws Error: invalid_argument (no worker left, roles in another order, staleness below 0, tables that are none, a parameter
+  /// Throws Error: unsupported (parameters or options that the optimizer cannot step); invalid_argument (no worker left, roles in another order, staleness below 0, tables that are none, a parameter
   /// of a type without an average); mismatch (a worker with another model or options than the server's); as init() and Membership.
   template <class Model, class Options>
   requires requires { typename OptimizerOfOptions<Options>::type; }
@@ -138,7 +138,8 @@ class ParameterServer {
   /// A worker that was started again when all was done: run() returns at once, pull() and push() throw Error{aborted}.
   bool is_over() const;
 
-  /// A server's: does what workers ask, until the coordinator has ended the job or the last worker has left. Throws what fails on
+  /// A server's: does what workers ask, until the coordinator has ended the job or the last worker that is there has left (without a
+  /// coordinator one that is being started again just then is too late). Throws what fails on
   /// this server.
   void serve();
 
@@ -157,7 +158,7 @@ class ParameterServer {
   /// What workers do with tasks of this name, and what the coordinator gets for it.
   using Function = std::function<c10::IValue(const ParameterTask&)>;
   void on(const std::string& name, Function function);
-  /// The coordinator's: the number of a new task, which the next worker that is free gets.
+  /// The coordinator's: the number of a new task, whose argument has at most 32 MiB, which the next worker that is free gets.
   std::uint64_t schedule(const std::string& name, const c10::IValue& argument = {});
   /// The coordinator's: how many tasks are not over yet.
   std::size_t open_tasks();

@@ -15,7 +15,7 @@ namespace lockstep::ps {
 using torch::Tensor;
 
 Server::Server(Crew& crew, const Placement& placement, Variables& variables, std::optional<int> staleness,
-               std::uint64_t facts, std::chrono::nanoseconds lost_after)
+               std::uint64_t facts, std::chrono::nanoseconds lost_after, std::chrono::nanoseconds wait)
     : crew_(crew),
       placement_(placement),
       variables_(variables),
@@ -23,11 +23,10 @@ Server::Server(Crew& crew, const Placement& placement, Variables& variables, std
       is_synchronous_(staleness == 0),
       clocks_(staleness),
       lost_after_(lost_after),
+      wait_(wait),
       sessions_(
           crew, [this](const Life& life, const Line& line) { talk(life, line); },
-          [](const Life& life, const std::string& why) {
-            log::info(c10::str("parameter server: rank ", to_text(life), " is gone: ", why));
-          }) {}
+          [this](const Life& life, const std::string& why) { lose(life, why); }) {}
 
 Server::~Server() {
   const std::lock_guard lock(mutex_);
@@ -41,7 +40,13 @@ void Server::serve() {
     if (const auto workers = sessions_.look()) take_living(*workers);
     sessions_.rethrow_failure();
     std::unique_lock lock(mutex_);
+    if (!lost_coordinator_.empty() && !is_ended_)
+      throw Error(ErrorCode::peer_lost,
+                  "ParameterServer: the coordinator has gone without ending the job, as its run() does: " +
+                      lost_coordinator_,
+                  crew_.coordinator());
     put_out_the_silent();
+    require_workers();
     is_done = is_over();
     if (!is_done) changed_.wait_for(lock, looks_every);
   }
@@ -58,16 +63,36 @@ void Server::take_living(const std::vector<Life>& workers) {
   changed_.notify_all();
 }
 
+void Server::lose(const Life& life, const std::string& why) {
+  log::info(c10::str("parameter server: rank ", to_text(life), " is gone: ", why));
+  const std::lock_guard lock(mutex_);
+  if (crew_.task_of(life.rank) == Task::coordinator) lost_coordinator_ = why;
+  clocks_.drop(life);
+  end_round_if_over();
+  changed_.notify_all();
+}
+
 /// One that is stopped, say, in the middle of a push too. REQUIRES: the mutex.
 void Server::put_out_the_silent() {
   const auto now = std::chrono::steady_clock::now();
   for (auto& [life, when] : heard_) {
-    if (now - when < lost_after_ || !clocks_.is_working(life)) continue;
+    // Who waits for others asks nothing of this server either: it may wait at another one.
+    if (now - when < lost_after_ || !clocks_.is_working(life) || !clocks_.may_read(life)) continue;
     crew_.put_out(life.rank, "rank " + std::to_string(life.rank) +
                                  " has asked its parameter server for nothing for " +
                                  base::exact_duration(lost_after_));
-    when = now;  // the launcher has been told
+    when = now - lost_after_ +
+           std::min<std::chrono::nanoseconds>(lost_after_, std::chrono::seconds(1));  // if it is still there
   }
+}
+
+/// REQUIRES: the mutex.
+void Server::require_workers() {
+  const auto now = std::chrono::steady_clock::now();
+  if (clocks_.has_workers() || crew_.coordinator() || clocks_.had_leavers()) had_workers_ = now;
+  if (now - had_workers_ < wait_) return;
+  throw Error(ErrorCode::timeout,
+              "ParameterServer: no worker is in the job for " + base::exact_duration(wait_));
 }
 
 void Server::talk(const Life& life, const Line& line) {
@@ -85,7 +110,7 @@ void Server::talk(const Life& life, const Line& line) {
       case Kind::pull: answer_pull(life, line, memory); break;
       case Kind::pull_rows: answer_rows(line, header); break;
       case Kind::push: take_push(life, line, header, memory); break;
-      case Kind::save: answer_save(line, text); break;
+      case Kind::save: answer_save(life, line, text); break;
       case Kind::rest:
       case Kind::work:
       case Kind::leave:
@@ -134,15 +159,17 @@ void Server::greet(const Life& life, const Line& line, const Header& header, Mem
   line.send({.kind = Kind::ok});
 }
 
+bool Server::await_read(const Life& life) {
+  std::unique_lock lock(mutex_);
+  const bool may = changed_.wait_for(lock, patience_of(lost_after_),
+                                     [&] { return is_closing_ || clocks_.may_read(life); });
+  return may && !is_closing_;
+}
+
 void Server::answer_pull(const Life& life, const Line& line, const Memory& memory) {
+  if (!await_read(life)) return line.send({.kind = Kind::not_yet});
   {
-    std::unique_lock lock(mutex_);
-    const bool may = changed_.wait_for(lock, patience_of(lost_after_),
-                                       [&] { return is_closing_ || clocks_.may_read(life); });
-    if (!may || is_closing_) {
-      lock.unlock();
-      return line.send({.kind = Kind::not_yet});
-    }
+    const std::lock_guard lock(mutex_);
     ++statistics_.pulls;
   }
   // Into the client's own memory where that can be reached: it waits for the answer.
@@ -157,12 +184,14 @@ void Server::answer_pull(const Life& life, const Line& line, const Memory& memor
 }
 
 void Server::answer_rows(const Line& line, const Header& header) {
+  const auto& variables = placement_.variables();
+  if (header.number >= variables.size() || !variables[header.number].is_table ||
+      header.count > static_cast<std::uint64_t>(variables[header.number].rows()))
+    throw Error(ErrorCode::corrupt_data, "parameter server: a client asks for rows of no table");
   const Tensor indices = torch::empty({static_cast<std::int64_t>(header.count)}, torch::kInt64);
   line.receive_tensor(indices);
   Tensor rows;
   try {
-    if (header.number >= placement_.variables().size())
-      throw_invalid_argument("parameter server: a table that is not there");
     rows = variables_.read_rows(header.number, indices).contiguous();
   } catch (const Error& error) {
     return line.send({.kind = Kind::refused}, error.what());
@@ -219,6 +248,10 @@ void Server::take_push(const Life& life, const Line& line, const Header& header,
   }
   {
     const std::lock_guard lock(mutex_);
+    if (is_synchronous_ && !clocks_.may_read(life))
+      return line.send(
+          {.kind = Kind::refused},
+          "ParameterServer: synchronous, a worker pulls before each push, and this one has pushed already");
     // A task that was begun anew, because its worker died after this push: it has had its effect.
     if (header.settled_below > settled_below_) {
       settled_below_ = header.settled_below;
@@ -236,7 +269,8 @@ void Server::take_push(const Life& life, const Line& line, const Header& header,
   line.send({.kind = Kind::ok});
 }
 
-void Server::answer_save(const Line& line, const std::string& path) {
+void Server::answer_save(const Life& life, const Line& line, const std::string& path) {
+  if (!await_read(life)) return line.send({.kind = Kind::not_yet});
   try {
     variables_.save(path);
   } catch (const std::exception& error) {
@@ -253,6 +287,8 @@ void Server::end_round_if_over() {
   variables_.apply_average(all);
   round_.clear();
   clocks_.update();
+  for (auto& [life, when] : heard_)
+    when = std::chrono::steady_clock::now();  // they have waited for each other
 }
 
 /// REQUIRES: the mutex.

@@ -25,10 +25,10 @@ namespace lockstep::ps {
 
 class Server {
  public:
-  /// `facts`: a digest of what clients have to have alike. A worker that works and asks for nothing for `lost_after` is put out.
+  /// `facts`: a digest of what clients have to have alike. `wait`: how long there may be no worker, without a coordinator. A worker that works and asks for nothing for `lost_after` is put out.
   /// Borrows crew, placement and variables.
   Server(Crew& crew, const Placement& placement, Variables& variables, std::optional<int> staleness,
-         std::uint64_t facts, std::chrono::nanoseconds lost_after);
+         std::uint64_t facts, std::chrono::nanoseconds lost_after, std::chrono::nanoseconds wait);
 
   ~Server();
 
@@ -57,7 +57,11 @@ class Server {
   void answer_pull(const Life& life, const Line& line, const Memory& memory);
   void answer_rows(const Line& line, const Header& header);
   void take_push(const Life& life, const Line& line, const Header& header, Memory& memory);
-  void answer_save(const Line& line, const std::string& path);
+  void answer_save(const Life& life, const Line& line, const std::string& path);
+  /// Until it may; false: not for a while.
+  bool await_read(const Life& life);
+  void lose(const Life& life, const std::string& why);
+  void require_workers();
   void end_round_if_over();
   bool is_over();
   void put_out_the_silent();
@@ -75,7 +79,9 @@ class Server {
   std::set<Push> applied_;                            // of tasks that are not settled yet
   std::uint64_t settled_below_ = 0;
   Statistics statistics_;
-  std::chrono::nanoseconds lost_after_;
+  std::chrono::nanoseconds lost_after_, wait_;
+  std::chrono::steady_clock::time_point had_workers_ = std::chrono::steady_clock::now();
+  std::string lost_coordinator_;                                 // and how
   std::map<Life, std::chrono::steady_clock::time_point> heard_;  // the last time
   bool is_ended_ = false, is_closing_ = false;
   Sessions sessions_;  // the last: its threads use all of this

@@ -55,6 +55,7 @@ void Sessions::run(Session& session) {
     {
       const std::lock_guard lock(mutex_);
       session.group = line.group();
+      if (is_ending_) line.group().abort("it has ended");  // meanwhile
     }
     talk_(session.life, line);
   } catch (const Error& error) {
@@ -85,6 +86,7 @@ bool Sessions::are_over() const {
 void Sessions::end(const std::string& why) {
   {
     const std::lock_guard lock(mutex_);
+    is_ending_ = true;
     for (const Session& session : sessions_) {
       if (session.group) session.group->abort(why);
     }

@@ -61,6 +61,7 @@ class Sessions {
   std::list<Session> sessions_;
   std::set<Life> admitted_;
   std::uint64_t view_ = 0;
+  bool is_ending_ = false;
   std::exception_ptr failure_;
 };
 

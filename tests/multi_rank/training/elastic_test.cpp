@@ -99,6 +99,14 @@ TEST_F(ElasticJob, OneDiesWhileItHandsItsStateOver) {
   EXPECT_THAT(ending.err, ContainsRegex("rank 0 \\(pid [0-9]+\\) was killed by signal 9"));
 }
 
+TEST_F(ElasticJob, WhoHasHalfOfAStateThatNobodyElseHasBeginsAnew) {
+  const Ending ending = launch(
+      {"-np", "2", "--min-np", "1", "--max-restarts", "3", "--", "least=2", "die@10:1", "die_giving@*:0"});
+  expect_done(ending, 2, done());
+  EXPECT_THAT(ending.err,
+              HasSubstr("rank 1 failed: Elastic: the rank that handed its state over to this one has died"));
+}
+
 TEST_F(ElasticJob, GoesOnWithoutOneThatDoesNotAnswer) {
   const Ending ending = launch({"-np", "3", "--min-np", "1", "--max-restarts", "0", "--", "stop@10:1"},
                                {{"LOCKSTEP_TIMEOUT", "1s"}});

@@ -126,6 +126,38 @@ TEST_F(ParameterServers, GoOnWithoutAWorkerThatDoesNotAnswer) {
   EXPECT_THAT(ending.out, HasSubstr("rank 1 counted 20, done 20, failed 0\n")) << ending.err;
 }
 
+TEST_F(ParameterServers, WaitForACoordinatorThatIsBusyWithOtherThings) {
+  const Variables impatient = {{"LOCKSTEP_TIMEOUT", "400ms"}};
+  expect(launch({"-np", "4", "--", "count", "staleness=1", "idle_ms=1500"}, impatient),
+         {"rank 1 counted 20, done 20, failed 0"});
+  expect(launch({"--role", "server:1", "--role", "coordinator:1", "--role", "worker:2", "--restart", "worker",
+                 "--", "count", "staleness=1", "idle_ms=1500"},
+                impatient),
+         {"rank 1 counted 20, done 20, failed 0"});
+}
+
+TEST_F(ParameterServers, SayThatTheCoordinatorHasGoneWithoutEndingTheJob) {
+  const Ending ending = launch({"--role", "server:1", "--role", "coordinator:1", "--role", "worker:1",
+                                "--restart", "worker", "--", "leaves", "staleness=none"});
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.err, HasSubstr("rank 0 failed: ParameterServer: the coordinator has gone without ending "
+                                    "the job, as its run() does: "));
+}
+
+TEST_F(ParameterServers, SynchronousRefuseAPushWithoutAPull) {
+  const Ending ending = launch({"-np", "3", "--", "loop", "twice=1"});
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.err, HasSubstr("failed: ParameterServer: synchronous, a worker pulls before each push, "
+                                    "and this one has pushed already"));
+}
+
+TEST_F(ParameterServers, WithoutAnyWorkerGiveUpAfterAWhile) {
+  const Ending ending = launch({"--role", "server:1", "--role", "worker:1", "--tolerate", "worker", "--",
+                                "loop", "deed=die", "by=1", "at=3", "wait=1"});
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.err, HasSubstr("rank 0 failed: ParameterServer: no worker is in the job for 1 s"));
+}
+
 TEST_F(ParameterServers, SaveAndGoOn) {
   const std::string path = "checkpoint=" + (folder() / "state").string();
   for (const char* counted : {"rank 2 counted 20, ", "rank 2 counted 40, "}) {

@@ -9,7 +9,8 @@
 //   count                tasks that count; die_percent=P: workers die at any moment of a task; throw_at=N: task N throws
 //   late                 tasks scheduled after others have been joined
 //   save                 count, then save; again: count from there on
-//   loop                 workers pull and push until something happens
+//   leaves               the coordinator goes without a word
+//   loop                 workers pull and push until something happens; twice=1: pushes without a pull
 //
 //   servers=1 staleness=0 steps=20 tasks=20 checkpoint=PATH other_model=RANK deed=DEED (die, stop, throw) by=RANK at=STEP
 #include <lockstep/lockstep.h>
@@ -251,6 +252,8 @@ void count(const std::string& kind) {
     }
   };
   if (server.is_coordinator()) {
+    if (kind == "leaves") return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(number("idle_ms", 0)));
     for (int i = 0; i < tasks; ++i) server.schedule("count", c10::IValue(1));
     if (kind == "late") {
       take(server.join());
@@ -288,6 +291,7 @@ void loop() {
     act(step);
     loss_of(model, samples(step, worker())).backward();
     server.push();
+    if (number("twice", 0) != 0) server.push();
     if (step == 200) say("is past 200");
   }
 }
