@@ -368,7 +368,7 @@ TEST_F(Roles, ThatMakeNoSenseAreRefused) {
 TEST_F(Views, AllIsDoneWhenAllRanksHaveEndedWithoutWhichTheJobCannotGoOn) {
   const Ending ending =
       launch({"--role", "steady:2", "--role", "worker:1", "--restart", "worker", "sh", "-c",
-              "if [ $ROLE_NAME = steady ]; then sleep 0.$RANK; elif [ $LOCKSTEP_INCARNATION = 0 ]; then "
+              "if [ $ROLE_NAME = steady ]; then sleep 1.$RANK; elif [ $LOCKSTEP_INCARNATION = 0 ]; then "
               "kill -9 $$; else exec sleep 60; fi"})
           .finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
