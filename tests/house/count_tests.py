@@ -4,7 +4,7 @@
 Says how often they ran and how many they are, "2 runs of 1 tests", and then "1 passed, 0 failed, 0 skipped", in which each
 test counts once: as failed if it failed in any build, else as skipped if it was in any. Tests of one name are several where
 one build has several. FILE.again, where it is there, has what failed and was run again, by itself: a test that passed there
-has passed, and is named before the counts as unsteady.
+is named before the counts as unsteady, and has failed all the same.
 usage: count_tests.py FILE...
        count_tests.py --failed FILE   how many failed in it"""
 import collections
@@ -41,7 +41,6 @@ def count(files):
             if outcome == FAILED and (name, PASSED) in second:
                 second.remove((name, PASSED))
                 unsteady.append(name)
-                outcome = PASSED
             key = (name, seen[name])
             seen[name] += 1
             runs += 1
@@ -55,6 +54,6 @@ if __name__ == "__main__":
         sys.exit()
     runs, tests, outcomes, unsteady = count(sys.argv[1:])
     for name in unsteady:
-        print(f"unsteady: {name} failed once, and passed by itself")
+        print(f"unsteady: {name} failed, and passed by itself")
     print(f"{runs} runs of {tests} tests")
     print(f"{outcomes[PASSED]} passed, {outcomes[FAILED]} failed, {outcomes[SKIPPED]} skipped")
