@@ -1,7 +1,10 @@
 #include "picture.h"
 
 #include <algorithm>
-#include <cstdio>
+
+#include "examples/support/line.h"
+
+using examples::line;
 
 namespace {
 
@@ -14,13 +17,6 @@ double longest(const std::vector<Timing>& timings) {
   double most = 1e-9;
   for (const Timing& timing : timings) most = std::max(most, timing.seconds + timing.deviation);
   return most;
-}
-
-template <class... Values>
-std::string line(const char* format, Values... values) {
-  char text[256];
-  (void)std::snprintf(text, sizeof text, format, values...);
-  return text;
 }
 
 }  // namespace

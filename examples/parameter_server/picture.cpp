@@ -3,21 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
 
-namespace {
+#include "examples/support/line.h"
 
-template <class... Values>
-std::string line(const char* format, Values... values) {
-  char text[256];
-  (void)std::snprintf(text, sizeof text, format, values...);
-  return text;
-}
-
-}  // namespace
+using examples::line;
 
 Losses read_losses(const std::string& path) {
   std::ifstream file(path);

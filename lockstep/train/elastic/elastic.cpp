@@ -18,12 +18,15 @@
 #include "lockstep/train/replicas/broadcast_state.h"
 #include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/replicas/same_facts.h"
+#include "lockstep/train/replicas/told_where.h"
 #include "lockstep/train/tensor/random_numbers.h"
 #include "lockstep/train/tensor/shared_heap.h"
 
 namespace lockstep {
 namespace {
 
+/// That the launcher sends soon after others notice.
+constexpr auto news = std::chrono::seconds(5);
 constexpr const char* remedy = "Start the same program with the same arguments on every rank";
 
 /// What all ranks have alike, newcomers too.
@@ -39,19 +42,16 @@ std::vector<Fact> facts_of_job(const torch::nn::Module& module, const torch::opt
   return facts;
 }
 
-/// Whether those who live can go on after it.
-bool is_loss_of_others(const Error& error) {
-  return ranks_may_change() && (error.code() == ErrorCode::peer_lost || error.code() == ErrorCode::timeout ||
-                                error.code() == ErrorCode::aborted);
-}
+/// Whether this job goes on after it.
+bool may_go_on(const Error& error) { return ranks_may_change() && is_loss_of_others(error); }
 
-/// Whether the launcher says that somebody has come or gone, which it does soon after others notice.
-bool changes_soon() {
-  for (const Deadline deadline = Deadline::after(std::chrono::seconds(5)); !deadline.expired();) {
-    if (world_has_changed()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+/// Until the launcher says that somebody has come or gone. False: not by the deadline.
+bool await_change(Deadline deadline) {
+  while (!world_has_changed()) {
+    if (deadline.expired()) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // nothing tells of it but the launcher's page
   }
-  return false;
+  return true;
 }
 
 /// The program's own failure, which is no loss of others whatever it is.
@@ -117,7 +117,7 @@ double Elastic::step(const Pass& pass) {
     } catch (const PassFailed& failed) {
       std::rethrow_exception(failed.why);
     } catch (const Error& error) {
-      if (!is_loss_of_others(error)) throw;
+      if (!may_go_on(error)) throw;
       log::info(c10::str("step ", steps_, " is settled in the next world: ", error.what()));
       ++repeated_;
       leave();
@@ -136,7 +136,7 @@ void Elastic::compute(const Pass& pass) {
     }
   } catch (const std::exception& error) {
     const auto* ours = dynamic_cast<const Error*>(&error);
-    if (ours != nullptr && is_loss_of_others(*ours) && changes_soon())
+    if (ours != nullptr && may_go_on(*ours) && await_change(Deadline::after(news)))
       throw;  // of what it does with the world
     world_->abort(error.what());
     throw PassFailed{std::current_exception()};
@@ -146,9 +146,9 @@ void Elastic::compute(const Pass& pass) {
 /// Nobody updates its model before all are here. Who comes back from this knows that all have the gradients; who does not, may be
 /// the only one.
 void Elastic::agree() {
-  std::array<std::uint64_t, 2> word{steps_, world_has_changed() ? std::uint64_t{1} : 0};
-  all_reduce(*world_, word, ReduceOp::max).wait();
-  has_changed_ = word[1] != 0;
+  std::array<std::uint64_t, 1> changed{world_has_changed() ? std::uint64_t{1} : 0};
+  all_reduce(*world_, changed, ReduceOp::max).wait();
+  has_changed_ = changed[0] != 0;
 }
 
 double Elastic::take() {
@@ -184,7 +184,7 @@ void Elastic::join() {
     } catch (const Error& error) {
       // Ranks that are whole go on without one that has come with another program.
       const bool is_anothers = ranks_may_change() && is_whole_ && error.code() == ErrorCode::mismatch;
-      if (!is_anothers && !is_loss_of_others(error)) throw;
+      if (!is_anothers && !may_go_on(error)) throw;
       if (is_anothers) log::warning(c10::str("a rank that has come does not fit: ", error.what()));
     }
     leave();
@@ -208,12 +208,9 @@ void Elastic::await_enough() {
                                   options_.least, " that train");
     if (!ranks_may_change())
       throw_invalid_argument(too_few + "; this job's ranks are those that it began with");
-    while (!world_has_changed()) {
-      if (deadline.expired())
-        throw Error(ErrorCode::timeout,
-                    c10::str(too_few, "; none has come for ", base::exact_duration(options_.wait)));
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
+    if (!await_change(deadline))
+      throw Error(ErrorCode::timeout,
+                  c10::str(too_few, "; none has come for ", base::exact_duration(options_.wait)));
     leave();
   }
 }

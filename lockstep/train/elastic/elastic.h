@@ -123,7 +123,7 @@ struct ElasticChange {
 /// - Learning rates need no rule for other numbers of ranks: the batch stays what it is. on_change() is for who wants one.
 ///
 /// Memory: of gradients log2(parts) + 3 times the model's. Cost of a step beside its parts: reproducible_all_reduce() of the
-/// gradients and one all_reduce of 16 bytes, in which ranks also agree whether somebody has come. Thread safety: none.
+/// gradients and one all_reduce of 8 bytes, in which ranks also agree whether somebody has come. Thread safety: none.
 class Elastic {
  public:
   /// Collective: init(), and rank 0's state everywhere, or that of those who are further. Throws Error: invalid_argument (parts or

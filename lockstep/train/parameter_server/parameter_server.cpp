@@ -17,6 +17,7 @@
 #include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/replicas/same_facts.h"
 #include "lockstep/train/replicas/same_options.h"
+#include "lockstep/train/replicas/told_where.h"
 
 namespace lockstep {
 namespace {
@@ -175,9 +176,7 @@ class ParameterServer::Impl {
         result = perform(answer, text);
       } catch (const std::exception& error) {
         const auto* ours = dynamic_cast<const Error*>(&error);
-        if (ours != nullptr && (ours->code() == ErrorCode::peer_lost || ours->code() == ErrorCode::timeout ||
-                                ours->code() == ErrorCode::aborted))
-          throw;  // what all tasks need is gone
+        if (ours != nullptr && is_loss_of_others(*ours)) throw;  // what all tasks need is gone
         ask.kind = ps::Kind::failed;
         result = error.what();
         for (const NamedTensor& item : parameters_) item.tensor.mutable_grad().reset();

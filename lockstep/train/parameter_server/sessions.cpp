@@ -6,15 +6,14 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/start_thread.h"
 #include "lockstep/group/init.h"
+#include "lockstep/train/replicas/told_where.h"
 
 namespace lockstep::ps {
 namespace {
 
 /// Whether it is the client that is lost, and not this process that cannot go on.
 bool is_clients_loss(const Error& error) {
-  const ErrorCode code = error.code();
-  return ranks_may_change() && (code == ErrorCode::peer_lost || code == ErrorCode::timeout ||
-                                code == ErrorCode::aborted || code == ErrorCode::corrupt_data);
+  return ranks_may_change() && (is_loss_of_others(error) || error.code() == ErrorCode::corrupt_data);
 }
 
 }  // namespace

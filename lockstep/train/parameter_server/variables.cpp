@@ -3,7 +3,6 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <fstream>
 #include <sstream>
 #include <utility>
 
@@ -19,7 +18,6 @@ using torch::Tensor;
 Variables::Variables(const Placement& placement, int server, const std::vector<Tensor>& values,
                      const OptimizerFactory& make_optimizer)
     : placement_(placement),
-      server_(server),
       pieces_(placement.pieces(server)),
       stretches_(placement.stretches(server)),
       arrays_(arrays()) {
@@ -116,7 +114,6 @@ void Variables::step(Gradients& gradients) {
   }
   optimizer_->step();
   for (const Tensor& parameter : parameters_) parameter.mutable_grad().reset();
-  ++updates_;
 }
 
 void Variables::save(const std::string& path) const {
@@ -128,7 +125,6 @@ void Variables::save(const std::string& path) const {
       archive.write(c10::str("piece", i), parameters_[i].detach(), /*is_buffer=*/true);
     optimizer_->save(optimizer);
     archive.write("optimizer", optimizer);
-    archive.write("updates", c10::IValue(static_cast<std::int64_t>(updates_)));
     archive.save_to(bytes);
   }
   const std::string content = bytes.str();
@@ -154,9 +150,6 @@ void Variables::load(const std::string& path) {
     }
     archive.read("optimizer", optimizer);
     optimizer_->load(optimizer);
-    c10::IValue updates;
-    archive.read("updates", updates);
-    updates_ = static_cast<std::uint64_t>(updates.toInt());
   } catch (const c10::Error& error) {
     throw Error(
         ErrorCode::corrupt_data,

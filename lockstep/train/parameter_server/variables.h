@@ -48,7 +48,6 @@ class Variables {
   /// gradient for a variable, it counts as zero. Writes into the pieces of the first that has one.
   void apply_average(std::span<Gradients* const> all);
 
-  std::uint64_t updates() const { return updates_; }
   /// Values and the optimizer's state. Throws Error: system; corrupt_data, invalid_argument (of another model).
   void save(const std::string& path) const;
   void load(const std::string& path);
@@ -57,14 +56,12 @@ class Variables {
   void step(Gradients& gradients);
 
   const Placement& placement_;
-  int server_;
   std::vector<Piece> pieces_;
   std::vector<Placement::Stretch> stretches_;
   mutable std::mutex mutex_;
   std::vector<torch::Tensor> arrays_;
   std::vector<torch::Tensor> parameters_;  // of each piece
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
-  std::uint64_t updates_ = 0;
 };
 
 }  // namespace lockstep::ps

@@ -8,6 +8,12 @@
 
 namespace lockstep {
 
+/// Whether it says that others are gone, or their group: those who live may go on in another one.
+inline bool is_loss_of_others(const Error& error) {
+  const ErrorCode code = error.code();
+  return code == ErrorCode::peer_lost || code == ErrorCode::timeout || code == ErrorCode::aborted;
+}
+
 /// `error` with `where` it came up, if other ranks have a part in it: "the backward of step 3".
 inline Error told_where(const Error& error, const std::string& where) {
   std::string text = error.what();
