@@ -117,17 +117,23 @@ void await_all(const Group::Impl& impl, Store& store, Deadline deadline) {
   wait_for_each(impl, store, "ready/", impl.members.worlds(), deadline.later_by(2 * others_speak_first));
 }
 
-/// The rank that serves the store may leave the job right after this, and must not before the others have
-/// read in it for the last time. Throws only if that takes as long as coming together may.
+/// What the ranks have told each other in the store is forgotten when all have read it: groups are made again and again, and the
+/// store holds so much and no more. The rank that serves the store may leave the job right after this, and must not before the
+/// others have read in it for the last time. Throws only if that takes as long as coming together may.
 void close_store(const Group::Impl& impl, Store& store, Deadline deadline) {
   const int me = impl.members.self().world;
   const int host = impl.context->store_host;
   std::vector<int> others = impl.members.worlds();
-  if (std::erase(others, host) == 0) return;
+  const bool host_is_member = std::erase(others, host) > 0;
   try {
-    if (me != host) return store.set("through/" + std::to_string(me), "1");
-    wait_for_each(impl, store, "through/", others,
-                  deadline.earlier_of(Deadline::after(std::chrono::seconds(10))));
+    if (host_is_member) {
+      if (me != host) return store.set("through/" + std::to_string(me), "1");
+      wait_for_each(impl, store, "through/", others,
+                    deadline.earlier_of(Deadline::after(std::chrono::seconds(10))));
+    } else if (store.add("through", 1) < impl.size()) {
+      return;
+    }
+    for (const char* const key : {"address/", "ready/", "through"}) store.erase_all(key);
   } catch (const Error& error) {  // one that died meanwhile shows soon enough, and so does the host's end
     if (error.code() == ErrorCode::timeout && deadline.expired()) throw;
     log::debug(error.what());
