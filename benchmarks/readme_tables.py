@@ -185,13 +185,27 @@ def engine_text(made):
 def strategies_text(made):
     intro = (f"Steps of other strategies on two cores ({measured_on(made)}; medians of {made['settings']['pairs']} pairs; `script/bench "
              f"strategies`, whose `--help` says what the rows are; a ratio is the other's time over ours, above 1 Lockstep is ahead):")
-    lines, seen = [], None
-    for row in made["rows"]:
-        group = row["strategy"], row["model"]
-        first = [row["strategy"].replace("_", " "), row["model"], time(1e6 * row["lockstep"])] if group != seen else ["", "", ""]
-        lines.append([*first, row["peer"].replace("_", " "), time(1e6 * row["peer_value"]), rounded(row["ratio"])])
-        seen = group
+    lines = grouped((((row["strategy"].replace("_", " "), row["model"]), time(1e6 * row["lockstep"])),
+                     (row["peer"].replace("_", " "), time(1e6 * row["peer_value"]), rounded(row["ratio"]))) for row in made["rows"])
     return wrapped(intro) + "\n" + table(["strategy", "of", "Lockstep", "beside", "its time", "ratio"], lines)
+
+
+def grouped(rows):
+    """Lines of ((what it is about, our figure), what a peer has): what it is about stands once for all its peers."""
+    seen = None
+    for (about, ours), theirs in rows:
+        yield [*(about if about != seen else [""] * len(about)), ours if about != seen else "", *theirs]
+        seen = about
+
+
+def python_text(made):
+    intro = (f"Python's programs on two ranks ({measured_on(made)}; medians of {made['settings']['pairs']} pairs; `script/bench python`, whose "
+             f"`--help` says what the rows are; a ratio is the other's time over ours, above 1 Lockstep is ahead; `nothing` sends nothing, "
+             f"`unconnected` is the same program by itself, `limit` is what we allow ourselves):")
+    lines = grouped((((row["op"], row["framework"], " ".join(filter(None, (row["model"], size_text(row["bytes"]) if row["bytes"] else "")))),
+                      time(row["lockstep_us"])),
+                     (row["peer"].replace("_", " "), time(row["peer_us"]), rounded(row["ratio"]))) for row in made["rows"])
+    return wrapped(intro) + "\n" + table(["what", "by", "of", "Lockstep", "beside", "its time", "ratio"], lines)
 
 
 def rounded_share(value):
@@ -205,6 +219,7 @@ TABLES = {
     "training": ("training", training_text),
     "engine": ("engine", engine_text),
     "strategies": ("strategies", strategies_text),
+    "python": ("python", python_text),
 }
 
 

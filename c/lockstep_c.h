@@ -28,7 +28,7 @@
 extern "C" {
 #endif
 
-#define LOCKSTEP_C_VERSION 1
+#define LOCKSTEP_C_VERSION 2
 
 enum {
   LOCKSTEP_PENDING = -1, /* not over yet; no error */
@@ -88,6 +88,10 @@ int lockstep_last_error_rank(void);
 /* Joins the job's world, under whatever started this process (docs/running.md); alone, a world of one. Again while it is there: nothing.
  * After lockstep_shutdown() it joins the job's next one. Collective over all ranks. */
 int lockstep_init(void);
+/* The same for who knows better than the environment who this process is, as one that was forked by its program does: rank `rank` of
+ * `size`; rank 0 is reached at `address` (a name or address; 127.0.0.1 where all are on one host), on `port`, which is free there.
+ * lockstep_init() then has nothing to do. Since version 2. */
+int lockstep_init_at(int rank, int size, const char* address, int port);
 /* Leaves it. Works under way end with LOCKSTEP_ABORTED; sets but LOCKSTEP_WORLD are gone. Nothing where there is no world. */
 int lockstep_shutdown(void);
 int lockstep_is_initialized(void); /* 1 or 0 */
@@ -132,6 +136,8 @@ int lockstep_wait(lockstep_work* work, int64_t milliseconds);
  * REQUIRES: it is over, and well. */
 int lockstep_work_output(lockstep_work* work, void** data, size_t* bytes, const int64_t** rows,
                          int* row_count);
+/* The rank in its set that sent what lockstep_recv() has received; -1 before it is over, and of other works. Since version 2. */
+int lockstep_work_source(const lockstep_work* work);
 /* Waits until it is over, unless it is. NULL: nothing. */
 void lockstep_work_free(lockstep_work* work);
 /* Frees it without waiting: unless it is over, its group fails at once on all ranks, and this one is named. */
@@ -152,6 +158,10 @@ int lockstep_all_gather(int set, const void* input, void* output, size_t bytes, 
 int lockstep_gather(int set, const void* input, void* output, size_t bytes, int root, lockstep_work** work);
 int lockstep_scatter(int set, const void* input, void* output, size_t bytes, int root, lockstep_work** work);
 int lockstep_all_to_all(int set, const void* input, void* output, size_t bytes, lockstep_work** work);
+/* Blocks of any sizes: `sent`, `received`: the bytes for each rank and from each, one number for each rank; they lie one after another
+ * in `input` and `output`. What this rank sends to another is what that one receives of it. Since version 2. */
+int lockstep_all_to_all_v(int set, const void* input, const size_t* sent, void* output,
+                          const size_t* received, lockstep_work** work);
 int lockstep_barrier(int set, lockstep_work** work);
 /* Messages of one sender with one tag arrive in order. `source` -1: of any rank. */
 int lockstep_send(int set, const void* buffer, size_t bytes, int destination, int tag, lockstep_work** work);

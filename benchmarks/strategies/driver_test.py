@@ -35,7 +35,7 @@ class Rows(unittest.TestCase):
                 order.append(self.name)
                 return [{"seconds": 1.0}]
 
-        found = run.measure(2, Contestant("ours"), {"torch": Contestant("torch")})
+        found = run.turns.measure(2, Contestant("ours"), {"torch": Contestant("torch")})
         self.assertEqual(order, ["ours", "torch", "torch", "ours"])
         self.assertEqual(found, {"": [1.0, 1.0], "torch": [1.0, 1.0]})
 

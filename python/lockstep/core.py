@@ -13,10 +13,10 @@ PENDING = -1
 WORLD = 0
 # Element types, ways to combine them and named operations, as in lockstep_c.h.
 U8, I32, I64, F16, BF16, F32, F64, I8, U16, I16, U32, U64, BOOL, COMPLEX64, COMPLEX128 = range(15)
-SUM, PRODUCT, MIN, MAX, AVERAGE = range(5)
+SUM, PRODUCT, MIN, MAX, AVERAGE, BAND, BOR, BXOR = range(8)
 NAMED_ALL_REDUCE, NAMED_BROADCAST, NAMED_ALL_GATHER, NAMED_ALL_TO_ALL, NAMED_REDUCE_SCATTER, NAMED_BARRIER = range(1, 7)
 _SLICE_MS = 100
-_VERSION = 1
+_VERSION = 2
 
 _pointer, _int, _size, _int64 = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_int64
 
@@ -52,6 +52,7 @@ def _load():
             ("last_error", ctypes.c_char_p, []),
             ("last_error_rank", _int, []),
             ("init", _int, []),
+            ("init_at", _int, [_int, _int, ctypes.c_char_p, _int]),
             ("shutdown", _int, []),
             ("is_initialized", _int, []),
             ("world_has_changed", _int, []),
@@ -63,8 +64,21 @@ def _load():
             ("wait", _int, [_pointer, _int64]),
             ("work_output", _int, [_pointer, ctypes.POINTER(_pointer), ctypes.POINTER(_size),
                                    ctypes.POINTER(ctypes.POINTER(_int64)), ctypes.POINTER(_int)]),
+            ("work_source", _int, [_pointer]),
             ("work_free", None, [_pointer]),
             ("work_abandon", None, [_pointer]),
+            ("all_reduce", _int, [_int, _pointer, _pointer, _size, _int, _int, _pointer]),
+            ("reduce", _int, [_int, _pointer, _pointer, _size, _int, _int, _int, _pointer]),
+            ("reduce_scatter", _int, [_int, _pointer, _pointer, _size, _int, _int, _pointer]),
+            ("broadcast", _int, [_int, _pointer, _size, _int, _pointer]),
+            ("all_gather", _int, [_int, _pointer, _pointer, _size, _pointer]),
+            ("gather", _int, [_int, _pointer, _pointer, _size, _int, _pointer]),
+            ("scatter", _int, [_int, _pointer, _pointer, _size, _int, _pointer]),
+            ("all_to_all", _int, [_int, _pointer, _pointer, _size, _pointer]),
+            ("all_to_all_v", _int, [_int, _pointer, ctypes.POINTER(_size), _pointer, ctypes.POINTER(_size), _pointer]),
+            ("barrier", _int, [_int, _pointer]),
+            ("send", _int, [_int, _pointer, _size, _int, _int, _pointer]),
+            ("recv", _int, [_int, _pointer, _size, _int, _int, _pointer]),
             ("request_new", _int, [_int, ctypes.c_char_p, _int, _int, _int, _int, ctypes.c_double, ctypes.c_double, _int,
                                    ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(_int64), ctypes.POINTER(_pointer)]),
             ("request_free", None, [_pointer]),
@@ -100,6 +114,11 @@ def _check(status):
 def init():
     """Joins the job's world, under whatever started this process. Again while it is there: nothing."""
     _check(_library.lockstep_init())
+
+
+def init_at(rank, size, address, port):
+    """The same for who knows better than the environment which process this is: lockstep_init_at."""
+    _check(_library.lockstep_init_at(rank, size, address.encode(), port))
 
 
 def shutdown():
@@ -185,8 +204,16 @@ class Work:
 
     def wait(self):
         """Returns when it is over. Raises what it failed of."""
-        while _check(_library.lockstep_wait(self._address, _SLICE_MS)) == PENDING:
+        while not self.wait_for(_SLICE_MS):
             pass
+
+    def wait_for(self, milliseconds):
+        """Whether it is over, after so long at most. Raises what it failed of."""
+        return _check(_library.lockstep_wait(self._address, milliseconds)) != PENDING
+
+    def source(self):
+        """Of a receive that is over: the rank in its set that has sent it."""
+        return _library.lockstep_work_source(self._address)
 
     def output(self):
         """(address, bytes, rows) of what it has made. The memory lives as long as this object."""
@@ -248,6 +275,19 @@ def submit(number, name, operation, *, dtype=U8, reduce_op=SUM, root=0, prescale
     _check(_library.lockstep_submit(request.address, (_pointer * max(len(addresses), 1))(*addresses),
                                     (_int64 * max(len(rows), 1))(*rows), address))
     return Work(address.value, kept)
+
+
+def begin(operation, number, *arguments, kept=None):
+    """Begins what comes in the order of calls, "all_reduce" for lockstep_all_reduce(), with its arguments but for the work, and returns
+    its Work. kept: what the Work keeps alive."""
+    address = _pointer()
+    _check(getattr(_library, "lockstep_" + operation)(number, *arguments, ctypes.byref(address)))
+    return Work(address.value, kept)
+
+
+def sizes(numbers):
+    """As all_to_all_v takes them."""
+    return (_size * max(len(numbers), 1))(*numbers)
 
 
 class Range:

@@ -19,6 +19,16 @@ TEST_F(CInterface, DoesWhatItsHeaderSays) {
   }
 }
 
+TEST_F(CInterface, BeginsWhereItIsTold) {
+  std::vector<Process> ranks;
+  for (const char* const rank : {"0", "1"})
+    ranks.push_back(start({program("c_probe"), rank, "2", std::to_string(port())}));
+  for (const Ending& ending : finish(ranks)) {
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    EXPECT_THAT(ending.out, HasSubstr(" is through\n")) << ending.err;
+  }
+}
+
 TEST_F(CInterface, HasAnExample) {
   const Ending ending =
       start({program("lockstep"), "run", "--no-prefix", "-np", "2", program("hello_from_c")}).finish();

@@ -58,8 +58,24 @@ static void in_the_order_of_calls(const lockstep_place* place) {
   OK(lockstep_recv(LOCKSTEP_WORLD, &came, sizeof came, -1, 7, &receiving));
   OK(lockstep_send(LOCKSTEP_WORLD, &rank_of_this, sizeof came, (rank + 1) % ranks, 7, &work));
   finish(work);
+  OK(lockstep_wait(receiving, -1));
+  CHECK(lockstep_work_source(receiving) == (rank + ranks - 1) % ranks);
   finish(receiving);
   CHECK(came == (rank + ranks - 1) % ranks);
+  /* Rank i sends j + 1 numbers to rank j. */
+  size_t sent[16], received[16];
+  int32_t triangle[136], rows[256];
+  int next = 0;
+  for (int to = 0; to < ranks; ++to) {
+    sent[to] = sizeof(int32_t) * (size_t)(to + 1);
+    received[to] = sizeof(int32_t) * (size_t)(rank + 1);
+    for (int i = 0; i <= to; ++i) triangle[next++] = 100 * rank + to;
+  }
+  OK(lockstep_all_to_all_v(LOCKSTEP_WORLD, triangle, sent, rows, received, &work));
+  CHECK(lockstep_work_source(work) == -1);
+  finish(work);
+  for (int i = 0; i < ranks * (rank + 1); ++i) CHECK(rows[i] == 100 * (i / (rank + 1)) + rank);
+  REFUSED(lockstep_all_to_all_v(LOCKSTEP_WORLD, triangle, NULL, rows, received, &work), "NULL");
 }
 
 static void by_name(const lockstep_place* place) {
@@ -182,17 +198,30 @@ static void wrong_use(void) {
   CHECK(lockstep_last_error_rank() == -1);
 }
 
-int main(void) {
+/* Without arguments the environment says who this process is; else RANK, SIZE and PORT do. */
+static void come_to_a_world(int argc, char** argv, int world) {
+  if (argc < 4) {
+    OK(lockstep_init());
+    OK(lockstep_init());
+    CHECK(lockstep_worlds() == world + 1);
+    return;
+  }
+  REFUSED(lockstep_init_at(5, 2, "127.0.0.1", 1), "RANK is 5");
+  REFUSED(lockstep_init_at(0, 2, NULL, 1), "NULL");
+  OK(lockstep_init_at(atoi(argv[1]), atoi(argv[2]), "127.0.0.1", atoi(argv[3]) + world));
+  OK(lockstep_init());
+  REFUSED(lockstep_init_at(atoi(argv[1]), atoi(argv[2]), "127.0.0.1", atoi(argv[3])), "there is a world already");
+}
+
+int main(int argc, char** argv) {
   CHECK(lockstep_c_version() >= LOCKSTEP_C_VERSION);
   CHECK(!lockstep_is_initialized());
   lockstep_work* work = NULL;
   REFUSED(lockstep_barrier(LOCKSTEP_WORLD, &work), "lockstep_init() was not called");
   for (int world = 0; world < 2; ++world) {
-    OK(lockstep_init());
-    OK(lockstep_init());
+    come_to_a_world(argc, argv, world);
     CHECK(lockstep_is_initialized());
     CHECK(!lockstep_world_has_changed());
-    CHECK(lockstep_worlds() == world + 1);
     CHECK(lockstep_incarnation() == 0);
     lockstep_place place;
     OK(lockstep_set_place(LOCKSTEP_WORLD, &place));

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tests/support/job_test.h"
+#include "tests/python/python_job.h"
 
 namespace lockstep::testing {
 namespace {
@@ -17,37 +17,11 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-class Python : public JobTest {
+class Python : public PythonJob {
  protected:
   void SetUp() override {
-    JobTest::SetUp();
-    const auto python = peer_python("torch");
-    if (!python) GTEST_SKIP() << "torch is not installed: script/bootstrap --peers torch";
-    python_ = *python;
-  }
-  static std::string source(const std::string& path) {
-    return std::string(std::getenv("LOCKSTEP_SOURCE_DIR")) + "/" + path;
-  }
-  Variables variables(const Variables& more = {}) const {
-    Variables all = {
-        {"PYTHONPATH", source("python")},
-        {"PYTHONDONTWRITEBYTECODE", "1"},
-        {"TORCHINDUCTOR_CACHE_DIR", folder() / "inductor"},
-        {"LOCKSTEP_C_LIBRARY", std::string(std::getenv("LOCKSTEP_BINARY_DIR")) + "/lib/liblockstep_c.so"}};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-  }
-  const std::string& python() const { return python_; }
-  /// A script of this folder on so many ranks.
-  Process job(int ranks, std::vector<std::string> words, const Variables& more = {},
-              const std::vector<std::string>& options = {}) const {
-    words[0] = source("tests/python/" + words[0]);
-    std::vector<std::string> command = {program("lockstep"), "run", "--no-prefix", "-np",
-                                        std::to_string(ranks)};
-    command.insert(command.end(), options.begin(), options.end());
-    command.push_back(python_);
-    command.insert(command.end(), words.begin(), words.end());
-    return start(command, variables(more));
+    PythonJob::SetUp();
+    use_peer("torch");
   }
   void expect_right(const std::string& action) const {
     const Ending ending = job(2, {"torch_faults.py", action}).finish();
@@ -55,9 +29,6 @@ class Python : public JobTest {
     for (const char* line : {"probe 0 right", "probe 1 right"})
       EXPECT_THAT(ending.out, HasSubstr(line)) << ending.err;
   }
-
- private:
-  std::string python_;
 };
 
 class PythonAnswers : public Python, public ::testing::WithParamInterface<int> {};
@@ -97,10 +68,7 @@ TEST_F(Python, ThePagesProgramTrains) {
   const std::string page = text_in(source("docs/python.md"));
   const std::size_t begin = page.find("```python\nimport torch\n") + 10;
   std::ofstream(folder() / "train.py") << page.substr(begin, page.find("```", begin) - begin);
-  const Ending ending =
-      start({program("lockstep"), "run", "--no-prefix", "-np", "2", python(), folder() / "train.py"},
-            variables())
-          .finish();
+  const Ending ending = job(2, {folder() / "train.py"}).finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_THAT(ending.out,
               ContainsRegex("^epoch 0: loss [0-9.]+\nepoch 1: loss [0-9.]+\nepoch 2: loss [0-9.]+\n$"));

@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "tests/support/job_test.h"
+#include "tests/python/python_job.h"
 
 namespace lockstep::testing {
 namespace {
@@ -10,32 +10,14 @@ namespace {
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
-class TensorFlow : public JobTest, public ::testing::WithParamInterface<const char*> {
+class TensorFlow : public PythonJob, public ::testing::WithParamInterface<const char*> {
  protected:
   void SetUp() override {
-    JobTest::SetUp();
-    const auto python = peer_python(GetParam());
-    if (!python) GTEST_SKIP() << GetParam() << " is not installed: script/bootstrap --peers " << GetParam();
-    python_ = *python;
-  }
-  static std::string source(const std::string& path) {
-    return std::string(std::getenv("LOCKSTEP_SOURCE_DIR")) + "/" + path;
-  }
-  /// A script with its arguments.
-  Process launch(int ranks, const std::vector<std::string>& words,
-                 const std::vector<std::string>& options = {}) const {
-    std::vector<std::string> command = {program("lockstep"),   "run",  "--no-prefix", "-np",
-                                        std::to_string(ranks), python_};
-    command.insert(command.end(), words.begin(), words.end());
-    command.insert(command.begin() + 2, options.begin(), options.end());
-    return start(command, {{"PYTHONPATH", source("python") + ":" + source("python/horovod_names")},
-                           {"PYTHONDONTWRITEBYTECODE", "1"},
-                           {"TF_CPP_MIN_LOG_LEVEL", "3"},
-                           {"LOCKSTEP_C_LIBRARY",
-                            std::string(std::getenv("LOCKSTEP_BINARY_DIR")) + "/lib/liblockstep_c.so"}});
+    PythonJob::SetUp();
+    use_peer(GetParam());
   }
   Ending run(int ranks, const std::string& action) const {
-    return launch(ranks, {source("tests/python/tensorflow_programs.py"), action, folder().string()}).finish();
+    return job(ranks, {"tensorflow_programs.py", action, folder().string()}, with_horovods_names()).finish();
   }
   void expect_right(const std::string& action, int ranks = 2) const {
     const Ending ending = run(ranks, action);
@@ -43,9 +25,9 @@ class TensorFlow : public JobTest, public ::testing::WithParamInterface<const ch
     for (int rank = 0; rank < ranks; ++rank)
       EXPECT_THAT(ending.out, HasSubstr("probe " + std::to_string(rank) + " right\n")) << ending.err;
   }
-
- private:
-  std::string python_;
+  static Variables with_horovods_names() {
+    return {{"PYTHONPATH", source("python") + ":" + source("python/horovod_names")}};
+  }
 };
 
 TEST_P(TensorFlow, OperationsAreDoneEagerlyAndInFunctions) { expect_right("collectives", 3); }
@@ -61,10 +43,9 @@ TEST_P(TensorFlow, RanksMayBeginInDifferentOrders) { expect_right("crossed"); }
 TEST_P(TensorFlow, FunctionsServeInTheNextWorld) { expect_right("worlds"); }
 
 TEST_P(TensorFlow, TrainingGoesOnWithoutRanksThatDieAndWithThemWhenTheyAreBack) {
-  const Ending ending =
-      launch(3, {source("tests/python/tensorflow_programs.py"), "elastic", folder().string()},
-             {"--restart", "all"})
-          .finish();
+  const Ending ending = job(3, {"tensorflow_programs.py", "elastic", folder().string()},
+                            with_horovods_names(), {"--restart", "all"})
+                            .finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   for (const char* line : {"probe 0 right\n", "probe 1 right\n", "probe 2 right\n"})
     EXPECT_THAT(ending.out, HasSubstr(line)) << ending.err;
@@ -84,7 +65,7 @@ TEST_P(TensorFlow, ThePagesProgramTrainsAlsoUnderHorovodsNames) {
   for (const char* name : {"import lockstep.tensorflow", "import horovod.tensorflow"}) {
     program.replace(program.find("import ", program.find("tensorflow as tf") + 1), own.size(), name);
     std::ofstream(folder() / "train.py") << program;
-    const Ending ending = launch(2, {folder() / "train.py"}).finish();
+    const Ending ending = job(2, {folder() / "train.py"}, with_horovods_names()).finish();
     EXPECT_EQ(ending.exit_code, 0) << ending.err;
     EXPECT_THAT(ending.out,
                 ContainsRegex("^batch 16: loss [0-9.]+\nbatch 32: loss [0-9.]+\nbatch 48: loss [0-9.]+\n$"));

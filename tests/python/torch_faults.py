@@ -2,6 +2,7 @@
 
     lockstep run -np 2 python torch_faults.py ACTION [WORD ...]
 """
+import functools
 import gc
 import os
 import signal
@@ -12,17 +13,14 @@ import time
 import torch
 
 import lockstep.torch as hvd
-
-ACTIONS = {}
-
-
-def action(function):
-    ACTIONS[function.__name__] = function
-    return function
-
+import probe
+from probe import ACTIONS, action
 
 def say(*words):
-    print("probe", hvd.rank() if hvd.is_initialized() else "-", *words, flush=True)
+    probe.tell(hvd.rank() if hvd.is_initialized() else "-", *words)
+
+
+expect_error = functools.partial(probe.expect_error, say)
 
 
 def linear(seed=0):
@@ -32,15 +30,6 @@ def linear(seed=0):
 
 def optimizer_of(net, **options):
     return hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1), named_parameters=net.named_parameters(), **options)
-
-
-def expect_error(kind, call):
-    try:
-        call()
-    except kind as error:
-        say(type(error).__name__, getattr(error, "code", "-"), getattr(error, "rank", "-"), str(error).replace("\n", " "))
-    else:
-        raise SystemExit("there was no error")
 
 
 @action

@@ -1,0 +1,233 @@
+"""What torch is given for an operation under way: it may wait for it, look, ask for a future, or drop it.
+
+An operation goes on while anybody waits for any operation, in C. What nobody waits for, because it has a future or was dropped, a
+thread of ours waits for.
+"""
+import atexit
+import collections
+import os
+import threading
+import time
+
+import torch
+import torch.distributed
+from torch._C._distributed_c10d import Work as _TorchWork
+
+from lockstep.common.exceptions import HorovodInternalError
+
+_SLICE_MS = 100
+_Base = getattr(torch.distributed, "DistBackendError", RuntimeError)
+
+
+class LockstepError(_Base):
+    """A collective failed: a rank died, did not come in time, or asked for something else. The text names ranks and operations.
+
+    code: "timeout", "peer_lost", "mismatch", "aborted", ... rank: the rank of the job that caused it, or None.
+    """
+
+    code = "other"
+    rank = None
+
+
+def as_torch_has_it(error):
+    """The exception that programs for torch catch."""
+    if not isinstance(error, HorovodInternalError):
+        return error
+    made = LockstepError(str(error))
+    made.code, made.rank = error.code, error.rank
+    return made
+
+
+class Pending:
+    """Operations of the core that are one for the program.
+
+    works: in the order in which they began. finish(): called once, when all have ended well. result: what the program is given.
+    Thread safety: all.
+    """
+
+    def __init__(self, what, works, finish, result, is_message=False):
+        self.what, self.result, self.is_message = what, result, is_message
+        self.over, self.error, self.source = False, None, -1
+        self._works, self._finish, self._driver = collections.deque(works), finish, threading.Lock()
+
+    def _drive(self, milliseconds):
+        """Works on it for so long at most. REQUIRES: this thread holds _driver."""
+        try:
+            while self._works:
+                if not self._works[0].wait_for(milliseconds):
+                    return
+                if self.is_message:
+                    self.source = self._works[0].source()
+                self._works.popleft()
+            if self._finish is not None:
+                self._finish()
+        except Exception as error:
+            self.error = as_torch_has_it(error)
+        self.over = True
+        self._works, self._finish = (), None
+
+    def look(self):
+        """Whether it is over. Does not wait."""
+        if not self.over and self._driver.acquire(blocking=False):
+            try:
+                if not self.over:
+                    self._drive(0)
+            finally:
+                self._driver.release()
+        return self.over
+
+    def wait(self, seconds=None):
+        """Whether it is over, after so long at most; None: as long as it takes, which the job's own time-out bounds."""
+        until = None if seconds is None else time.monotonic() + seconds
+        while not self.over:
+            left = _SLICE_MS / 1000 if until is None else min(_SLICE_MS / 1000, until - time.monotonic())
+            if left < 0:
+                return False
+            if self._driver.acquire(timeout=left):
+                try:
+                    if not self.over:
+                        self._drive(int(left * 1000))
+                finally:
+                    self._driver.release()
+        return True
+
+    def abandon(self):
+        """Ends it without waiting: its group fails at once on all ranks, and this one is named."""
+        with self._driver:
+            for work in self._works:
+                work.abandon()
+            self._works, self.over = (), True
+
+
+class _Waiter:
+    """Waits for what nobody else does: collectives one after another, as all ranks begin them; messages, which come when they
+    like, each in a thread of its own. Threads end when there is nothing left, and before the interpreter does."""
+
+    def __init__(self):
+        self._process, self._mutex, self._left, self._threads = os.getpid(), threading.Lock(), collections.deque(), []
+        self._collectives, self._ending = None, False
+        atexit.register(self._end)
+
+    def take(self, pending, then=None):
+        """then(): called when it is over."""
+        if os.getpid() != self._process or self._ending:  # a forked child has no part in it
+            return
+        with self._mutex:
+            if pending.is_message:
+                self._start(self._finish, pending, then)
+                return
+            self._left.append((pending, then))
+            if self._collectives is None:
+                self._collectives = self._start(self._run)
+
+    def _start(self, *call):
+        thread = threading.Thread(target=call[0], args=call[1:], name="lockstep", daemon=True)
+        self._threads = [one for one in self._threads if one.is_alive()] + [thread]
+        thread.start()
+        return thread
+
+    def _finish(self, pending, then):
+        while not pending.wait(_SLICE_MS / 1000):
+            if self._ending:
+                return
+        if then is not None:
+            then()
+
+    def _run(self):
+        while True:
+            with self._mutex:
+                if not self._left or self._ending:
+                    self._collectives = None
+                    return
+                pending, then = self._left.popleft()
+            self._finish(pending, then)
+
+    def _end(self):
+        """No thread may be in torch's code when the interpreter ends."""
+        if os.getpid() == self._process:
+            self._ending = True
+            for thread in self._threads:
+                thread.join(1)
+
+
+_waiter = _Waiter()
+
+
+# Older versions of torch keep the C++ half of a Work that they were given, and drop Python's, without which it is never over.
+_forgets_python = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 8)
+_unasked = collections.OrderedDict()
+_MOST_UNASKED = 4096
+
+
+class Work(_TorchWork):
+    """As torch.distributed's Work."""
+
+    def __init__(self, pending, seconds):
+        super().__init__()
+        self._pending, self._seconds, self._future, self._process = pending, seconds, None, os.getpid()
+        if _forgets_python:
+            _unasked[id(self)] = self
+            if len(_unasked) > _MOST_UNASKED:
+                _unasked.popitem(last=False)
+
+    def wait(self, timeout=None):
+        """Returns True when it is over. Raises LockstepError, also after timeout (a timedelta), or that of the group."""
+        _unasked.pop(id(self), None)
+        seconds = timeout.total_seconds() if timeout else 0
+        seconds = seconds if seconds > 0 else self._seconds
+        if not self._pending.wait(seconds):
+            self._pending.abandon()
+            error = LockstepError(f"{self._pending.what}: timeout after {seconds:g} s; its group is closed")
+            error.code = "timeout"
+            self._pending.error = error
+        if self._pending.error is not None:
+            raise self._pending.error
+        return True
+
+    def is_completed(self):
+        return self._pending.look()
+
+    def is_success(self):
+        return self._pending.look() and self._pending.error is None
+
+    def exception(self):
+        return self._pending.error
+
+    def result(self):
+        """The tensors that it has written."""
+        return list(self._pending.result)
+
+    def source_rank(self):
+        return self._pending.source
+
+    _source_rank = source_rank
+
+    def synchronize(self):
+        self.wait()
+
+    def block_current_stream(self):
+        self.wait()
+
+    def get_future(self):
+        """A torch.futures.Future of result(); its error is a RuntimeError with the text of ours. Its callbacks run in a thread of ours."""
+        _unasked.pop(id(self), None)
+        if self._future is None:
+            pending, over = self._pending, torch.futures.Future()
+
+            def told(_):
+                if pending.error is not None:
+                    raise pending.error
+                return list(pending.result)
+
+            # Not set_exception(): that is a value, which C++ takes for tensors.
+            self._future = over.then(told)
+            if pending.over:
+                over.set_result(None)
+            else:
+                _waiter.take(pending, lambda: over.set_result(None))
+        return self._future
+
+    def __del__(self):
+        pending = getattr(self, "_pending", None)
+        if pending is not None and not pending.over and self._future is None and self._process == os.getpid():
+            _waiter.take(pending)

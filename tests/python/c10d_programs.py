@@ -1,0 +1,320 @@
+"""A program for torch.distributed over Lockstep, as its first word says; what rank R does says `probe R ...`.
+
+    lockstep run -np 2 python c10d_programs.py ACTION [WORD ...]
+"""
+import datetime
+import functools
+import os
+import pathlib
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+import lockstep.c10d
+import probe
+from probe import ACTIONS, action
+
+def say(*words):
+    probe.tell(dist.get_rank() if dist.is_initialized() else "-", *words)
+
+
+expect_error = functools.partial(probe.expect_error, say)
+
+
+def begin(**more):
+    dist.init_process_group("lockstep", **more)
+
+
+def everywhere_the_same(tensor):
+    others = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(others, tensor)
+    return all(torch.equal(other, others[0]) for other in others)
+
+
+def net(seed=0):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+
+
+def batch(step, rank, size=4):
+    made = torch.Generator().manual_seed(1000 * step + rank)
+    return torch.randn(size, 8, generator=made), torch.randn(size, 4, generator=made)
+
+
+def losses_of(model, steps=5, optimizer=None):
+    """Trains, and returns the losses of all ranks' batches, averaged."""
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for step in range(steps):
+        x, y = batch(step, dist.get_rank())
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        mean = loss.detach().clone()
+        dist.all_reduce(mean, op=dist.ReduceOp.AVG)
+        losses.append(round(mean.item(), 5))
+    return losses
+
+
+# ---- Programs that are right; each says what Gloo's run says, too ----
+
+@action
+def ddp():
+    """DistributedDataParallel, its static graph, its communication hook, unused parameters, sync batch norm's statistics."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    model = torch.nn.parallel.DistributedDataParallel(net(dist.get_rank()))  # rank 0's parameters win
+    say("losses", losses_of(model))
+    hooked = torch.nn.parallel.DistributedDataParallel(net(), gradient_as_bucket_view=True, static_graph=True)
+    hooked.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    say("hooked", [round(loss, 3) for loss in losses_of(hooked)])
+    say("same", everywhere_the_same(torch.cat([p.detach().flatten() for p in model.parameters()])))
+
+
+@action
+def zero():
+    """ZeroRedundancyOptimizer, and join() for ranks with less data."""
+    from torch.distributed.algorithms.join import Join
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    model = torch.nn.parallel.DistributedDataParallel(net())
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01)
+    with Join([model, optimizer]):
+        for step in range(3 + dist.get_rank()):
+            x, y = batch(step, dist.get_rank())
+            torch.nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    say("parameters", round(sum(p.detach().abs().sum().item() for p in model.parameters()), 3))
+
+
+@action
+def fsdp():
+    """FSDP2, and a checkpoint of its parts that is read again."""
+    from torch.distributed.checkpoint import load, save
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    model = net()
+    for layer in (model[0], model[2]):
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    say("losses", losses_of(model))
+    folder = sys.argv[2]
+    state = model.state_dict()
+    save(state, checkpoint_id=folder)
+    read = {name: torch.zeros_like(value) for name, value in state.items()}
+    load(read, checkpoint_id=folder)
+    say("read", all(torch.equal(read[name].full_tensor(), state[name].full_tensor()) for name in state))
+
+
+@action
+def tensor_parallel():
+    """DTensor: a column-wise and a row-wise layer."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    model = parallelize_module(net(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    x, _ = batch(0, 0)
+    out = model(x)
+    out.sum().backward()
+    say("out", round(out.sum().item(), 4))
+
+
+@action
+def pages():
+    """What of tensors that Gloo does not: every second element; tensors of several sizes."""
+    whole = torch.arange(6.0) + dist.get_rank()
+    dist.all_reduce(whole[::2])
+    say("strides", whole.tolist())
+    outs = [torch.empty(rank + 1) for rank in range(dist.get_world_size())]
+    dist.all_gather(outs, torch.full((dist.get_rank() + 1,), float(dist.get_rank())))
+    say("sizes", [out.tolist() for out in outs])
+    out = torch.empty(dist.get_rank() + 1)
+    dist.reduce_scatter(out, [torch.ones(rank + 1) for rank in range(dist.get_world_size())])
+    say("shares", out.tolist())
+
+
+@action
+def again():
+    """A default group after another; and what a destroyed one says."""
+    for _ in range(3):
+        x = torch.ones(3)
+        dist.all_reduce(x)
+        group = dist.new_group()
+        dist.all_reduce(x, group=group)
+        dist.destroy_process_group()
+        begin()
+    say("sum", x.tolist())
+
+
+@action
+def beside_horovods():
+    import lockstep.torch as hvd
+
+    hvd.init()
+    x = hvd.allreduce(torch.ones(2), op=hvd.Sum)
+    dist.all_reduce(x)
+    dist.destroy_process_group()
+    say("after", hvd.allreduce(x, op=hvd.Sum).tolist())
+
+
+# ---- Something is wrong ----
+
+@action
+def kill():
+    """The last rank is killed while the others train."""
+    model = torch.nn.parallel.DistributedDataParallel(net())
+    if dist.get_rank() == dist.get_world_size() - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    expect_error(RuntimeError, lambda: losses_of(model, 1000))
+
+
+@action
+def stop():
+    """The last rank stops; LOCKSTEP_TIMEOUT ends the others' wait."""
+    if dist.get_rank() == dist.get_world_size() - 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    expect_error(lockstep.c10d.LockstepError, lambda: dist.all_reduce(torch.ones(4)))
+
+
+@action
+def mismatch():
+    expect_error(lockstep.c10d.LockstepError, lambda: dist.all_reduce(torch.ones(3 + dist.get_rank())))
+
+
+@action
+def late():
+    """A wait with a limit of its own; the group is closed by it, and says so to the others, at the latest when they call again."""
+    if dist.get_rank() == 0:
+        work = dist.all_reduce(torch.ones(4), async_op=True)
+        expect_error(lockstep.c10d.LockstepError, lambda: work.wait(datetime.timedelta(milliseconds=300)))
+    else:
+        time.sleep(1)
+        expect_error(lockstep.c10d.LockstepError, lambda: [dist.all_reduce(torch.ones(4)) for _ in range(2)])
+
+
+@action
+def monitored():
+    """Rank 0 names who does not come to a barrier."""
+    if dist.get_rank() == 0:
+        expect_error(RuntimeError, lambda: dist.monitored_barrier(timeout=datetime.timedelta(milliseconds=300)))
+    else:
+        time.sleep(1)
+    dist.barrier()
+
+
+@action
+def future():
+    """A future of what fails has its error."""
+    if dist.get_rank() == 0:
+        future = dist.all_reduce(torch.ones(4), async_op=True).get_future()
+        expect_error(RuntimeError, future.wait)
+    else:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@action
+def ctrl_c():
+    if dist.get_rank() == 0:
+        say("waits")
+        try:
+            dist.all_reduce(torch.ones(1))
+        except KeyboardInterrupt:
+            say("interrupted")
+            sys.exit(3)
+    else:
+        time.sleep(60)
+
+
+@action
+def leaves_with_work_under_way():
+    dist.all_reduce(torch.ones(1000), async_op=True)
+    if dist.get_rank() == 0:
+        work = dist.irecv(torch.ones(1), 1)
+        say("leaves", work.is_completed())
+    dist.barrier()
+
+
+@action
+def wrong_use():
+    for call in (lambda: dist.all_reduce(torch.ones(2, dtype=torch.complex64), op=dist.ReduceOp.MAX),
+                 lambda: dist.all_reduce(torch.ones(2).to(torch.float8_e5m2)),
+                 lambda: dist.all_gather([torch.empty(1)], torch.ones(1)),
+                 lambda: dist.broadcast(torch.ones(2).to_sparse(), 0),
+                 lambda: dist.all_to_all_single(torch.empty(3), torch.ones(3)),
+                 lambda: dist.distributed_c10d._get_default_group().allreduce([torch.ones(1), torch.ones(1)])):
+        expect_error((ValueError, RuntimeError), call)
+    x = torch.ones(1)
+    dist.all_reduce(x)
+    say("goes on", x.item())
+
+
+@action
+def cycles():
+    """Groups again and again leave nothing behind."""
+    def held():
+        with open("/proc/self/statm") as statm:
+            pages = int(statm.read().split()[1])
+        return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")), pages * os.sysconf("SC_PAGE_SIZE") // 1024
+
+    count = int(sys.argv[2])
+    for number in range(count):
+        group = dist.new_group()
+        x = torch.ones(100)
+        dist.all_reduce(x, group=group)
+        dist.all_reduce(x, group=group, async_op=True).get_future().wait()
+        dist.destroy_process_group(group)
+        if number == count // 10:
+            before = held()
+    after = held()
+    say("held", *before, *after)
+
+
+def spawned(rank, size, address):
+    os.environ["MASTER_ADDR"] = address
+    os.environ.setdefault("MASTER_PORT", "29555")
+    begin(rank=rank, world_size=size)
+    x = torch.ones(1) * rank
+    dist.all_reduce(x)
+    say("sum", x.item())
+    dist.destroy_process_group()
+
+
+def main():
+    name = sys.argv[1]
+    if name == "spawn":
+        address = sys.argv[2]
+        torch.multiprocessing.spawn(spawned, args=(3, address), nprocs=3)
+        return
+    if name == "spawn_by_file":
+        place = pathlib.Path(sys.argv[2]).resolve()
+        begin(init_method=f"file://{place}", rank=int(sys.argv[3]), world_size=2)
+        x = torch.ones(1)
+        dist.all_reduce(x)
+        say("sum", x.item())
+        return
+    if os.environ.get("PROBE_BACKEND") == "gloo":
+        dist.init_process_group("gloo")
+    elif name != "beside_horovods":
+        begin()
+    else:
+        import lockstep.torch as hvd
+
+        hvd.init()
+        begin()
+    ACTIONS[name]()
+    if os.environ.get("PROBE_BACKEND") == "gloo":
+        os._exit(0)  # its threads now and then abort the interpreter's end
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+// torch.distributed over Lockstep: what its operations do beside Gloo's, torch's own training on it, what it says when something is
+// wrong, and how a default group begins.
+#include <csignal>
+#include <fstream>
+#include <sstream>
+
+#include "tests/python/python_job.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class C10d : public PythonJob {
+ protected:
+  void SetUp() override {
+    PythonJob::SetUp();
+    use_peer("torch");
+  }
+  Process program_of(const std::vector<std::string>& words, int ranks = 2, const Variables& more = {}) const {
+    std::vector<std::string> all = {"c10d_programs.py"};
+    all.insert(all.end(), words.begin(), words.end());
+    return job(ranks, all, more);
+  }
+  /// It ends well, and each rank says this.
+  void expect_each_says(const std::vector<std::string>& words, const std::string& text, int ranks = 2) const {
+    const Ending ending = program_of(words, ranks).finish();
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    for (int rank = 0; rank < ranks; ++rank)
+      EXPECT_THAT(ending.out, HasSubstr("probe " + std::to_string(rank) + " " + text + "\n")) << ending.err;
+  }
+  /// What rank 0 says of it under Gloo is what it says under Lockstep.
+  void expect_as_gloo(const std::string& action) const {
+    const auto said = [&](const char* backend, const std::string& place) {
+      const Ending ending = program_of({action, folder() / place}, 2, {{"PROBE_BACKEND", backend}}).finish();
+      EXPECT_EQ(ending.exit_code, 0) << backend << "\n" << ending.err;
+      std::string lines, line;
+      for (std::istringstream all(ending.out); std::getline(all, line);)
+        if (line.starts_with("probe 0")) lines += line + "\n";
+      return lines;
+    };
+    const std::string ours = said("lockstep", "a");
+    EXPECT_THAT(ours, HasSubstr("probe 0"));
+    EXPECT_EQ(ours, said("gloo", "b"));
+  }
+};
+
+class C10dCases : public C10d, public ::testing::WithParamInterface<int> {};
+
+TEST_P(C10dCases, AreDoneAsGlooDoesThem) {
+  const Ending ending = job(GetParam(), {"c10d_cases.py"}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out, ContainsRegex("^1[0-9][0-9] cases, 1 that Gloo refuses, 0 differ\n$"))
+      << ending.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, C10dCases, ::testing::Values(2, 3),
+                         [](const auto& info) { return std::to_string(info.param) + "Ranks"; });
+
+TEST_F(C10d, DistributedDataParallelTrainsAsOverGloo) { expect_as_gloo("ddp"); }
+
+TEST_F(C10d, DistributedDataParallelOfTorch2_0Trains) {
+  use_peer("horovod");  // whose torch is 2.0.1
+  expect_each_says({"ddp"}, "same True");
+}
+
+TEST_F(C10d, ZeroAndJoinTrainAsOverGloo) { expect_as_gloo("zero"); }
+TEST_F(C10d, Fsdp2TrainsAsOverGlooAndItsCheckpointsAreRead) { expect_as_gloo("fsdp"); }
+TEST_F(C10d, TensorParallelLayersGiveWhatTheyGiveOverGloo) { expect_as_gloo("tensor_parallel"); }
+
+TEST_F(C10d, TensorsMayHaveAnyStridesAndSizes) {
+  const Ending ending = program_of({"pages"}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out,
+              AllOf(HasSubstr("probe 0 strides [1.0, 1.0, 5.0, 3.0, 9.0, 5.0]\n"),
+                    HasSubstr("probe 1 strides [1.0, 2.0, 5.0, 4.0, 9.0, 6.0]\n"),
+                    HasSubstr("probe 1 sizes [[0.0], [1.0, 1.0]]\n"), HasSubstr("probe 0 shares [2.0]\n"),
+                    HasSubstr("probe 1 shares [2.0, 2.0]\n")));
+}
+
+TEST_F(C10d, ThePagesProgramTrains) {
+  const std::string page = text_in(source("docs/python.md"));
+  const std::size_t begin = page.find("```python\nimport torch\nimport torch.distributed") + 10;
+  std::ofstream(folder() / "train.py") << page.substr(begin, page.find("```", begin) - begin);
+  const Ending ending = job(2, {folder() / "train.py"}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out, ContainsRegex("^loss [0-9.]+\n$"));
+}
+
+TEST_F(C10d, DefaultGroupsComeOneAfterAnother) { expect_each_says({"again"}, "sum [4.0, 4.0, 4.0]"); }
+
+TEST_F(C10d, LivesBesideHorovodsInterface) {
+  const Ending ending = program_of({"beside_horovods"}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_EQ(ending.out, "probe - after [8.0, 8.0]\nprobe - after [8.0, 8.0]\n");
+}
+
+TEST_F(C10d, ProcessesThatAProgramSpawnsMeetThroughItsStore) {
+  char host[256] = {};
+  ASSERT_EQ(::gethostname(host, sizeof host - 1), 0);
+  for (const std::string address : {"127.0.0.1", static_cast<const char*>(host)}) {
+    const Ending ending = start({python(), source("tests/python/c10d_programs.py"), "spawn", address},
+                                variables({{"MASTER_PORT", std::to_string(another_port())}}))
+                              .finish();
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    for (const char* const line : {"probe 0 sum 3.0\n", "probe 1 sum 3.0\n", "probe 2 sum 3.0\n"})
+      EXPECT_THAT(ending.out, HasSubstr(line)) << address << ending.err;
+  }
+}
+
+TEST_F(C10d, AFileMayBeTheMeetingPlace) {
+  std::vector<Process> ranks;
+  for (const char* const rank : {"0", "1"}) {
+    ranks.push_back(start(
+        {python(), source("tests/python/c10d_programs.py"), "spawn_by_file", folder() / "meeting", rank},
+        variables()));
+  }
+  for (const Ending& ending : finish(ranks)) {
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    EXPECT_THAT(ending.out, HasSubstr(" sum 2.0\n"));
+  }
+}
+
+TEST_F(C10d, TorchrunStartsIt) {
+  const Ending ending =
+      start({python(), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--log-dir",
+             folder() / "logs", source("tests/python/c10d_programs.py"), "again"},
+            variables())
+          .finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out, HasSubstr("probe 1 sum [4.0, 4.0, 4.0]\n"));
+}
+
+TEST_F(C10d, ARankThatIsKilledIsNamed) {
+  const Ending ending = program_of({"kill"}, 3).finish();
+  EXPECT_EQ(ending.exit_code, 137);
+  for (const char* const rank : {"0", "1"})
+    EXPECT_THAT(ending.out,
+                ContainsRegex("probe " + std::string(rank) +
+                              " RuntimeError .*LockstepError: all_reduce #[0-9]+ .* rank 2 .pid [0-9]+. was "
+                              "killed by signal 9"))
+        << ending.err;
+}
+
+TEST_F(C10d, ARankThatStopsIsNamedAtTheTimeOut) {
+  const Ending ending = program_of({"stop"}, 2, {{"LOCKSTEP_TIMEOUT", "1s"}}).finish();
+  EXPECT_NE(ending.exit_code, 0);
+  EXPECT_THAT(ending.out,
+              HasSubstr("probe 0 LockstepError timeout 1 all_reduce #0 (sum of f32 x 4) in group \"world\": "
+                        "rank 1 did not arrive within 1 s"))
+      << ending.err;
+}
+
+TEST_F(C10d, RanksThatDifferAreToldSo) {
+  const Ending ending = program_of({"mismatch"}).finish();
+  for (const char* const rank : {"0", "1"})
+    EXPECT_THAT(ending.out,
+                HasSubstr("probe " + std::string(rank) + " LockstepError mismatch None all_reduce #0"))
+        << ending.err;
+  EXPECT_THAT(ending.out, HasSubstr("rank 0 called all_reduce (sum of f32 x 3) as #0, rank 1 called "
+                                    "all_reduce (sum of f32 x 4) as #0"));
+}
+
+TEST_F(C10d, AWaitMayHaveALimitOfItsOwn) {
+  const Ending ending = program_of({"late"}).finish();
+  EXPECT_THAT(ending.out,
+              AllOf(HasSubstr("probe 0 LockstepError timeout None all_reduce: timeout after 0.3 s; its "
+                              "group is closed\n"),
+                    HasSubstr("probe 1 LockstepError peer_lost 0 all_reduce #1 (sum of f32 x 4) in group "
+                              "\"world\": rank 0 gave up all_reduce #0")))
+      << ending.err;
+}
+
+TEST_F(C10d, AMonitoredBarrierNamesWhoIsMissing) {
+  const Ending ending = program_of({"monitored"}).finish();
+  EXPECT_THAT(
+      ending.out,
+      HasSubstr("probe 0 RuntimeError - - Rank 1 failed to pass monitoredBarrier in 0:00:00.300000\n"))
+      << ending.err;
+}
+
+TEST_F(C10d, AFutureHasTheErrorOfItsOperation) {
+  const Ending ending = program_of({"future"}).finish();
+  EXPECT_THAT(ending.out,
+              ContainsRegex("probe 0 RuntimeError .*LockstepError: all_reduce #0 .* rank 1 .pid [0-9]+. was "
+                            "killed by signal 9"))
+      << ending.err;
+}
+
+TEST_F(C10d, CtrlCIsHeardInAWait) {
+  Process launched = program_of({"ctrl_c"});
+  launched.await("probe 0 waits");
+  launched.send(SIGINT);
+  const Ending ending = launched.finish();
+  EXPECT_THAT(ending.out, HasSubstr("probe 0 interrupted\n")) << ending.err;
+  EXPECT_EQ(ending.exit_code, 130);
+}
+
+TEST_F(C10d, AProgramMayEndWithWorkUnderWay) {
+  const Ending ending = program_of({"leaves_with_work_under_way"}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_EQ(ending.out, "probe 0 leaves False\n");
+}
+
+TEST_F(C10d, WrongUseIsRefusedAndHarmsNothing) {
+  const Ending ending = program_of({"wrong_use"}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  for (const char* const text :
+       {"all_reduce does not support RedOpType.MAX on complex tensors",
+        "tensors of torch.float8_e5m2 are not reduced; those of torch.uint8",
+        "all_gather: 1 tensors for 2 ranks", "sparse tensors are taken by all_reduce alone; use to_dense()",
+        "all_to_all: an output of 3 rows does not divide among 2 ranks",
+        "all_reduce: 2 entries, where each rank has 1"}) {
+    EXPECT_THAT(ending.out, HasSubstr("probe 0 ValueError - - " + std::string(text))) << ending.err;
+  }
+  EXPECT_THAT(ending.out, AllOf(HasSubstr("probe 0 goes on 2.0\n"), HasSubstr("probe 1 goes on 2.0\n")));
+}
+
+TEST_F(C10d, GroupsAgainAndAgainLeaveNothingBehind) {
+  const Ending ending = program_of({"cycles", "200"}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  struct {
+    int descriptors = 0, threads = 0, kib = 0;
+  } before, after;
+  const std::size_t begin = ending.out.find("probe 0 held ");
+  ASSERT_NE(begin, std::string::npos) << ending.out << ending.err;
+  ASSERT_EQ(std::sscanf(ending.out.c_str() + begin, "probe 0 held %d %d %d %d %d %d", &before.descriptors,
+                        &before.threads, &before.kib, &after.descriptors, &after.threads, &after.kib),
+            6);
+  EXPECT_LE(after.descriptors, before.descriptors + 2);
+  EXPECT_LE(after.threads, before.threads + 1);
+  EXPECT_LE(after.kib, before.kib + 2048);
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,51 @@
+// Scripts of tests/python on several ranks, with a Python that is a peer.
+#pragma once
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "tests/support/job_test.h"
+
+namespace lockstep::testing {
+
+class PythonJob : public JobTest {
+ protected:
+  /// Skips the test where that peer is not installed.
+  void use_peer(const std::string& name) {
+    const auto python = peer_python(name);
+    if (!python) GTEST_SKIP() << name << " is not installed: script/bootstrap --peers " << name;
+    python_ = *python;
+  }
+  static std::string source(const std::string& path) {
+    return std::string(std::getenv("LOCKSTEP_SOURCE_DIR")) + "/" + path;
+  }
+  Variables variables(const Variables& more = {}) const {
+    Variables all = {
+        {"PYTHONPATH", source("python")},
+        {"PYTHONDONTWRITEBYTECODE", "1"},
+        {"TORCHINDUCTOR_CACHE_DIR", folder() / "inductor"},
+        {"TORCH_CPP_LOG_LEVEL", "ERROR"},
+        {"TF_CPP_MIN_LOG_LEVEL", "3"},
+        {"LOCKSTEP_C_LIBRARY", std::string(std::getenv("LOCKSTEP_BINARY_DIR")) + "/lib/liblockstep_c.so"}};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  const std::string& python() const { return python_; }
+  /// A script of this folder, or one with its whole path, on so many ranks.
+  Process job(int ranks, std::vector<std::string> words, const Variables& more = {},
+              const std::vector<std::string>& options = {}) const {
+    if (!words[0].starts_with('/')) words[0] = source("tests/python/" + words[0]);
+    std::vector<std::string> command = {program("lockstep"), "run", "--no-prefix", "-np",
+                                        std::to_string(ranks)};
+    command.insert(command.end(), options.begin(), options.end());
+    command.push_back(python_);
+    command.insert(command.end(), words.begin(), words.end());
+    return start(command, variables(more));
+  }
+
+ private:
+  std::string python_;
+};
+
+}  // namespace lockstep::testing
