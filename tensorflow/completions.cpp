@@ -13,9 +13,9 @@ using namespace std::chrono_literals;
 
 // A small operation whose ranks are all there is over sooner than another thread wakes up.
 constexpr auto worth_waiting = 30us;
-// Between looks at works that go on, the longer they do; then one of them is waited for, which finds ranks that have died or do not
-// come.
-constexpr auto shortest_nap = 20us, longest_nap = 500us;
+// A function's operations come one right after another, Python's with its work between; the former go on together, without a wait for each.
+constexpr auto right_after = 8us;
+// Who waits for one work brings all on, and looks at the others this often.
 constexpr std::int64_t wait_ms = 1;
 
 std::string why_of(int status) { return status > 0 ? lockstep_last_error() : ""; }
@@ -28,11 +28,20 @@ Completions& Completions::of_process() {
 }
 
 void Completions::add(lockstep_work* work, std::function<void(int, const std::string&)> over) {
-  const auto until = std::chrono::steady_clock::now() + worth_waiting;
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  const bool is_alone = begin - Clock::time_point(Clock::duration(last_added_)) > right_after;
+  auto now = begin;
   do {
     const int status = lockstep_test(work);
-    if (status != LOCKSTEP_PENDING) return over(status, why_of(status));
-  } while (std::chrono::steady_clock::now() < until);
+    if (status != LOCKSTEP_PENDING) {
+      over(status, why_of(status));
+      last_added_ = Clock::now().time_since_epoch().count();
+      return;
+    }
+    now = Clock::now();
+  } while (is_alone && now < begin + worth_waiting);
+  last_added_ = now.time_since_epoch().count();
   const std::lock_guard lock(mutex_);
   new_.push_back({work, std::move(over)});
   if (!std::exchange(is_started_, true)) std::thread([this] { run(); }).detach();
@@ -40,7 +49,6 @@ void Completions::add(lockstep_work* work, std::function<void(int, const std::st
 }
 
 void Completions::run() {
-  auto nap = std::chrono::microseconds(shortest_nap);
   for (;;) {
     {
       std::unique_lock lock(mutex_);
@@ -51,14 +59,7 @@ void Completions::run() {
       std::ranges::move(new_, std::back_inserter(pending_));
       new_.clear();
     }
-    if (look()) {
-      nap = shortest_nap;
-    } else if (nap < longest_nap) {
-      std::this_thread::sleep_for(nap);
-      nap *= 2;
-    } else {
-      (void)lockstep_wait(pending_[next_++ % pending_.size()].work, wait_ms);
-    }
+    if (!look()) (void)lockstep_wait(pending_.front().work, wait_ms);
   }
 }
 

@@ -2,6 +2,8 @@
 // at once.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <functional>
@@ -30,11 +32,11 @@ class Completions {
   void run();
   bool look();
 
+  std::atomic<std::chrono::steady_clock::rep> last_added_ = 0;  // when add() was last left
   std::mutex mutex_;
   std::condition_variable added_;
   std::vector<Pending> new_;
   std::vector<Pending> pending_;  // of the thread
-  std::size_t next_ = 0;          // of these, to be waited for
   bool is_started_ = false;
 };
 

@@ -50,7 +50,10 @@ def fit(options, tf, hvd):
     if options.mode == "fit":
         optimizer = hvd.DistributedOptimizer(optimizer)
     model.compile(optimizer, tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    return median_of(5, 1, lambda: model.fit(images, labels, batch_size=64, shuffle=False, verbose=0)) / 32
+    begun = []
+    ticks = tf.keras.callbacks.LambdaCallback(on_batch_begin=lambda batch, logs: begun.append(time.perf_counter()))
+    model.fit(images, labels, batch_size=64, epochs=6, shuffle=False, verbose=0, callbacks=[ticks])
+    return statistics.median(after - before for before, after in zip(begun[32:], begun[33:]))  # without what begins an epoch
 
 
 def main():
