@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "c/adasum.h"
 #include "c/handles.h"
 #include "c/scale.h"
 
@@ -41,8 +42,22 @@ int begin(int set, lockstep_work** work, const Call& call) {
 }
 
 /// The results of a request are scaled once.
+/// All ranks' contributions become one, in the program's buffers.
+void combine(lockstep_work& work) {
+  std::vector<std::size_t> parts;
+  for (const auto buffer : work.adasums) parts.push_back(buffer.size());
+  adasum(work.dtype, {work.output.get(), work.output_bytes}, static_cast<std::size_t>(work.set->group.size()),
+         parts);
+  const std::byte* from = work.output.get();
+  for (const auto buffer : work.adasums) {
+    std::copy_n(from, buffer.size(), buffer.data());
+    from += buffer.size();
+  }
+}
+
 /// The results of a request are scaled once.
 void finish(lockstep_work& work) {
+  if (!work.adasums.empty()) combine(work);
   for (const auto& copy : work.copies) std::copy_n(copy.bytes.get(), copy.result.size(), copy.result.data());
   for (const auto buffer : work.scaled) scale(work.dtype, buffer, work.scale);
   work.is_over = true;

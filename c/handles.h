@@ -40,6 +40,7 @@ struct lockstep_work {
     std::span<std::byte> result;
   };
   std::vector<Copy> copies = {};
+  std::vector<std::span<std::byte>> adasums = {};  ///< of which `output` has all ranks' contributions
   lockstep::Dtype dtype = lockstep::Dtype::u8;
   double scale = 1;
   lockstep::Received received = {};  ///< of a receive
@@ -51,6 +52,8 @@ struct lockstep_request {
   lockstep::NamedRequest request;
   double prescale = 1, postscale = 1;  ///< by passes of their own
   std::size_t row_bytes = 1;           ///< of results
+  std::vector<std::size_t> adasums =
+      {};  ///< the elements of each buffer, of an Adasum; the request gathers them
 };
 
 struct lockstep_range {

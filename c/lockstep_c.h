@@ -73,7 +73,10 @@ enum {
       4, /* of integers by a request alone (lockstep_request_new): the sum over the ranks, towards zero */
   LOCKSTEP_BAND = 5,
   LOCKSTEP_BOR = 6,
-  LOCKSTEP_BXOR = 7
+  LOCKSTEP_BXOR = 7,
+  LOCKSTEP_ADASUM =
+      8 /* of floats, by a request of LOCKSTEP_NAMED_ALL_REDUCE alone: each rank holds the contributions of all meanwhile.
+                         Since version 2 */
 };
 
 /* LOCKSTEP_C_VERSION of the library that is loaded. */

@@ -31,6 +31,35 @@ bool combines(Operation operation) {
   return operation == Operation::all_reduce || operation == Operation::reduce_scatter;
 }
 
+/// An Adasum gathers what all ranks have, of all buffers as one row, and is computed where it arrives.
+void make_adasum(lockstep_request& made) {
+  NamedRequest& request = made.request;
+  require(request.operation == Operation::all_reduce, "LOCKSTEP_ADASUM is for all_reduce alone");
+  require(request.dtype == Dtype::f32 || request.dtype == Dtype::f64 || is_half(request.dtype),
+          "only floating-point numbers have an Adasum; these are " + std::string(to_string(request.dtype)));
+  std::size_t all = 0;
+  for (const Shape& shape : request.shapes) all += made.adasums.emplace_back(elements_of(shape));
+  request.operation = Operation::all_gather;
+  request.shapes = {{static_cast<std::int64_t>(all)}};
+}
+
+/// The buffers' contents one after the other, times `prescale`, as the work's copy.
+std::span<std::byte> contribution_of(lockstep_work& work, const lockstep_request& request,
+                                     void* const* buffers) {
+  const std::size_t each = size_of(request.request.dtype);
+  for (std::size_t i = 0; i < request.adasums.size(); ++i)
+    work.adasums.push_back(output_of(buffers[i], bytes_of(request.adasums[i], each, "elements")));
+  std::size_t all = 0;
+  for (const auto buffer : work.adasums) all += buffer.size();
+  work.copies.push_back({std::unique_ptr<std::byte[]>(new std::byte[std::max<std::size_t>(all, 1)]), {}});
+  std::byte* to = work.copies.back().bytes.get();
+  for (const auto buffer : work.adasums) to = std::ranges::copy(buffer, to).out;
+  const std::span<std::byte> whole(work.copies.back().bytes.get(), all);
+  if (request.prescale != 1) scale(request.request.dtype, whole, request.prescale);
+  if (request.postscale != 1) work.scaled = work.adasums;
+  return whole;
+}
+
 /// Who scales: the engine, on the way, where that is as exact; else passes of our own.
 void share_scales(lockstep_request& made) {
   NamedRequest& request = made.request;
@@ -79,12 +108,14 @@ int lockstep_request_new(int set, const char* name, int operation, int dtype, in
         shapes += count;
       }
     }
-    if (combines(named.operation)) {
+    if (combines(named.operation) && reduce_op == LOCKSTEP_ADASUM) {
+      make_adasum(*made);
+    } else if (combines(named.operation)) {
       named.reduce_op = op_of_number(reduce_op);
       share_scales(*made);
     }
     lockstep::require_sound(named);
-    if (buffers == 1) {
+    if (named.shapes.size() == 1) {
       lockstep::Shape row = named.shapes[0];
       if (named.operation == lockstep::Operation::reduce_scatter && !row.empty()) row.erase(row.begin());
       made->row_bytes = lockstep::elements_of(row) * size_of(named.dtype);
@@ -109,7 +140,12 @@ int lockstep_submit(lockstep_request* request, void* const* buffers, const int64
     NamedRequest named = request->request;
     NamedBuffers all;
     const bool is_in_place = named.operation == all_reduce || named.operation == broadcast;
-    for (std::size_t i = 0; i < named.shapes.size(); ++i) {
+    const bool is_adasum = !request->adasums.empty();
+    if (is_adasum) {
+      named.rows = {1};
+      all.input = contribution_of(its, *request, buffers);
+    }
+    for (std::size_t i = 0; !is_adasum && i < named.shapes.size(); ++i) {
       std::size_t elements = lockstep::elements_of(named.shapes[i]);
       if (named.operation == all_gather || named.operation == all_to_all) {
         require(rows != nullptr, "the numbers of rows are NULL");
@@ -143,7 +179,7 @@ int lockstep_submit(lockstep_request* request, void* const* buffers, const int64
         its.output_bytes = sum_of(made_rows) * row_bytes;
         its.output.reset(new std::byte[std::max<std::size_t>(its.output_bytes, 1)]);
         const std::span<std::byte> output(its.output.get(), its.output_bytes);
-        if (its.scale != 1) its.scaled.push_back(output);
+        if (its.scale != 1 && its.adasums.empty()) its.scaled.push_back(output);
         return output;
       };
     }

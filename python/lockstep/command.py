@@ -2,10 +2,13 @@
 CMake finds the core for C++ programs."""
 import os
 import pathlib
+import shutil
 import sys
 
 _here = pathlib.Path(__file__).resolve().parent
 PROGRAM = _here / "bin" / "lockstep"
+if not PROGRAM.exists():  # not in a wheel: the one that PATH finds
+    PROGRAM = pathlib.Path(shutil.which("lockstep") or PROGRAM)
 
 
 def main():

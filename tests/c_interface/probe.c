@@ -141,6 +141,25 @@ static void by_name(const lockstep_place* place) {
   int last = -1;
   OK(lockstep_join(LOCKSTEP_WORLD, &last));
   CHECK(last >= 0 && last < ranks);
+  /* An Adasum, of two buffers: what is alike stays what it is, what is orthogonal is added. */
+  const int32_t one_dimension[2] = {1, 1};
+  const int64_t sizes[2] = {2, 16};
+  float alike[2] = {3, 4}, apart[16] = {0};
+  apart[rank] = 2;
+  void* const pair[2] = {alike, apart};
+  OK(lockstep_request_new(LOCKSTEP_WORLD, "adasum", LOCKSTEP_NAMED_ALL_REDUCE, LOCKSTEP_F32, LOCKSTEP_ADASUM, 0, 1, 0.5, 2, one_dimension,
+                          sizes, &request));
+  OK(lockstep_submit(request, pair, NULL, &work));
+  finish(work);
+  lockstep_request_free(request);
+  CHECK(alike[0] == 1.5F && alike[1] == 2);
+  for (int i = 0; i < 16; ++i) CHECK(apart[i] == (i < ranks ? 1 : 0));
+  REFUSED(lockstep_request_new(LOCKSTEP_WORLD, "adasum", LOCKSTEP_NAMED_ALL_REDUCE, LOCKSTEP_I32, LOCKSTEP_ADASUM, 0, 1, 1, 2,
+                               one_dimension, sizes, &request),
+          "only floating-point numbers have an Adasum");
+  REFUSED(lockstep_request_new(LOCKSTEP_WORLD, "adasum", LOCKSTEP_NAMED_REDUCE_SCATTER, LOCKSTEP_F32, LOCKSTEP_ADASUM, 0, 1, 1, 1,
+                               one_dimension, sizes, &request),
+          "for all_reduce alone");
 }
 
 static void sets(const lockstep_place* place) {

@@ -131,6 +131,48 @@ TEST_F(Python, CtrlCEndsAWait) {
 }
 
 TEST_F(Python, TensorsMayBeDroppedWhileTheyAreUnderWay) { expect_right("dropped_tensors"); }
+TEST_F(Python, AdasumIsThere) { expect_right("adasum"); }
+TEST_F(Python, GradientsAreThereAtOnce) { expect_right("gradients_are_there_at_once"); }
+
+TEST_F(Python, AFunctionRunsOnSeveralRanks) {
+  std::ofstream(folder() / "program.py")
+      << "import lockstep.runner, horovod.runner, sys\n"
+         "from horovod.runner.util.threads import execute_function_multithreaded, in_thread\n"
+         "from horovod.common.util import is_version_greater_equal_than, split_list\n"
+         "def square(number, plus=0):\n"
+         "    import lockstep.torch as hvd\n"
+         "    hvd.init()\n"
+         "    return hvd.rank(), hvd.size(), number * number + plus\n"
+         "def fail():\n"
+         "    raise ValueError('on purpose')\n"
+         "if __name__ == '__main__':\n"
+         "    from program import fail, square\n"
+         "    print(horovod.runner.run(square, args=(3,), kwargs={'plus': 1}, num_proc=2))\n"
+         "    assert horovod.runner.run is lockstep.runner.run\n"
+         "    for wrong in (dict(hosts='a:1', hostfile='b'), dict(use_gloo=True, use_mpi=True)):\n"
+         "        try: horovod.runner.run(square, args=(3,), **wrong)\n"
+         "        except ValueError as error: print('ValueError', error)\n"
+         "    try: horovod.runner.run(fail, num_proc=2)\n"
+         "    except RuntimeError as error: print('RuntimeError', error)\n"
+         "    assert is_version_greater_equal_than('2.15.0rc1', '2.15.0') and not "
+         "is_version_greater_equal_than('2.9.1', '2.15.0')\n"
+         "    assert split_list([1, 2, 3, 4, 5], 2) == [[1, 2, 3], [4, 5]]\n"
+         "    assert execute_function_multithreaded(pow, [(2, 3), (3, 2)]) == {0: 8, 1: 9}\n"
+         "    in_thread(print, ('in a thread',)).join()\n";
+  const Variables more = {
+      {"PYTHONPATH", source("python") + ":" + source("python/horovod_names")},
+      {"PATH", std::string(std::getenv("LOCKSTEP_BINARY_DIR")) + "/bin:" + std::getenv("PATH")}};
+  const Ending ending = start({python(), folder() / "program.py"}, variables(more)).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_EQ(ending.out,
+            "[(0, 2, 10), (1, 2, 10)]\n"
+            "ValueError run(): hosts and hostfile say the same; give one of them\n"
+            "ValueError run(): use_gloo and use_mpi are both True; neither is needed\n"
+            "RuntimeError run(): the job ended with 1, and without a result of rank 0, 1\n"
+            "in a thread\n");
+  EXPECT_THAT(ending.err, HasSubstr("ValueError: on purpose"));
+}
+
 TEST_F(Python, AStepNeedsNoBackward) { expect_right("step_without_backward"); }
 TEST_F(Python, SeveralThreadsCallAtOnce) { expect_right("threads"); }
 TEST_F(Python, WorkersOfALoaderAreForkedAfterwards) { expect_right("workers"); }

@@ -326,6 +326,219 @@ def crossed():
 
 
 @action
+def mixed_precision():
+    """A rank whose gradients overflow makes all of them leave out the step, and the scale of the loss falls on all alike."""
+    import lockstep.keras as khvd
+    set_policy = getattr(tf.keras.mixed_precision, "set_global_policy", None) or tf.keras.mixed_precision.set_dtype_policy
+    set_policy("mixed_float16")
+    net = model()
+    hvd.broadcast_variables(net.variables, root_rank=0)
+    net.compile(optimizer=khvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.01)), loss="mse")
+    x, y = data()
+    x, y = part(x).copy(), part(y)
+    net.fit(x, y, batch_size=len(x), verbose=0)
+    expect_equal(net, net)
+    before, scale = net.get_weights(), float(tf.convert_to_tensor(net.optimizer.dynamic_scale
+                                                                  if hasattr(net.optimizer, "dynamic_scale") else net.optimizer.loss_scale))
+    if hvd.rank() == 1:
+        x[:] = np.inf
+    net.fit(x, y, batch_size=len(x), verbose=0)
+    after = float(tf.convert_to_tensor(net.optimizer.dynamic_scale if hasattr(net.optimizer, "dynamic_scale") else net.optimizer.loss_scale))
+    for old, new in zip(before, net.get_weights()):
+        same(new, old)
+    assert after == scale / 2, (scale, after)
+    x[:] = part(data()[0])
+    net.fit(x, y, batch_size=len(x), epochs=2, verbose=0)
+    expect_equal(net, net)
+    assert np.isfinite(net.get_weights()[0]).all()
+    say("right")
+
+
+def optimizers_of_all_kinds():
+    """Of Keras, and of its older kind: functions that make one."""
+    yield lambda: tf.keras.optimizers.SGD(0.05)
+    if not getattr(tf.keras, "__version__", "2").startswith("3"):
+        yield lambda: tf.keras.optimizers.legacy.SGD(0.05)
+
+
+@action
+def aggregation():
+    """backward_passes_per_step: parts of a batch, one after the other, are the whole batch; also with sparse gradients, and in fit()."""
+    for make in optimizers_of_all_kinds():
+        expected = trained_alone(4, make())
+        net = model()
+        hvd.broadcast_variables(net.variables, root_rank=0)
+        optimizer = hvd.DistributedOptimizer(make(), backward_passes_per_step=2, average_aggregated_gradients=True)
+        x, y = part(data()[0]), part(data()[1])
+
+        @tf.function
+        def train_step(x, y):
+            with tf.GradientTape() as recorded:
+                loss = tf.reduce_mean((net(x) - y) ** 2)
+            found = recorded.gradient(loss, net.trainable_variables)
+            optimizer.apply_gradients(zip(found, net.trainable_variables))
+
+        half = len(x) // 2
+        for number in range(8):
+            before = [tf.identity(variable) for variable in net.trainable_variables]
+            train_step(x[:half], y[:half]) if number % 2 == 0 else train_step(x[half:], y[half:])
+            assert optimizer._agg_helper.counter.numpy() == (number + 1) % 2
+            if number % 2 == 0:
+                for variable, old in zip(net.trainable_variables, before):
+                    same(variable, old, 0)  # nothing changes before the last pass
+        expect_equal(net, expected)
+        assert int(optimizer.iterations) == 8
+
+    table = tf.Variable(tf.ones([4, 2]))
+    for sparse_as_dense in (True, False):
+        optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), backward_passes_per_step=2, sparse_as_dense=sparse_as_dense)
+        try:
+            for _ in range(2):
+                with tf.GradientTape() as recorded:
+                    loss = tf.reduce_sum(tf.gather(table, [hvd.rank()]))
+                optimizer.apply_gradients([(recorded.gradient(loss, table), table)])
+        except ValueError as error:
+            assert "IndexedSlices are not supported" in str(error) and not sparse_as_dense
+        else:
+            assert sparse_as_dense
+            same(table, np.where(np.arange(4)[:, None] < hvd.size(), 1 - 2 / hvd.size(), 1) * np.ones([4, 2]))
+
+    net = model()
+    hvd.broadcast_variables(net.variables, root_rank=0)
+    net.compile(optimizer=hvd.DistributedOptimizer(tf.keras.optimizers.Adam(0.01), backward_passes_per_step=3), loss="mse")
+    net.fit(part(data()[0]), part(data()[1]), batch_size=4, epochs=2, verbose=0)
+    expect_equal(net, net)
+    try:
+        hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), backward_passes_per_step=0)
+    except ValueError as error:
+        assert "backward_passes_per_step must be > 0" in str(error)
+    else:
+        raise SystemExit("0 passes were taken")
+    say("right")
+
+
+@action
+def aggregation_in_sessions():
+    """The same in TensorFlow 1's way."""
+    v1 = tf.compat.v1
+    v1.disable_eager_execution()
+    with tf.Graph().as_default(), v1.Session() as session:
+        weight = v1.get_variable("weight", [3], initializer=v1.zeros_initializer())
+        loss = tf.reduce_sum(weight * (hvd.rank() + 1))
+        optimizer = hvd.DistributedOptimizer(v1.train.GradientDescentOptimizer(1.0), backward_passes_per_step=3)
+        train = optimizer.minimize(loss)
+        session.run(v1.global_variables_initializer())
+        for number in range(1, 7):
+            session.run(train)
+            same(session.run(weight), [-(number // 3) * 3 * (hvd.size() + 1) / 2] * 3)
+    say("right")
+
+
+@action
+def local_variables():
+    """Variables that are each rank's own: their gradients are divided by the ranks, unless scale_local_gradients is off."""
+    import lockstep.keras as khvd
+    for scales in (True, False):
+        mine, common = tf.Variable([1.0]), tf.Variable([1.0])
+        optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), scale_local_gradients=scales)
+        optimizer.register_local_var(mine)
+        gradient = tf.constant([float(hvd.rank() + 1)])
+        optimizer.apply_gradients([(gradient, mine), (gradient, common)])
+        same(mine, [1 - (hvd.rank() + 1) / (hvd.size() if scales else 1)])
+        same(common, [1 - (hvd.size() + 1) / 2])
+    net = model()
+    net.compile(optimizer=khvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.0)), loss="mse")
+    before = [tf.identity(variable) for variable in net.variables]
+    net.fit(data()[0], data()[1], batch_size=64, verbose=0, callbacks=[
+        khvd.callbacks.BroadcastGlobalVariablesCallback(0, local_variables=net.layers[0].variables)])
+    same(net.variables[0], before[0])
+    everywhere = hvd.allgather(tf.expand_dims(tf.convert_to_tensor(net.variables[2]), 0))
+    same(everywhere, np.repeat(everywhere[:1], hvd.size(), 0))
+    say("right")
+
+
+@action
+def adasum():
+    """What is alike stays what it is, what is orthogonal is added; of types that have it."""
+    rank, size = hvd.rank(), hvd.size()
+    for call in both_ways(lambda tensor: hvd.allreduce(tensor, op=hvd.Adasum)):
+        for dtype in (tf.float16, tf.bfloat16, tf.float32, tf.float64):
+            same(tf.cast(call(tf.cast([3, 4], dtype)), tf.float64), [3, 4], 1e-2)
+            same(tf.cast(call(tf.one_hot(rank, size, dtype=dtype)), tf.float64), np.ones(size), 1e-2)
+    net = model()
+    hvd.broadcast_variables(net.variables, root_rank=0)
+    net.compile(optimizer=hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.05), op=hvd.Adasum), loss="mse")
+    losses = net.fit(part(data()[0]), part(data()[1]), batch_size=16, epochs=4, verbose=0).history["loss"]
+    expect_equal(net, net)
+    assert losses[-1] < losses[0]
+    say("right")
+
+
+@action
+def sync_batch_norm():
+    """Mean, variance and gradients are those of one process with all ranks' rows, which differ in number."""
+    rank, size = hvd.rank(), hvd.size()
+    rows = np.random.default_rng(3).standard_normal((sum(range(2, size + 2)), 5)).astype(np.float32) * 3 + 1
+    begin = sum(range(2, rank + 2))
+    mine = rows[begin:begin + rank + 2]
+    alone, layer = tf.keras.layers.BatchNormalization(), hvd.SyncBatchNormalization()
+    with tf.GradientTape() as recorded:
+        x = tf.constant(rows)
+        recorded.watch(x)
+        whole = alone(x, training=True)
+        loss = tf.reduce_sum(whole ** 3)
+    expected = recorded.gradient(loss, x)
+    with tf.GradientTape() as recorded:
+        x = tf.constant(mine)
+        recorded.watch(x)
+        out = layer(x, training=True)
+        loss = tf.reduce_sum(out ** 3)
+    same(out, whole[begin:begin + rank + 2], 1e-3)
+    same(recorded.gradient(loss, x), expected[begin:begin + rank + 2], 1e-2)
+    same(layer.moving_mean, alone.moving_mean, 1e-4)
+    same(layer.moving_variance, alone.moving_variance, 1e-3)
+    images = hvd.SyncBatchNormalization(name="images")(tf.random.normal([2, 4, 4, 3]), training=True)
+    assert images.shape == [2, 4, 4, 3]
+    try:
+        hvd.SyncBatchNormalization(fused=True)
+    except ValueError as error:
+        assert "does not support fused=True" in str(error)
+    else:
+        raise SystemExit("fused=True was taken")
+    say("right")
+
+
+@action
+def keras_elastic():
+    """A state of a Keras model, and the callbacks that keep it in fit()."""
+    import lockstep.keras as khvd
+    net = model()
+    net.compile(optimizer=khvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.01)), loss="mse")
+    state = khvd.elastic.KerasState(net, batch=20 + hvd.rank(), epoch=10 + hvd.rank())
+    state.sync()
+    assert (state.batch, state.epoch) == (20, 10)
+    expect_equal(net, net)
+    weights = net.get_weights()
+    net.set_weights([weight + 1 for weight in weights])
+    state.batch = 21
+    state.restore()
+    assert state.batch == 20
+    same(net.get_weights()[0], weights[0])
+    state.batch = state.epoch = 0
+
+    @khvd.elastic.run
+    def train(state):
+        callbacks = [khvd.elastic.UpdateEpochStateCallback(state), khvd.elastic.UpdateBatchStateCallback(state),
+                     khvd.elastic.CommitStateCallback(state, batches_per_commit=2)]
+        net.fit(part(data()[0]), part(data()[1]), batch_size=8, epochs=3 - state.epoch, verbose=0, callbacks=callbacks)
+
+    train(state)
+    assert (state.batch, state.epoch) == (0, 3)
+    expect_equal(net, net)
+    say("right")
+
+
+@action
 def worlds():
     """init() again, with functions that were traced before."""
     function = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum, name="again"))

@@ -34,6 +34,13 @@ TEST_P(TensorFlow, OperationsAreDoneEagerlyAndInFunctions) { expect_right("colle
 TEST_P(TensorFlow, OperationsHaveGradients) { expect_right("gradients"); }
 TEST_P(TensorFlow, ATapesGradientsAreThoseOfAllRanks) { expect_right("tape"); }
 TEST_P(TensorFlow, SparseGradientsAreGathered) { expect_right("sparse"); }
+TEST_P(TensorFlow, RanksAgreeAboutGradientsThatOverflow) { expect_right("mixed_precision"); }
+TEST_P(TensorFlow, BackwardPassesAreAddedUp) { expect_right("aggregation"); }
+TEST_P(TensorFlow, BackwardPassesAreAddedUpInSessions) { expect_right("aggregation_in_sessions"); }
+TEST_P(TensorFlow, VariablesMayBeEachRanksOwn) { expect_right("local_variables"); }
+TEST_P(TensorFlow, AdasumIsThere) { expect_right("adasum"); }
+TEST_P(TensorFlow, BatchesAreNormalizedOverAllRanks) { expect_right("sync_batch_norm", 3); }
+TEST_P(TensorFlow, KerasModelsHaveAnElasticState) { expect_right("keras_elastic"); }
 TEST_P(TensorFlow, KerasFitsAsOneProcessDoes) { expect_right("keras_fit"); }
 TEST_P(TensorFlow, KerasCallbacksSetTheLearningRate) { expect_right("keras_callbacks"); }
 TEST_P(TensorFlow, SessionsTrainAsTheDocumentsHaveThem) { expect_right("sessions"); }

@@ -368,5 +368,52 @@ def main():
     ACTIONS[sys.argv[1]]()
 
 
+@action
+def adasum():
+    """By name and by an optimizer: what is alike stays what it is, what is orthogonal is added, ranks end alike."""
+    rank, size = hvd.rank(), hvd.size()
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        assert torch.equal(hvd.allreduce(torch.tensor([3, 4], dtype=dtype), op=hvd.Adasum), torch.tensor([3, 4], dtype=dtype))
+        assert torch.equal(hvd.allreduce_(torch.eye(size, dtype=dtype)[rank], op=hvd.Adasum), torch.ones(size, dtype=dtype))
+    mine, theirs = torch.arange(1.0, 5) * (rank + 1), [torch.arange(1.0, 5), torch.arange(1.0, 5) * 2]
+    a, b = theirs
+    expected = (1 - a.dot(b) / (2 * a.dot(a))) * a + (1 - a.dot(b) / (2 * b.dot(b))) * b
+    assert torch.allclose(hvd.grouped_allreduce([mine, torch.ones(2)], op=hvd.Adasum)[0], expected)
+    expect_error(ValueError, lambda: hvd.allreduce(torch.ones(2, dtype=torch.int32), op=hvd.Adasum, name="whole numbers"))
+    net = linear()
+    before = net.weight.detach().clone()
+    optimizer = optimizer_of(net, op=hvd.Adasum)
+    losses = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        loss = (net(torch.eye(4)[rank:rank + 2]) - 1).square().sum()
+        loss.backward()
+        optimizer.step()
+        losses.append(hvd.allreduce(loss.detach(), name="loss").item())
+    assert losses[-1] < losses[0] and not torch.equal(before, net.weight)
+    everywhere = hvd.allgather(net.weight.detach().reshape(1, -1))
+    assert torch.equal(everywhere[0], everywhere[1])
+    say("right")
+
+
+@action
+def gradients_are_there_at_once():
+    """An optimizer's state can be broadcast before the first step, and gradients then be looked at, as with Horovod."""
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = torch.nn.Parameter(torch.tensor([1, 3], dtype=torch.int32), requires_grad=False)
+            self.b = torch.nn.Parameter(torch.rand(4))
+
+    net = Net()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.001, weight_decay=1e-6, momentum=0.9, nesterov=True),
+                                         named_parameters=net.named_parameters())
+    hvd.broadcast_parameters(net.state_dict(), root_rank=0)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    assert net.a.grad is None
+    assert torch.equal(net.b.grad, hvd.broadcast(net.b.grad, root_rank=0))
+    say("right")
+
+
 if __name__ == "__main__":
     main()

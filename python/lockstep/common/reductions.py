@@ -2,7 +2,7 @@
 from lockstep import core
 
 Average, Sum, Adasum, Min, Max, Product = range(6)
-_REDUCE_OPS = {Average: core.AVERAGE, Sum: core.SUM, Min: core.MIN, Max: core.MAX, Product: core.PRODUCT}
+_REDUCE_OPS = {Average: core.AVERAGE, Sum: core.SUM, Min: core.MIN, Max: core.MAX, Product: core.PRODUCT, Adasum: core.ADASUM}
 
 
 def op_of(average, op):
@@ -16,8 +16,6 @@ def op_of(average, op):
 
 def reduce_op(op):
     """The core's."""
-    if op == Adasum:
-        raise NotImplementedError("op=Adasum is not there yet for tensors by name")
     if op not in _REDUCE_OPS:
-        raise ValueError(f"op {op!r} is none of Average, Sum, Min, Max, Product")
+        raise ValueError(f"op {op!r} is none of Average, Sum, Adasum, Min, Max, Product")
     return _REDUCE_OPS[op]

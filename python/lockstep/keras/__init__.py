@@ -11,9 +11,10 @@ from lockstep.tensorflow import (  # noqa: F401
     cross_size, cuda_built, ddl_built, global_process_set, gloo_built, gloo_enabled, init, is_homogeneous, is_initialized, local_rank,
     local_size, mpi_built, mpi_enabled, mpi_threads_supported, nccl_built, rank, remove_process_set, rocm_built, shutdown, size,
     start_timeline, stop_timeline)
-from lockstep.keras import callbacks  # noqa: F401
+from lockstep.keras import callbacks, elastic  # noqa: F401
 from lockstep.keras.models import load_model  # noqa: F401
 from lockstep.keras.values import allgather, allreduce, broadcast, reducescatter  # noqa: F401
+from lockstep.tensorflow import SyncBatchNormalization  # noqa: F401
 from lockstep.tensorflow import optimizers as _optimizers
 
 

@@ -14,11 +14,12 @@ def _variables_of(optimizer):
 
 
 class BroadcastGlobalVariablesCallback(_Callback):
-    """After the first batch, when all variables are there, the root's are those of all ranks: of model and optimizer."""
+    """After the first batch, when all variables are there, the root's are those of all ranks: of model and optimizer, but for
+    local_variables."""
 
-    def __init__(self, root_rank, device=""):
+    def __init__(self, root_rank, device="", local_variables=None):
         super().__init__()
-        self._root_rank, self._is_done = root_rank, False
+        self._root_rank, self._is_done, self._local = root_rank, False, {id(variable) for variable in local_variables or ()}
 
     def on_batch_end(self, batch, logs=None):
         if self._is_done:
@@ -28,7 +29,7 @@ class BroadcastGlobalVariablesCallback(_Callback):
             from lockstep.tensorflow.sessions import broadcast_global_variables
             tf.compat.v1.keras.backend.get_session().run(broadcast_global_variables(self._root_rank))
             return
-        broadcast_variables(self.model.variables, self._root_rank)
+        broadcast_variables([one for one in self.model.variables if id(one) not in self._local], self._root_rank)
         broadcast_variables(_variables_of(self.model.optimizer), self._root_rank)
 
     on_train_batch_end = on_batch_end

@@ -20,7 +20,7 @@ from lockstep.common.basics import (  # noqa: F401
 from lockstep.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt  # noqa: F401
 from lockstep.common.process_sets import (  # noqa: F401
     ProcessSet, add_process_set, global_process_set, remove_process_set)
-from lockstep.tensorflow import elastic  # noqa: F401
+from lockstep.tensorflow import elastic, util  # noqa: F401
 from lockstep.tensorflow.compression import Compression  # noqa: F401
 from lockstep.tensorflow.functions import (  # noqa: F401
     allgather_object, broadcast_object, broadcast_object_fn, broadcast_variables)
@@ -30,4 +30,5 @@ from lockstep.tensorflow.mpi_ops import (  # noqa: F401
     local_rank_op, local_size_op, process_set_included_op, rank_op, reducescatter, size_op)
 from lockstep.tensorflow.optimizers import DistributedOptimizer  # noqa: F401
 from lockstep.tensorflow.sessions import BroadcastGlobalVariablesHook, broadcast_global_variables  # noqa: F401
+from lockstep.tensorflow.sync_batch_norm import SyncBatchNormalization  # noqa: F401
 from lockstep.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape  # noqa: F401

@@ -45,7 +45,7 @@ class Reducer:
     """Combines lists of gradients, as a program has asked for when it wrapped its tape or optimizer."""
 
     def __init__(self, name, device_dense="", device_sparse="", compression=Compression.none, sparse_as_dense=False, op=mpi_ops.Average,
-                 gradient_predivide_factor=1.0, num_groups=0, groups=None, process_set=global_process_set):
+                 gradient_predivide_factor=1.0, num_groups=0, groups=None, process_set=global_process_set, scale_local=True):
         if gradient_predivide_factor != 1.0 and op != mpi_ops.Average:
             raise ValueError("gradient_predivide_factor not supported with op != Average")
         if groups is not None and not (isinstance(groups, list) or (isinstance(groups, int) and groups >= 0)):
@@ -53,7 +53,7 @@ class Reducer:
         mpi_ops.reduce_op_of(op)
         self._name, self._compression, self._sparse_as_dense, self._op = name, compression, sparse_as_dense, op
         self._predivide, self._groups, self._process_set = gradient_predivide_factor, groups if groups is not None else num_groups, process_set
-        self._local = set()  # ids of variables whose gradients stay what they are
+        self._local, self._scale_local = set(), scale_local  # variables whose gradients are this rank's own, divided by the ranks or not
 
     def leave_out(self, variable):
         self._local.add(_identity(variable))
@@ -71,15 +71,17 @@ class Reducer:
         gradients, variables = list(gradients), list(variables)
         if self._process_set.size() == 1:
             return gradients
-        if self._sparse_as_dense:
-            gradients = [tf.convert_to_tensor(one) if isinstance(one, tf.IndexedSlices) else one for one in gradients]
+        gradients = self.densified(gradients)
         op, prescale, postscale = self._scales()
         made = list(gradients)
         dense = []
         for index, (gradient, variable) in enumerate(zip(gradients, variables)):
-            if gradient is None or self.has_left_out(variable):
+            if gradient is None:
                 continue
-            if isinstance(gradient, tf.IndexedSlices):
+            if self.has_left_out(variable):
+                # As if the others' part of it were zeros: a sum over the ranks' batches is divided as for all variables.
+                made[index] = gradient * (1 / self._process_set.size()) if self._scale_local else gradient
+            elif isinstance(gradient, tf.IndexedSlices):
                 made[index] = allreduce(gradient, op=op, prescale_factor=prescale, postscale_factor=postscale,
                                         name=f"{self._name}.{index}", process_set=self._process_set)
             else:
@@ -91,6 +93,11 @@ class Reducer:
             for index, one in zip(group, reduced):
                 made[index] = one
         return made
+
+    def densified(self, gradients):
+        if not self._sparse_as_dense:
+            return list(gradients)
+        return [tf.convert_to_tensor(one) if isinstance(one, tf.IndexedSlices) else one for one in gradients]
 
     def _grouped(self, dense, gradients, variables):
         """The same on all ranks, since it follows from the variables alone."""

@@ -201,7 +201,7 @@ def _known(process_set_id):
 
 # ---- Gradients ----
 
-_OP_OF = {reduce_op_of(op): op for op in (Average, Sum, Min, Max, Product)}
+_OP_OF = {reduce_op_of(op): op for op in (Average, Sum, Adasum, Min, Max, Product)}
 
 
 class _Set:

@@ -3,6 +3,7 @@ import tensorflow as tf
 
 from lockstep.common.process_sets import global_process_set
 from lockstep.tensorflow import mpi_ops
+from lockstep.tensorflow.aggregation import Aggregation
 from lockstep.tensorflow.compression import Compression
 from lockstep.tensorflow.gradients import Reducer
 
@@ -10,9 +11,9 @@ from lockstep.tensorflow.gradients import Reducer
 class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
     """Of tf.compat.v1.train: compute_gradients() gives those of all ranks."""
 
-    def __init__(self, optimizer, name, use_locking, reducer):
+    def __init__(self, optimizer, name, use_locking, reducer, aggregation):
         super().__init__(name=name, use_locking=use_locking)
-        self._optimizer, self._reducer = optimizer, reducer
+        self._optimizer, self._reducer, self._agg_helper = optimizer, reducer, aggregation
 
     def register_local_var(self, variable):
         """The gradient of this variable stays this rank's own."""
@@ -21,10 +22,17 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
     def compute_gradients(self, *arguments, **named):
         pairs = self._optimizer.compute_gradients(*arguments, **named)
         gradients, variables = zip(*pairs)
-        return list(zip(self._reducer(gradients, variables), variables))
+        return list(zip((self._agg_helper or self._reducer)(gradients, variables), variables))
 
-    def apply_gradients(self, *arguments, **named):
-        return self._optimizer.apply_gradients(*arguments, **named)
+    def apply_gradients(self, grads_and_vars, *arguments, **named):
+        pairs = list(grads_and_vars)
+
+        def apply():
+            return self._optimizer.apply_gradients(pairs, *arguments, **named)
+
+        if self._agg_helper is None:
+            return apply()
+        return self._agg_helper.step([gradient for gradient, _ in pairs], apply, lambda: None)
 
     def get_slot(self, *arguments, **named):
         return self._optimizer.get_slot(*arguments, **named)
@@ -44,31 +52,53 @@ class _KerasMethods:
         self._lockstep.leave_out(variable)
 
     def _reduced(self, gradients, variables):
-        return self._lockstep(gradients, variables)
+        return (self._agg_helper or self._lockstep)(gradients, variables)
+
+    def _step(self, gradients, apply):
+        """apply(), unless more backward passes are to come; a pass is an iteration in any case."""
+        if self._agg_helper is None:
+            return apply()
+        return self._agg_helper.step(gradients, apply, lambda: self.iterations.assign(self.iterations + 1))
 
 
 class _Keras3Methods(_KerasMethods):
     def apply(self, grads, trainable_variables=None):
         variables = self._trainable_variables if trainable_variables is None else trainable_variables
-        return super(self._lockstep_class, self).apply(self._reduced(grads, variables), trainable_variables)
+        if self._agg_helper is not None and not self.built:
+            self.build(variables)  # not within a condition
+        reduced = self._reduced(grads, variables)
+        return self._step(reduced, lambda: super(self._lockstep_class, self).apply(reduced, trainable_variables))
 
 
 class _Keras2Methods(_KerasMethods):
+    _is_reduced = False  # by _compute_gradients(), which Keras 2's older optimizers have
+
+    def _compute_gradients(self, *arguments, **named):
+        pairs = list(super(self._lockstep_class, self)._compute_gradients(*arguments, **named))
+        gradients, variables = zip(*pairs)
+        self._is_reduced = True
+        return list(zip(self._reduced(gradients, variables), variables))
+
     def apply_gradients(self, grads_and_vars, *arguments, **named):
         pairs = list(grads_and_vars)
-        if pairs:
+        if pairs and not self._is_reduced:
             gradients, variables = zip(*pairs)
             pairs = list(zip(self._reduced(gradients, variables), variables))
-        return super(self._lockstep_class, self).apply_gradients(pairs, *arguments, **named)
+        self._is_reduced = False
+        if hasattr(self, "build"):
+            with tf.init_scope():
+                self.build([variable for _, variable in pairs])
+        return self._step([gradient for gradient, _ in pairs],
+                          lambda: super(self._lockstep_class, self).apply_gradients(pairs, *arguments, **named))
 
 
-def wrapped_class(base, reducer):
+def wrapped_class(base, reducer, aggregation=None):
     """A class of optimizers that are `base` in all but this; saved models name `base` for them."""
     methods = _Keras3Methods if hasattr(base, "apply") and not hasattr(base, "_aggregate_gradients") and _is_keras_3() else _Keras2Methods
     names = [name for parent in reversed(methods.__mro__[:-1]) for name in vars(parent)]
     made = type(base.__name__, (base,), {name: getattr(methods, name) for name in names if not name.startswith("__")})
     made.__module__, made.__qualname__ = base.__module__, base.__qualname__
-    made._lockstep, made._lockstep_class, made._HAS_AGGREGATE_GRAD = reducer, made, True
+    made._lockstep, made._agg_helper, made._lockstep_class, made._HAS_AGGREGATE_GRAD = reducer, aggregation, made, True
     return made
 
 
@@ -76,23 +106,38 @@ def _is_keras_3():
     return tf.keras.__version__.startswith("3") if hasattr(tf.keras, "__version__") else False
 
 
-def wrap_keras(optimizer, reducer):
+def _with_loss_scale(optimizer):
+    """In mixed_float16 compile() scales losses by an optimizer around the user's, whose step is left out on ranks with gradients that are
+    infinite, so that the others would wait for them. Ours is around that: all ranks see the sum, and decide alike."""
+    scaling = tf.keras.mixed_precision.LossScaleOptimizer
+    if isinstance(optimizer, scaling) or tf.keras.mixed_precision.global_policy().name != "mixed_float16":
+        return optimizer
+    return scaling(optimizer)
+
+
+def wrap_keras(optimizer, reducer, aggregation):
     """A new optimizer of the same configuration."""
-    return wrapped_class(type(optimizer), reducer).from_config(optimizer.get_config())
+    optimizer = _with_loss_scale(optimizer)
+    return wrapped_class(type(optimizer), reducer, aggregation).from_config(optimizer.get_config())
 
 
 def DistributedOptimizer(optimizer, name=None, use_locking=False, device_dense="", device_sparse="", compression=Compression.none,
                          sparse_as_dense=False, backward_passes_per_step=1, op=mpi_ops.Average, gradient_predivide_factor=1.0,
                          average_aggregated_gradients=False, num_groups=0, groups=None, process_set=global_process_set,
                          scale_local_gradients=True):
-    """An optimizer whose gradients are the averages over all ranks (op: Average, Sum): of tf.compat.v1.train, or of Keras."""
-    if backward_passes_per_step != 1:
-        raise NotImplementedError("backward_passes_per_step: Keras 3 has gradient_accumulation_steps in its optimizers")
+    """An optimizer whose gradients are the averages over all ranks (op: Average, Sum, Adasum): of tf.compat.v1.train, or of Keras.
+
+    backward_passes_per_step: how many passes are added up on each rank before the ranks combine them and the variables change;
+    average_aggregated_gradients: divided by them. scale_local_gradients: those of register_local_var() are divided by the ranks.
+    """
     name = name or f"Distributed{type(optimizer).__name__}"
     reducer = Reducer(name, device_dense, device_sparse, compression, sparse_as_dense, op, gradient_predivide_factor, num_groups, groups,
-                      process_set)
+                      process_set, scale_local_gradients)
+    aggregation = None
+    if backward_passes_per_step != 1:
+        aggregation = Aggregation(backward_passes_per_step, average_aggregated_gradients, reducer)
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        return _DistributedOptimizer(optimizer, name, use_locking, reducer)
+        return _DistributedOptimizer(optimizer, name, use_locking, reducer, aggregation)
     if isinstance(optimizer, (tf.keras.optimizers.Optimizer, getattr(tf.keras.optimizers, "legacy", tf.keras.optimizers).Optimizer)):
-        return wrap_keras(optimizer, reducer)
+        return wrap_keras(optimizer, reducer, aggregation)
     raise ValueError(f"{optimizer!r} is neither an optimizer of tf.compat.v1.train nor one of Keras")

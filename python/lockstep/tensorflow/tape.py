@@ -8,9 +8,9 @@ from lockstep.tensorflow.gradients import Reducer
 
 
 class _DistributedGradientTape(tf.GradientTape):
-    def __init__(self, tape, reducer, scale_local_gradients):
+    def __init__(self, tape, reducer):
         self.__dict__.update(tape.__dict__)  # it is that tape, which may be recording
-        self._reducer, self._scale_local = reducer, scale_local_gradients
+        self._reducer = reducer
 
     def register_local_source(self, source):
         """The gradient of this variable stays this rank's own."""
@@ -19,12 +19,7 @@ class _DistributedGradientTape(tf.GradientTape):
     def gradient(self, target, sources, output_gradients=None, use_process_set=None, **named):
         gradients = super().gradient(target, sources, output_gradients, **named)
         flat, flat_sources = tf.nest.flatten(gradients), tf.nest.flatten(sources)
-        made = self._reducer(flat, flat_sources)
-        if self._scale_local:
-            count = mpi_ops.size()
-            made = [one / tf.cast(count, one.dtype) if one is not None and self._reducer.has_left_out(source) else one
-                    for one, source in zip(made, flat_sources)]
-        return tf.nest.pack_sequence_as(sources, made)
+        return tf.nest.pack_sequence_as(sources, self._reducer(flat, flat_sources))
 
 
 def DistributedGradientTape(gradtape, device_dense="", device_sparse="", compression=Compression.none, sparse_as_dense=False,
@@ -32,8 +27,8 @@ def DistributedGradientTape(gradtape, device_dense="", device_sparse="", compres
                             process_set=global_process_set, scale_local_gradients=True):
     """The tape, whose gradient() gives the average over all ranks (op: Average, Sum)."""
     reducer = Reducer("tape", device_dense, device_sparse, compression, sparse_as_dense, op, gradient_predivide_factor, num_groups, groups,
-                      process_set)
-    return _DistributedGradientTape(gradtape, reducer, scale_local_gradients)
+                      process_set, scale_local_gradients)
+    return _DistributedGradientTape(gradtape, reducer)
 
 
 def PartialDistributedGradientTape(gradtape, device_dense="", device_sparse="", compression=Compression.none, sparse_as_dense=False,

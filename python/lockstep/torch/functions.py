@@ -33,6 +33,10 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=glob
     """The root's state and options (learning rate, momentum, ...), on all ranks, also on such as have no state yet."""
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
+    if not optimizer.state:  # as with Horovod, whose programs look at gradients from here on
+        for parameter in (one for group in optimizer.param_groups for one in group["params"]):
+            if parameter.requires_grad and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
     is_root = mpi_ops.rank() == root_rank
     state = broadcast_object(optimizer.state_dict() if is_root else None, root_rank, process_set=process_set)
     if is_root:

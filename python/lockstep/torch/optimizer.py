@@ -307,6 +307,51 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         return super(self.__class__, self).zero_grad(*arguments, **named)
 
 
+class _AdasumOptimizer(torch.optim.Optimizer):
+    """What DistributedOptimizer(op=Adasum) makes of an optimizer's class: each rank takes a step of its own, and the steps are brought
+    together. Nothing is sent in backward."""
+
+    def _begin_adasum(self, named_parameters, compression, process_set):
+        self._names, self._compression, self._process_set = _names_of(self.param_groups, named_parameters), compression, process_set
+
+    def synchronize(self):
+        """Nothing: steps are brought together, not gradients."""
+
+    @contextlib.contextmanager
+    def skip_synchronize(self):
+        raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer.")
+        yield
+
+    def step(self, closure=None):
+        if not self._process_set.included() or self._process_set.size() == 1:
+            return super(self.__class__, self).step(closure)
+        trained = [parameter for group in self.param_groups for parameter in group["params"] if parameter.requires_grad]
+        before = [parameter.detach().clone() for parameter in trained]
+        loss = super(self.__class__, self).step(closure)
+        try:
+            steps = [parameter.detach() - start for parameter, start in zip(trained, before)]
+            self._bring_together(trained, steps)
+        except Exception:
+            steps = [torch.zeros_like(start) for start in before]
+            raise
+        finally:
+            with torch.no_grad():
+                for parameter, start, one in zip(trained, before, steps):
+                    parameter.copy_(start + one)
+        return loss
+
+    def _bring_together(self, trained, steps):
+        by_type = {}
+        for index, step in enumerate(steps):
+            by_type.setdefault(step.dtype, []).append(index)
+        for dtype, indices in by_type.items():
+            sent, contexts = zip(*(self._compression.compress(steps[index]) for index in indices))
+            made = mpi_ops.grouped_allreduce(list(sent), op=Adasum, process_set=self._process_set,
+                                             name=f"step of {self._names[trained[indices[0]]]} {dtype}")
+            for index, one, context in zip(indices, made, contexts):
+                steps[index] = self._compression.decompress(one, context)
+
+
 def DistributedOptimizer(optimizer, named_parameters=None, compression=Compression.none, backward_passes_per_step=1, op=Average,
                          gradient_predivide_factor=1.0, num_groups=0, groups=None, sparse_as_dense=False,
                          process_set=global_process_set):
@@ -314,24 +359,26 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
 
     named_parameters: model.named_parameters(), for messages. compression: Compression.none, fp16, bf16, or a Compressor of your own,
     which is given several gradients at once. backward_passes_per_step: how many backwards add gradients up before they are averaged.
-    op: Average or Sum. gradient_predivide_factor: a part of the division by the ranks that comes before the sum. groups: how many
+    op: Average, Sum, or Adasum, of each rank's own step. gradient_predivide_factor: a part of the division by the ranks that comes before the sum. groups: how many
     groups of gradients travel together, or lists of parameters; 0: as suits. sparse_as_dense: sparse gradients travel dense.
     """
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
-    if op == Adasum:
-        raise NotImplementedError("DistributedOptimizer(op=Adasum) is not there yet in Python; the C++ DistributedOptimizer has it")
     if num_groups != 0:
         warnings.warn("Parameter `num_groups` has been replaced by `groups` and will be removed", DeprecationWarning)
         groups = num_groups if groups is None else groups
     if backward_passes_per_step < 1:
         raise ValueError("backward_passes_per_step must be > 0")
     _require_groups(groups)
-    names = {name: value for name, value in _DistributedOptimizer.__dict__.items() if name not in ("__dict__", "__weakref__")}
+    methods = _AdasumOptimizer if op == Adasum else _DistributedOptimizer
+    names = {name: value for name, value in methods.__dict__.items() if name not in ("__dict__", "__weakref__")}
     derived = type(optimizer.__class__.__name__, (optimizer.__class__,), {**names, "__module__": optimizer.__class__.__module__})
     made = derived.__new__(derived)
     # Its groups, options and state, also where its constructor takes other arguments; not a step() that a scheduler has put there.
     made.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name not in ("step", "zero_grad")})
     reduction = {"op": op, "prescale_factor": 1.0 / gradient_predivide_factor, "postscale_factor": gradient_predivide_factor}
-    made._begin_averaging(named_parameters, compression, backward_passes_per_step, reduction, groups, sparse_as_dense, process_set)
+    if op == Adasum:
+        made._begin_adasum(named_parameters, compression, process_set)
+    else:
+        made._begin_averaging(named_parameters, compression, backward_passes_per_step, reduction, groups, sparse_as_dense, process_set)
     return made

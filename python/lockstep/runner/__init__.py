@@ -1,0 +1,73 @@
+"""`horovod.runner.run()`: a function on several ranks, and what each returned.
+
+    from lockstep.runner import run
+
+    def train(epochs):
+        import lockstep.torch as hvd
+        hvd.init()
+        return hvd.rank()
+
+    assert run(train, args=(3,), num_proc=2) == [0, 1]
+"""
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+import tempfile
+import warnings
+
+from lockstep import command
+
+try:  # takes functions and classes of the main program, too
+    import cloudpickle
+except ImportError:
+    cloudpickle = pickle
+
+
+
+def _options(num_proc, **given):
+    """Of `lockstep run`."""
+    words = ["-np", str(num_proc)]
+    for option in ("min_num_proc", "max_num_proc", "hosts", "hostfile", "start_timeout", "output_filename", "reset_limit", "ssh_port",
+                   "ssh_identity_file", "network_interface"):
+        if given[option] is not None:
+            words += [{"min_num_proc": "--min-np", "max_num_proc": "--max-np", "hosts": "-H", "reset_limit": "--max-restarts"}.get(
+                option, "--" + option.replace("_", "-")), str(given[option])]
+    return words
+
+
+def run(func, args=(), kwargs=None, num_proc=1, min_num_proc=None, max_num_proc=None, slots=None, reset_limit=None, cooldown_range=None,
+        hosts=None, hostfile=None, start_timeout=None, ssh_port=None, ssh_identity_file=None, disable_cache=None, output_filename=None,
+        verbose=None, use_gloo=None, use_mpi=None, mpi_args=None, network_interface=None, executable=None, np=None, min_np=None,
+        max_np=None):
+    """Calls func(*args, **kwargs) on num_proc ranks, and returns their results, in the order of ranks.
+
+    The function and its results are pickled (by cloudpickle, where it is installed). With hosts, or a hostfile, it and they lie in a
+    folder that all of them share: TMPDIR. executable: the Python to run [this one]. Raises RuntimeError where a rank has failed.
+    """
+    for new, old in (("num_proc", np), ("min_num_proc", min_np), ("max_num_proc", max_np)):
+        if old is not None:
+            warnings.warn(f"{new.replace('num_proc', 'np')} is deprecated, use {new} instead", DeprecationWarning, stacklevel=2)
+    num_proc = np if np is not None and num_proc == 1 else num_proc
+    min_num_proc, max_num_proc = min_num_proc if min_num_proc is not None else min_np, max_num_proc if max_num_proc is not None else max_np
+    if hosts is not None and hostfile is not None:
+        raise ValueError("run(): hosts and hostfile say the same; give one of them")
+    if use_gloo and use_mpi:
+        raise ValueError("run(): use_gloo and use_mpi are both True; neither is needed")
+    options = _options(num_proc, min_num_proc=min_num_proc, max_num_proc=max_num_proc, hosts=hosts, hostfile=hostfile,
+                       start_timeout=start_timeout, output_filename=output_filename, reset_limit=reset_limit, ssh_port=ssh_port,
+                       ssh_identity_file=ssh_identity_file, network_interface=network_interface)
+    with tempfile.TemporaryDirectory(prefix="lockstep-run-") as folder:
+        place = pathlib.Path(folder)
+        (place / "call").write_bytes(cloudpickle.dumps((func, tuple(args), kwargs or {})))
+        # A function of the main program's own module is pickled by its name alone, where there is no cloudpickle.
+        paths = [path for path in sys.path if path] + [os.getcwd()]
+        ended = subprocess.run([command.PROGRAM, "run", *options, "-x", "PYTHONPATH", executable or sys.executable, "-m",
+                                "lockstep.runner.call", folder], env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)})
+        results = [place / f"result.{rank}" for rank in range(num_proc)]
+        missing = [rank for rank, file in enumerate(results) if not file.exists()]
+        if ended.returncode or (missing and min_num_proc is None):
+            raise RuntimeError(f"run(): the job ended with {ended.returncode}" +
+                               (f", and without a result of rank {', '.join(map(str, missing))}" if missing else ""))
+        return [pickle.loads(file.read_bytes()) for file in results if file.exists()]

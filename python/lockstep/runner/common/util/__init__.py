@@ -1,0 +1,1 @@
+"""Helpers that programs for Horovod find under this name."""
