@@ -50,6 +50,7 @@ Job::Job(const RunOptions& options, Attempt attempt, GuardLine& guard, RankOutpu
       standstill_(options.explain_after),
       live_at_(wants_live() ? Deadline::after(milliseconds(0)) : Deadline::never()) {
   if (survives_deaths(options)) survivors_.emplace(options, hosts_, output);
+  if (survivors_ && options.discovery) discovery_.emplace(*options.discovery, guard.signal_mask);
 }
 
 JobEnd Job::run() {
@@ -130,6 +131,10 @@ void Job::wait_for_events(Deadline deadline) {
     attempt_.metrics->watch(poll);
     deadline = deadline.earlier_of(attempt_.metrics->wake_at());
   }
+  if (discovery_ && goes_on() && any_running()) {
+    discovery_->watch(poll);
+    deadline = deadline.earlier_of(discovery_->wake_at());
+  }
   output_.watch(poll);
   if (any_running()) terminal_.watch(poll);
   poll.wait(deadline);
@@ -176,6 +181,11 @@ void Job::reap() {
     }
   }
   if (goes_on()) survivors_->look();
+  if (discovery_ && goes_on()) {
+    if (const auto found = discovery_->take())
+      found->problem.empty() ? survivors_->take_hosts(found->hosts)
+                             : survivors_->note_problem(found->problem);
+  }
   note_cause();
   if (!told_) note_failure();
 }

@@ -93,6 +93,7 @@ class Job {
 
   std::vector<Ending> endings_;  // but for those that the job survives
   std::optional<Survivors> survivors_;
+  std::optional<Discovery> discovery_;
   int moment_ = 0;
   std::optional<FirstCause::Cause> cause_;
   bool guard_gone_ = false;

@@ -65,7 +65,8 @@ LocalRanks::LocalRanks(LocalPlan plan, const Secret& secret, OutputTaker& output
 
 void LocalRanks::start(UniqueFd input) {
   const UniqueFd nothing = open_nothing();
-  for (std::size_t i = 0; i < plan_.places.size(); ++i) {
+  const auto all = static_cast<int>(plan_.places.size());
+  for (std::size_t i = 0; i < static_cast<std::size_t>(std::min(plan_.begins.value_or(all), all)); ++i) {
     const int first = input ? input.get() : STDIN_FILENO;
     start_rank(i, plan_.places[i].rank == 0 ? first : nothing.get());
   }

@@ -34,6 +34,8 @@ struct LocalPlan {
   Variables environment = {};  ///< beside what is inherited, below what tells a rank its place
   std::string folder = {};     ///< that ranks begin in; empty: this process's
   Placement placement = {};
+  std::optional<int> begins =
+      {};  ///< so many of them are started at the beginning, the others by start_again(); nullopt: all
   bool keeps_timeline = false;
   sigset_t signal_mask = {};  ///< as ranks should have it
 };
@@ -43,7 +45,7 @@ class LocalRanks final : public HostRanks {
   /// Makes what the ranks share. Borrows `output`. Throws Error{system}.
   LocalRanks(LocalPlan plan, const Secret& secret, OutputTaker& output);
 
-  /// Starts all. `input` becomes rank 0's stdin, if rank 0 is here and it is valid; else that is our own. All
+  /// Starts those that begin. `input` becomes rank 0's stdin, if rank 0 is here and it is valid; else that is our own. All
   /// others read nothing. Throws Error{system}, CannotExecute; those that were started are the caller's to kill.
   void start(UniqueFd input);
   /// The job's store, where this host is to have it; ranks may wait at the listener before. It has a thread, which no fork

@@ -5,11 +5,30 @@
 
 namespace lockstep::launch {
 
-Roster::Roster(const std::vector<Rule>& rules, int least) : least_(least), view_{.number = 1} {
+Roster::Roster(const std::vector<Rule>& rules, int least, const std::vector<bool>& begins)
+    : least_(least), view_{.number = 1} {
   for (const Rule& rule : rules) {
-    view_.members.push_back({.rank = static_cast<int>(ranks_.size())});
-    ranks_.push_back({.rule = rule});
+    const bool is_in = begins.empty() || begins[ranks_.size()];
+    if (is_in) view_.members.push_back({.rank = static_cast<int>(ranks_.size())});
+    ranks_.push_back({.rule = rule, .state = is_in ? State::in : State::waiting});
   }
+}
+
+bool Roster::begin(int rank) {
+  Rank& one = at(rank);
+  if (one.state != State::waiting || starts_nobody_) return false;
+  one.state = State::starting;
+  ++one.incarnation;
+  return true;
+}
+
+bool Roster::retire(int rank, const std::string& why) {
+  Rank& one = at(rank);
+  const bool is_there = one.state == State::in || one.state == State::starting;
+  if (!is_there || !one.rule.is_tolerated || left() <= least_) return false;
+  leave_view(rank, why);
+  one.state = State::retired;
+  return true;
 }
 
 bool Roster::take_change() { return std::exchange(is_changed_, false); }
@@ -37,9 +56,14 @@ int Roster::left() const {
 Roster::Answer Roster::note_failure(int rank, const std::string& how, bool can_start) {
   leave_view(rank, "it " + how);
   Rank& one = at(rank);
+  if (one.state == State::retired) {
+    one.state = State::waiting;
+    return Answer::goes_on;
+  }
   if (can_start && may_start(one)) {
     one.state = State::starting;
     ++one.incarnation;
+    ++one.restarts;
     return Answer::starts_again;
   }
   one.state = State::lost;

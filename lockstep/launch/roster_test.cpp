@@ -97,5 +97,35 @@ TEST(Roster, MakesOneViewOfWhatHappensAtOnce) {
   EXPECT_THAT(roster.take_out(), ElementsAre(Pair(Life{0}, "it died"), Pair(Life{2}, "it died")));
 }
 
+TEST(Roster, RanksMayWaitForAPlace) {
+  Roster roster({tolerated, tolerated, tolerated}, 1, {true, true, false});
+  EXPECT_EQ(roster.view(), view(1, {{0}, {1}}));
+  EXPECT_TRUE(roster.is_waiting(2));
+  EXPECT_EQ(roster.left(), 2);
+  EXPECT_FALSE(roster.begin(1)) << "it is there";
+  EXPECT_TRUE(roster.begin(2));
+  EXPECT_FALSE(roster.begin(2));
+  EXPECT_EQ(roster.left(), 3);
+  EXPECT_TRUE(roster.note_arrival(2));
+  EXPECT_EQ(roster.restarts_of(2), 0);
+  EXPECT_EQ(roster.view(), view(1, {{0}, {1}, {2, 1}})) << "nobody has seen the first one";
+}
+
+TEST(Roster, WhoHasNoPlaceWaitsForTheNextOne) {
+  Roster roster({{.is_tolerated = true, .restarts = 1}, tolerated}, 1);
+  (void)roster.take_change();
+  EXPECT_TRUE(roster.retire(0, "its host has 0 slots"));
+  EXPECT_FALSE(roster.retire(0, "its host has 0 slots"));
+  EXPECT_FALSE(roster.retire(1, "its host has 0 slots")) << "nobody would be left";
+  EXPECT_THAT(roster.take_out(), ElementsAre(Pair(Life{0}, "its host has 0 slots")));
+  EXPECT_EQ(roster.view(), view(2, {{1}}));
+  EXPECT_FALSE(roster.begin(0)) << "its process has not ended";
+  EXPECT_EQ(roster.note_failure(0, "was killed"), Answer::goes_on) << "it is not started again";
+  EXPECT_TRUE(roster.begin(0));
+  EXPECT_EQ(roster.life(0), (Life{0, 1}));
+  EXPECT_EQ(roster.note_failure(0, "died"), Answer::starts_again) << "of which it has all its restarts";
+  EXPECT_FALSE(Roster({needed, needed}, 1).retire(0, "")) << "it may not be done without";
+}
+
 }  // namespace
 }  // namespace lockstep::launch

@@ -85,6 +85,7 @@ JobEnd run_here(const RunOptions& options, const Attempt& attempt, const LocalSt
                 .environment = options.remote.variables,
                 .folder = options.remote.folder,
                 .placement = start.placement,
+                .begins = options.begins.empty() ? std::nullopt : std::optional(options.begins.front()),
                 .keeps_timeline = keeps_timeline(options),
                 .signal_mask = guard.signal_mask},
       secret, output);

@@ -17,6 +17,7 @@
 
 #include "lockstep/base/secret.h"
 #include "lockstep/base/socket.h"
+#include "lockstep/launch/hosts/discovery.h"
 #include "lockstep/launch/hosts/host_list.h"
 #include "lockstep/launch/output/output_options.h"
 #include "lockstep/launch/roles.h"
@@ -76,6 +77,10 @@ struct RunOptions {
   int max_restarts = 0;  ///< how often all ranks are started again after one has failed
   /// They make up `ranks`; empty: one, without a name.
   std::vector<Role> roles = {};
+  /// Who is asked from time to time which hosts there are; the job begins with so many ranks of each of `hosts` (of this one), and the
+  /// rest of `ranks` wait for slots. REQUIRES: ranks that may die.
+  std::optional<DiscoveryOptions> discovery = {};
+  std::vector<int> begins = {};
   int least_ranks = 1;  ///< where roles have ranks that may die: with fewer left the job ends
   /// There: when a rank has ended with 0 all is done, and who has been started again and is not yet with the others is ended.
   bool ends_together = false;

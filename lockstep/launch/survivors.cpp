@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lockstep/base/words.h"
+#include "lockstep/launch/hosts/this_host.h"
 #include "lockstep/trace/clock.h"
 
 namespace lockstep::launch {
@@ -22,6 +23,20 @@ std::vector<Roster::Rule> rules_of(const RunOptions& options) {
   return rules;
 }
 
+/// Which ranks begin: of each host the first ones, as many as RunOptions::begins says.
+std::vector<bool> begins_of(const RunOptions& options) {
+  std::vector<bool> begins;
+  for (std::size_t host = 0; host < options.begins.size(); ++host) {
+    const int slots = options.hosts.empty() ? options.ranks : options.hosts[host].slots;
+    for (int i = 0; i < slots; ++i) begins.push_back(i < options.begins[host]);
+  }
+  return begins;
+}
+
+std::vector<bool> all_unless(const std::vector<bool>& begins, int ranks) {
+  return begins.empty() ? std::vector<bool>(static_cast<std::size_t>(ranks), true) : begins;
+}
+
 std::string how(const Ending& ending) {
   if (!ending.lost.empty()) return ending.lost;
   return (WIFSIGNALED(ending.wait_status) ? "was " : "ended with ") + describe(ending.wait_status);
@@ -32,10 +47,11 @@ std::string how(const Ending& ending) {
 Survivors::Survivors(const RunOptions& options, const std::vector<std::unique_ptr<HostRanks>>& hosts,
                      RankOutput& output)
     : ends_together_(options.ends_together),
+      host_names_(options.hosts),
       hosts_(hosts),
       output_(output),
-      roster_(rules_of(options), options.least_ranks),
-      running_(static_cast<std::size_t>(options.ranks), true) {
+      roster_(rules_of(options), options.least_ranks, begins_of(options)),
+      running_(all_unless(begins_of(options), options.ranks)) {
   for (int rank = 0; rank < options.ranks; ++rank) needed_ += is_needed(rank) ? 1 : 0;
   publish();
 }
@@ -87,7 +103,7 @@ bool Survivors::take(Ending& ending) {
     ending.why_killed = "by the launcher: " + why->second;
     killed_.erase(why);
   }
-  if (is_done_ && !was_out && roster_.restarts_of(rank) > 0 && WIFSIGNALED(ending.wait_status)) {
+  if (is_done_ && !was_out && roster_.life(rank).incarnation > 0 && WIFSIGNALED(ending.wait_status)) {
     departed_.push_back(ending);
     roster_.note_end(rank);
     tell(fmt::format("rank {} (pid {}), which was started again, is ended: others are done", rank,
@@ -113,10 +129,63 @@ bool Survivors::take(Ending& ending) {
   }
   tell(fmt::format("{}; it is started again, restart {} of {}", describe(ending), roster_.restarts_of(rank),
                    rule.restarts));
-  publish();  // before the next one looks
+  start(rank);
+  return true;
+}
+
+void Survivors::start(int rank) {
+  publish();  // before it looks
   running_[static_cast<std::size_t>(rank)] = true;
   host_of(rank).start_again(roster_.life(rank));
-  return true;
+}
+
+void Survivors::take_hosts(const std::vector<Host>& hosts) {
+  const auto once = [&](const std::string& text) {
+    if (told_once_.insert(text).second) tell(text);
+  };
+  problem_.clear();
+  std::vector<bool> known(hosts.size());
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    const auto is_it = [&](const Host& host) {
+      return host_names_.empty() ? is_this_host(host.name) : host.name == host_names_[i].name;
+    };
+    int slots = 0;
+    for (std::size_t j = 0; j < hosts.size(); ++j) {
+      if (!is_it(hosts[j])) continue;
+      known[j] = true;
+      slots += hosts[j].slots;
+    }
+    take_slots(*hosts_[i], host_names_.empty() ? "this host" : host_names_[i].name, slots);
+  }
+  for (std::size_t j = 0; j < hosts.size(); ++j) {
+    if (!known[j])
+      once(fmt::format(
+          "host {} was not there when the job began, and is not taken; start the job again to have it",
+          hosts[j].name));
+  }
+}
+
+void Survivors::take_slots(const HostRanks& host, const std::string& name, int slots) {
+  int number = 0;
+  for (int rank = 0; rank < static_cast<int>(running_.size()); ++rank) {
+    if (!host.has_rank(rank)) continue;
+    const bool has_slot = number++ < slots;
+    if (has_slot && !running_[static_cast<std::size_t>(rank)] && host.can_start() && roster_.begin(rank)) {
+      tell(fmt::format("{} has {}: rank {} is started", name, base::counted(slots, "slot"), rank));
+      start(rank);
+    } else if (!has_slot && running_[static_cast<std::size_t>(rank)]) {
+      const std::string why = fmt::format("{} has {} now", name, base::counted(slots, "slot"));
+      if (!roster_.retire(rank, why)) continue;
+      tell(fmt::format("rank {} is ended: {}", rank, why));
+      killed_[rank] = why;
+      host_of(rank).signal(SIGKILL, true, rank);
+    }
+  }
+}
+
+void Survivors::note_problem(const std::string& problem) {
+  if (problem != problem_) tell(problem + "; hosts stay as they were");
+  problem_ = problem;
 }
 
 bool Survivors::is_needed(int rank) const {
@@ -146,7 +215,8 @@ void Survivors::look() {
 void Survivors::take_arrivals(HostRanks& host) {
   for (const Life& life : host.take_arrivals()) {
     if (life == roster_.life(life.rank) && roster_.note_arrival(life.rank))
-      tell(fmt::format("rank {} is in the job again", life.rank));
+      tell(fmt::format("rank {} is in the job{}", life.rank,
+                       roster_.restarts_of(life.rank) > 0 ? " again" : ""));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,10 @@ class Survivors {
   bool take(Ending& ending);
   /// At what the ranks say, and tells them what is new.
   void look();
+  /// The hosts that there are now, as a discovery script says: ranks that have a slot are started, those that have none any more ended.
+  void take_hosts(const std::vector<Host>& hosts);
+  /// The script did not say: `problem`, which is told where it is new.
+  void note_problem(const std::string& problem);
   /// The job goes on without a rank that does not answer. False: it may not be done without.
   bool put_out(int rank, const std::string& why);
 
@@ -38,6 +43,8 @@ class Survivors {
 
  private:
   HostRanks& host_of(int rank) const;
+  void take_slots(const HostRanks& host, const std::string& name, int slots);
+  void start(int rank);
   void take_arrivals(HostRanks& host);
   void take_cause(HostRanks& host);
   /// The job cannot go on without it.
@@ -50,6 +57,7 @@ class Survivors {
   std::string too_few() const;
 
   const bool ends_together_;
+  const std::vector<Host> host_names_;  // in the order of hosts_
   const std::vector<std::unique_ptr<HostRanks>>& hosts_;
   RankOutput& output_;
   Roster roster_;
@@ -63,6 +71,8 @@ class Survivors {
   std::string why_not_;
   std::vector<trace::FlightChange> changes_;  // the last ones
   std::uint64_t changes_left_out_ = 0;
+  std::set<std::string> told_once_;  // of hosts that cannot be taken or done without
+  std::string problem_;              // of the discovery script, the last one
 };
 
 }  // namespace lockstep::launch

@@ -3,6 +3,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/group/tf_config.h"
+#include "lockstep/launch/hosts/discovery.h"
 #include "lockstep/launch/hosts/host_list.h"
 #include "lockstep/launch/hosts/node_list.h"
 #include "lockstep/rendezvous/pmi1.h"
@@ -36,6 +37,11 @@ void host_list(const std::string& text) {
   require(launch::parse_host_list(written, what) == hosts, "what was read can be written and read again");
 }
 
+void discovered(const std::string& text) {
+  const auto hosts = launch::parse_discovered(text, {.script = what});
+  if (!hosts.empty()) require_sound(hosts);
+}
+
 void hostfile(const std::string& text) { require_sound(launch::parse_hostfile(text, what)); }
 
 void node_list(const std::string& text) {
@@ -65,9 +71,9 @@ void pmi2(const std::string& text) { require(parse_pmi2(text).contains("cmd"), "
 
 int run_one(Input input) {
   constexpr void (*parsers[])(const std::string&) = {host_list, hostfile, node_list, counts,
-                                                     tf_config, pmi,      pmi2};
+                                                     tf_config, pmi,      pmi2,      discovered};
   Script script(input);
-  const int which = script.below(7);
+  const int which = script.below(8);
   try {
     parsers[which](script.text(input.size()));
   } catch (const Error& error) {
@@ -77,7 +83,12 @@ int run_one(Input input) {
     const ErrorCode code = is_pmi ? ErrorCode::corrupt_data : ErrorCode::invalid_argument;
     require(error.code() == code || (is_tf_config && error.code() == ErrorCode::unsupported),
             "a wrong text is an invalid argument");
-    require(text.starts_with(is_tf_config ? "TF_CONFIG" : is_pmi ? "PMI" : what), "which is named");
+    const bool is_found = parsers[which] == discovered;
+    require(text.starts_with(is_tf_config ? "TF_CONFIG"
+                             : is_pmi     ? "PMI"
+                             : is_found   ? "--host-disc"
+                                          : what),
+            "which is named");
     require(text.find('\n') == std::string::npos, "in one line");
   }
   return 0;

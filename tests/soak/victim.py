@@ -14,6 +14,7 @@ root = pathlib.Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(root / "python"))
 os.environ["LOCKSTEP_C_LIBRARY"] = str(pathlib.Path(sys.argv[2]).parent / "lib" / "liblockstep_c.so")
+os.environ["LOCKSTEP_INIT_TIMEOUT"] = "30s"  # interpreters of one job may begin seconds apart
 os.environ.update(TORCH_CPP_LOG_LEVEL="ERROR", TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
 
 
@@ -88,7 +89,7 @@ def of_error(error):
         return error.code, error.rank if error.rank is not None else -1, text
     if "Lockstep: " not in text:
         raise error
-    text = text.split("Lockstep: ", 1)[1]
+    text = text.split("Lockstep: ", 1)[1].split(": ", 1)[1]  # behind the tensor's name
     named = re.search(r"rank (\d+) (\(pid|did not|ended|left)", text)
     return "timeout" if "did not arrive within" in text else "peer_lost", int(named[1]) if named else -1, text
 

@@ -166,6 +166,13 @@ void describe_roles(CLI::App& app, RunFlags& flags) {
   app.add_option("--max-np", flags.most_ranks,
                  "As many ranks as the hosts have slots, but no more than this, and at least -np")
       ->group(group);
+  app.add_option("--host-discovery-script", flags.discovery_script,
+                 "A command that prints HOST:SLOTS in lines, asked every second: the job begins with -np "
+                 "ranks, and has up to "
+                 "--max-np as slots come; ranks whose slots go away are ended, but for --min-np of them")
+      ->group(group);
+  app.add_option("--slots-per-host,--slots", flags.slots_per_host, "Of hosts of which it says none [1]")
+      ->group(group);
 }
 
 void describe_torchrun(CLI::App& app, RunFlags& flags) {

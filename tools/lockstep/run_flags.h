@@ -45,6 +45,7 @@ struct RunFlags {
   std::vector<std::string> tolerated;
   std::vector<std::string> restarted;
   std::string least_ranks;
+  std::string discovery_script, slots_per_host;
   std::string most_ranks;
   std::string log_dir;
   std::string redirects;

@@ -11,8 +11,10 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/split.h"
+#include "lockstep/base/words.h"
 #include "lockstep/group/launchers.h"
 #include "lockstep/launch/hosts/allocation.h"
+#include "lockstep/launch/hosts/discovery.h"
 #include "lockstep/launch/hosts/host_list.h"
 #include "lockstep/launch/hosts/this_host.h"
 #include "lockstep/topology/gpus.h"
@@ -61,6 +63,49 @@ int ranks_up_to(const RunFlags& flags, int wished, int slots) {
   if (most < wished)
     throw_invalid_argument(fmt::format("--max-np {} is less than the {} ranks that -np says", most, wished));
   return std::max(wished, std::min(most, slots));
+}
+
+/// The job has places for --max-np ranks: a slot each of those that a script has found, and what is left of them by turns on all hosts,
+/// which may come to have more. It begins with -np of them.
+void choose_discovered(const RunFlags& flags, RunOptions& options) {
+  using lockstep::base::counted;
+  if (!flags.hosts.empty() || !flags.hostfile.empty() || flags.standalone || !flags.nodes.empty() ||
+      !flags.ranks_per_host.empty())
+    throw_invalid_argument(
+        "--host-discovery-script says which hosts there are and what each takes; leave -H, --hostfile, "
+        "--standalone, --nnodes and "
+        "--nproc-per-node out");
+  if (flags.least_ranks.empty())
+    throw_invalid_argument(
+        "--host-discovery-script needs --min-np N: with how many ranks the job goes on when hosts go away");
+  lockstep::launch::DiscoveryOptions discovery{.script = flags.discovery_script};
+  if (!flags.slots_per_host.empty())
+    discovery.slots = whole_number("--slots-per-host", flags.slots_per_host, 1, lockstep::launch::most_slots);
+  std::vector<Host> hosts = discover(discovery);
+  int slots = 0;
+  for (const Host& host : hosts) slots += host.slots;
+  const int least = whole_number("--min-np", flags.least_ranks, 1, lockstep::launch::most_ranks);
+  const int wished = wished_ranks(flags, lockstep::launch::most_ranks).value_or(std::max(slots, least));
+  const int begins = std::min(wished, slots);
+  if (begins < least) {
+    throw_invalid_argument(fmt::format(
+        "--host-discovery-script {} has found {} ({}), and the job needs {} (--min-np)", discovery.script,
+        counted(slots, "slot"), hosts.empty() ? "no host" : to_string(hosts), least));
+  }
+  int most = std::max(slots, wished);
+  if (!flags.most_ranks.empty())
+    most = whole_number("--max-np", flags.most_ranks, 1, lockstep::launch::most_ranks);
+  if (most < wished)
+    throw_invalid_argument(fmt::format("--max-np {} is less than the {} ranks that -np says", most, wished));
+  if (most < slots) hosts = share_out(most, hosts);
+  const std::vector<Host> first = share_out(begins, hosts);
+  for (std::size_t i = 0; i < hosts.size(); ++i)
+    options.begins.push_back(i < first.size() ? first[i].slots : 0);
+  for (int extra = 0; slots + extra < most; ++extra)
+    ++hosts[static_cast<std::size_t>(extra) % hosts.size()].slots;
+  options.ranks = most;
+  options.hosts = std::move(hosts);
+  options.discovery = std::move(discovery);
 }
 
 /// --nnodes.
@@ -192,6 +237,10 @@ std::chrono::milliseconds milliseconds_of(const std::string& option, const std::
 
 void choose_hosts(const RunFlags& flags, RunOptions& options) {
   require_backend(flags.meeting_backend);
+  if (!flags.discovery_script.empty()) return choose_discovered(flags, options);
+  if (!flags.slots_per_host.empty())
+    throw_invalid_argument(
+        "--slots-per-host is of hosts that --host-discovery-script finds; -H HOST:SLOTS says it otherwise");
   const auto counts = node_counts(flags);
   if (counts.second > 1) return choose_nodes(flags, counts, options);
   if (!flags.node_rank.empty()) (void)whole_number("--node-rank", flags.node_rank, 0, 0);

@@ -226,7 +226,8 @@ void Agent::plan(const Plan& told) {
       plan.host >= 0 && static_cast<std::size_t>(plan.host) < hosts &&
       std::ranges::all_of(plan.roles,
                           [](const RoleFields& role) { return role.ranks > 0 && !role.command.empty(); }) &&
-      std::ranges::all_of(plan.ranks_of_hosts, [](int ranks) { return ranks > 0; });
+      std::ranges::all_of(plan.ranks_of_hosts, [](int ranks) { return ranks > 0; }) &&
+      (plan.begins.empty() || plan.begins.size() == hosts);
   int ranks_of_roles = 0;
   for (const RoleFields& role : plan.roles) ranks_of_roles += role.ranks;
   if (!makes_sense || ranks_of_roles != all_of(plan.ranks_of_hosts))
@@ -274,6 +275,7 @@ void Agent::place_here(const Plan& plan) {
     if (place.host == plan.host) local_.places.push_back(place);
   }
   const auto ranks = static_cast<int>(local_.places.size());
+  if (!plan.begins.empty()) local_.begins = plan.begins[static_cast<std::size_t>(plan.host)];
   const int before = std::max(plan.ranks_before_on_machine, 0);
   const int all = std::max(plan.ranks_on_machine, before + ranks);
   local_.placement = place(topology::find_cores(), placement_request(all, plan.pin != 0));

@@ -331,6 +331,7 @@ void Gathering::send_plans() {
   for (const Candidate& candidate : candidates_) on_machine[candidate.hello->machine] += candidate.host.slots;
   const RemoteOptions& remote = options_.remote;
   const Plan plan{.ranks_of_hosts = ranks_of_hosts(),
+                  .begins = {options_.begins.begin(), options_.begins.end()},
                   .run = attempt_.run,
                   .job = attempt_.job,
                   .previous_job = attempt_.previous_job,

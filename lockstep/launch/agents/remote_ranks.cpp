@@ -50,6 +50,10 @@ RemoteRanks::RemoteRanks(Parts parts, RankOutput& output)
       running_(parts_.ranks.size()),
       clock_(parts_.clock_ahead_ns),
       ask_at_(Deadline::after(std::chrono::nanoseconds(0))) {
+  for (std::size_t i = 0; i < ended_.size(); ++i) {  // those that wait have no process yet
+    ended_[i] = parts_.pids[i] == 0;
+    running_ -= ended_[i] ? 1 : 0;
+  }
   for (const Message& message : std::exchange(parts_.early, {})) take(message);
 }
 

@@ -98,6 +98,7 @@ struct Plan {
   std::int32_t host = 0;                          ///< which of ranks_of_hosts this is
   std::string host_name = {};                     ///< as the user calls it
   std::vector<std::int32_t> ranks_of_hosts = {};  ///< how many each takes
+  std::vector<std::int32_t> begins = {};          ///< how many of them begin with the job; none: all
   std::int32_t ranks_before_on_machine = 0;       ///< of agents that share its cores
   std::int32_t ranks_on_machine = 0;              ///< of all of these, with its own
   std::string run = {};                           ///< the same for all attempts
@@ -115,10 +116,10 @@ struct Plan {
   std::uint8_t keeps_timeline = 0;
   std::uint8_t has_views = 0;  ///< 1: ranks may die and come back
   static auto fields(auto& m) {
-    return std::tie(m.host, m.host_name, m.ranks_of_hosts, m.ranks_before_on_machine, m.ranks_on_machine,
-                    m.run, m.job, m.previous_job, m.secret, m.roles, m.variables, m.folder, m.pin,
-                    m.opens_door, m.is_one_of_several_here, m.restarts, m.max_restarts, m.keeps_timeline,
-                    m.has_views);
+    return std::tie(m.host, m.host_name, m.ranks_of_hosts, m.begins, m.ranks_before_on_machine,
+                    m.ranks_on_machine, m.run, m.job, m.previous_job, m.secret, m.roles, m.variables,
+                    m.folder, m.pin, m.opens_door, m.is_one_of_several_here, m.restarts, m.max_restarts,
+                    m.keeps_timeline, m.has_views);
   }
 };
 

@@ -1,0 +1,141 @@
+#include "lockstep/launch/hosts/discovery.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/quote.h"
+#include "lockstep/base/split.h"
+#include "lockstep/launch/child.h"
+#include "lockstep/launch/limits.h"
+
+namespace lockstep::launch {
+namespace {
+
+constexpr std::size_t most_printed = 1 << 20;
+constexpr std::size_t most_found = 1024;
+// Whoever reaps the job's children may know how it ended before we ask, so the script's end is told in its output.
+constexpr const char* wrapper = R"(sh -c "$0"; echo "
+lockstep-exit $?")";
+constexpr std::string_view end_mark = "\nlockstep-exit ";
+
+std::string named(const DiscoveryOptions& options) { return "--host-discovery-script " + options.script; }
+
+}  // namespace
+
+std::vector<Host> parse_discovered(const std::string& printed, const DiscoveryOptions& options) {
+  std::vector<Host> hosts;
+  int number = 0, all = 0;
+  for (const std::string& line : base::split(printed, '\n')) {
+    ++number;
+    const std::size_t begin = line.find_first_not_of(" \t\r");
+    if (begin == std::string::npos || line[begin] == '#') continue;
+    const std::string entry = line.substr(begin, line.find_last_not_of(" \t\r") - begin + 1);
+    const auto parsed = parse_host_list(entry, fmt::format("{}, line {}", named(options), number));
+    if (parsed.size() != 1)
+      throw_invalid_argument(fmt::format("{}, line {}: {} are several hosts; each has a line of its own",
+                                         named(options), number, base::quote(entry)));
+    const bool says_slots = entry.back() != ']' && entry.find(':') != std::string::npos;
+    const int slots = says_slots ? parsed.front().slots : options.slots;
+    const auto known = std::ranges::find(hosts, parsed.front().name, &Host::name);
+    if (known == hosts.end()) {
+      hosts.push_back({parsed.front().name, slots});
+    } else {
+      known->slots += slots;
+    }
+    if (hosts.size() > most_found || (all += slots) > most_slots)
+      throw_invalid_argument(fmt::format("{}, line {}: more than {} hosts, or {} slots together",
+                                         named(options), number, most_found, most_slots));
+  }
+  return hosts;
+}
+
+Discovery::Discovery(DiscoveryOptions options, const sigset_t& signal_mask)
+    : options_(std::move(options)), signal_mask_(signal_mask) {}
+
+Discovery::~Discovery() {
+  if (pid_ > 0) (void)::kill(-pid_, SIGKILL);
+}
+
+void Discovery::begin() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return end(fmt::format("no pipe: {}", errno));
+  out_ = UniqueFd(ends[0]);
+  const UniqueFd in(ends[1]);
+  (void)::fcntl(out_.get(), F_SETFL, O_NONBLOCK);
+  const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  printed_.clear();
+  try {
+    pid_ = start_program("/bin/sh", {"sh", "-c", wrapper, options_.script},
+                         {.standard = {nothing.get(), in.get(), STDERR_FILENO}, .signal_mask = signal_mask_});
+    limit_ = Deadline::after(options_.limit);
+  } catch (const Error& error) {
+    end(error.what());
+  }
+}
+
+void Discovery::read_some() {
+  std::array<char, 4096> buffer{};
+  const ssize_t got = ::read(out_.get(), buffer.data(), buffer.size());
+  if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
+  if (got > 0) {
+    printed_.append(buffer.data(), static_cast<std::size_t>(got));
+    if (printed_.size() > most_printed) end("it prints more than 1 MiB");
+    return;
+  }
+  const std::size_t mark = printed_.rfind(end_mark);
+  if (mark == std::string::npos) return end("it was ended by a signal");
+  const std::string code = printed_.substr(mark + end_mark.size());
+  printed_.resize(mark);
+  end(code == "0\n" ? "" : "it ended with exit code " + code.substr(0, code.find('\n')));
+}
+
+void Discovery::end(const std::string& problem) {
+  if (pid_ > 0 && !problem.empty()) (void)::kill(-pid_, SIGKILL);
+  if (pid_ > 0) (void)::waitpid(pid_, nullptr, 0);  // at once: it is ending, or was reaped already
+  pid_ = 0;
+  out_ = UniqueFd();
+  limit_ = Deadline::never();
+  next_ = Deadline::after(options_.between);
+  Found found{.problem = problem};
+  try {
+    if (problem.empty()) found.hosts = parse_discovered(printed_, options_);
+  } catch (const Error& error) {
+    found.problem = error.what();
+  }
+  if (!problem.empty()) found.problem = named(options_) + ": " + problem;
+  found_ = std::move(found);
+}
+
+void Discovery::watch(PollSet& poll) {
+  if (pid_ == 0 && next_.expired()) begin();
+  if (limit_.expired()) end(fmt::format("it runs for more than {} s", options_.limit.count() / 1000));
+  if (pid_ > 0) poll.watch(out_.get(), POLLIN, [this] { read_some(); });
+}
+
+Deadline Discovery::wake_at() const { return pid_ > 0 ? limit_ : next_; }
+
+std::optional<Discovery::Found> Discovery::take() { return std::exchange(found_, std::nullopt); }
+
+std::vector<Host> discover(const DiscoveryOptions& options) {
+  sigset_t none;
+  sigemptyset(&none);
+  Discovery discovery(options, none);
+  std::optional<Discovery::Found> found;
+  while (!(found = discovery.take())) {
+    PollSet poll;
+    discovery.watch(poll);
+    poll.wait(discovery.wake_at());
+  }
+  if (!found->problem.empty()) throw_invalid_argument(found->problem);
+  return found->hosts;
+}
+
+}  // namespace lockstep::launch
