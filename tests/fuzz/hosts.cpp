@@ -3,7 +3,6 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/group/tf_config.h"
-#include "lockstep/launch/hosts/discovery.h"
 #include "lockstep/launch/hosts/host_list.h"
 #include "lockstep/launch/hosts/node_list.h"
 #include "lockstep/rendezvous/pmi1.h"
@@ -38,7 +37,7 @@ void host_list(const std::string& text) {
 }
 
 void discovered(const std::string& text) {
-  const auto hosts = launch::parse_discovered(text, {.script = what});
+  const auto hosts = launch::parse_discovered(text, what, 1);
   if (!hosts.empty()) require_sound(hosts);
 }
 
@@ -83,12 +82,7 @@ int run_one(Input input) {
     const ErrorCode code = is_pmi ? ErrorCode::corrupt_data : ErrorCode::invalid_argument;
     require(error.code() == code || (is_tf_config && error.code() == ErrorCode::unsupported),
             "a wrong text is an invalid argument");
-    const bool is_found = parsers[which] == discovered;
-    require(text.starts_with(is_tf_config ? "TF_CONFIG"
-                             : is_pmi     ? "PMI"
-                             : is_found   ? "--host-disc"
-                                          : what),
-            "which is named");
+    require(text.starts_with(is_tf_config ? "TF_CONFIG" : is_pmi ? "PMI" : what), "which is named");
     require(text.find('\n') == std::string::npos, "in one line");
   }
   return 0;

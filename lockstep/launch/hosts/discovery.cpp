@@ -6,13 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/quote.h"
-#include "lockstep/base/split.h"
 #include "lockstep/launch/child.h"
 #include "lockstep/launch/limits.h"
 
@@ -20,7 +17,6 @@ namespace lockstep::launch {
 namespace {
 
 constexpr std::size_t most_printed = 1 << 20;
-constexpr std::size_t most_found = 1024;
 // Whoever reaps the job's children may know how it ended before we ask, so the script's end is told in its output.
 constexpr const char* wrapper = R"(sh -c "$0"; echo "
 lockstep-exit $?")";
@@ -29,33 +25,6 @@ constexpr std::string_view end_mark = "\nlockstep-exit ";
 std::string named(const DiscoveryOptions& options) { return "--host-discovery-script " + options.script; }
 
 }  // namespace
-
-std::vector<Host> parse_discovered(const std::string& printed, const DiscoveryOptions& options) {
-  std::vector<Host> hosts;
-  int number = 0, all = 0;
-  for (const std::string& line : base::split(printed, '\n')) {
-    ++number;
-    const std::size_t begin = line.find_first_not_of(" \t\r");
-    if (begin == std::string::npos || line[begin] == '#') continue;
-    const std::string entry = line.substr(begin, line.find_last_not_of(" \t\r") - begin + 1);
-    const auto parsed = parse_host_list(entry, fmt::format("{}, line {}", named(options), number));
-    if (parsed.size() != 1)
-      throw_invalid_argument(fmt::format("{}, line {}: {} are several hosts; each has a line of its own",
-                                         named(options), number, base::quote(entry)));
-    const bool says_slots = entry.back() != ']' && entry.find(':') != std::string::npos;
-    const int slots = says_slots ? parsed.front().slots : options.slots;
-    const auto known = std::ranges::find(hosts, parsed.front().name, &Host::name);
-    if (known == hosts.end()) {
-      hosts.push_back({parsed.front().name, slots});
-    } else {
-      known->slots += slots;
-    }
-    if (hosts.size() > most_found || (all += slots) > most_slots)
-      throw_invalid_argument(fmt::format("{}, line {}: more than {} hosts, or {} slots together",
-                                         named(options), number, most_found, most_slots));
-  }
-  return hosts;
-}
 
 Discovery::Discovery(DiscoveryOptions options, const sigset_t& signal_mask)
     : options_(std::move(options)), signal_mask_(signal_mask) {}
@@ -106,7 +75,7 @@ void Discovery::end(const std::string& problem) {
   next_ = Deadline::after(options_.between);
   Found found{.problem = problem};
   try {
-    if (problem.empty()) found.hosts = parse_discovered(printed_, options_);
+    if (problem.empty()) found.hosts = parse_discovered(printed_, named(options_), options_.slots);
   } catch (const Error& error) {
     found.problem = error.what();
   }

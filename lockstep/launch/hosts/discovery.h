@@ -24,9 +24,6 @@ struct DiscoveryOptions {
   std::chrono::milliseconds limit{30000};  ///< for one run of it, which is ended then
 };
 
-/// What the script has printed: each host once, with the slots of all its lines. Throws Error{invalid_argument}, "--host-discovery-script SCRIPT, line 2: ...".
-std::vector<Host> parse_discovered(const std::string& printed, const DiscoveryOptions& options);
-
 /// Runs the script again and again, beside what else an event loop does. What it prints is bounded to 1 MiB.
 class Discovery {
  public:

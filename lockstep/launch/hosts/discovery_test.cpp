@@ -12,11 +12,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const DiscoveryOptions options{.script = "find", .slots = 3};
+std::vector<Host> parsed(const std::string& printed) { return parse_discovered(printed, "find", 3); }
 
 std::string problem_of(const std::string& printed) {
   try {
-    (void)parse_discovered(printed, options);
+    (void)parsed(printed);
   } catch (const Error& error) {
     return error.what();
   }
@@ -25,15 +25,14 @@ std::string problem_of(const std::string& printed) {
 
 TEST(Discovered, AreHostsALineEach) {
   EXPECT_THAT(
-      parse_discovered("a:2\n\n  b \r\n# no host\n[fe80::1]:4\n[fe80::2]\nuser@c:1", options),
+      parsed("a:2\n\n  b \r\n# no host\n[fe80::1]:4\n[fe80::2]\nuser@c:1"),
       ElementsAre(Host{"a", 2}, Host{"b", 3}, Host{"fe80::1", 4}, Host{"fe80::2", 3}, Host{"user@c", 1}));
-  EXPECT_THAT(parse_discovered("a:2\nb:1\na\n", options), ElementsAre(Host{"a", 5}, Host{"b", 1}));
-  EXPECT_THAT(parse_discovered("", options), IsEmpty());
+  EXPECT_THAT(parsed("a:2\nb:1\na\n"), ElementsAre(Host{"a", 5}, Host{"b", 1}));
+  EXPECT_THAT(parsed(""), IsEmpty());
 }
 
 TEST(Discovered, NameTheLineThatIsNone) {
-  EXPECT_THAT(problem_of("a:2\nb:x\n"),
-              HasSubstr("--host-discovery-script find, line 2: \"b:x\" has \"x\" slots"));
+  EXPECT_THAT(problem_of("a:2\nb:x\n"), HasSubstr("find, line 2: \"b:x\" has \"x\" slots"));
   EXPECT_THAT(problem_of("a:0\n"), HasSubstr("line 1: \"a:0\" has \"0\" slots"));
   EXPECT_THAT(problem_of("a:1,b:1\n"),
               HasSubstr("\"a:1,b:1\" are several hosts; each has a line of its own"));

@@ -13,6 +13,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/quote.h"
+#include "lockstep/base/split.h"
 #include "lockstep/base/words.h"
 
 namespace lockstep::launch {
@@ -21,6 +22,7 @@ namespace {
 constexpr std::string_view blanks = " \t\r";
 constexpr std::size_t longest_name = 255;  // of DNS, user and "@" included
 constexpr std::uintmax_t most_file_bytes = 1 << 20;
+constexpr std::size_t most_found = 1024;
 
 std::string_view trimmed(std::string_view text) {
   const auto first = text.find_first_not_of(blanks);
@@ -168,6 +170,33 @@ std::vector<Host> read_hostfile(const std::string& path) {
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!file) throw_invalid_argument(what + " cannot be read; is it being written, or yours to read?");
   return parse_hostfile(text, what);
+}
+
+std::vector<Host> parse_discovered(std::string_view printed, const std::string& what, int slots) {
+  std::vector<Host> hosts;
+  int number = 0, all = 0;
+  for (const std::string& line : base::split(printed, '\n')) {
+    ++number;
+    const std::size_t begin = line.find_first_not_of(" \t\r");
+    if (begin == std::string::npos || line[begin] == '#') continue;
+    const std::string entry = line.substr(begin, line.find_last_not_of(" \t\r") - begin + 1);
+    const auto parsed = parse_host_list(entry, fmt::format("{}, line {}", what, number));
+    if (parsed.size() != 1)
+      throw_invalid_argument(fmt::format("{}, line {}: {} are several hosts; each has a line of its own",
+                                         what, number, quote(entry)));
+    const bool says_slots = entry.back() != ']' && entry.find(':') != std::string::npos;
+    const int its = says_slots ? parsed.front().slots : slots;
+    const auto known = std::ranges::find(hosts, parsed.front().name, &Host::name);
+    if (known == hosts.end()) {
+      hosts.push_back({parsed.front().name, its});
+    } else {
+      known->slots += its;
+    }
+    if (hosts.size() > most_found || (all += its) > most_slots)
+      throw_invalid_argument(fmt::format("{}, line {}: more than {} hosts, or {} slots together", what,
+                                         number, most_found, most_slots));
+  }
+  return hosts;
 }
 
 std::vector<Host> share_out(int ranks, const std::vector<Host>& hosts) {

@@ -32,6 +32,10 @@ std::vector<Host> parse_hostfile(std::string_view text, const std::string& what)
 /// The same of a file of at most 1 MiB. Throws Error{invalid_argument}, too, where there is none.
 std::vector<Host> read_hostfile(const std::string& path);
 
+/// What a program has printed that finds hosts: a host a line, which has `slots` where it does not say. Each host once, with the slots
+/// of all its lines; maybe none. Throws Error{invalid_argument}, "what, line 3: ...".
+std::vector<Host> parse_discovered(std::string_view printed, const std::string& what, int slots);
+
 /// The first `ranks` slots: hosts are filled in their order, and those that get none are left out. Throws
 /// Error{invalid_argument} if there are fewer slots, with the hosts and what each has.
 std::vector<Host> share_out(int ranks, const std::vector<Host>& hosts);
