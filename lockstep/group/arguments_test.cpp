@@ -74,8 +74,9 @@ TEST_F(Arguments, BuffersThatOverlapInPartAreRefused) {
                 HasSubstr("they may only where one of them is this rank's own block of the other"));
     EXPECT_THAT(refusal([&] { return reduce_scatter(group, memory, wrong_block); }),
                 HasSubstr("reduce_scatter: input and output overlap"));
-    const std::array<std::size_t, 2> one{10, 40}, other{40, 10};
-    EXPECT_THAT(refusal([&] { return all_to_all_v(group, from, one, from, other); }),
+    const std::array<std::size_t, 2> even{25, 25};
+    const auto later = std::span(memory).subspan(10, 50);
+    EXPECT_THAT(refusal([&] { return all_to_all_v(group, from, even, later, even); }),
                 HasSubstr("all_to_all_v: input and output overlap"));
   });
 }
@@ -91,6 +92,10 @@ TEST_F(Arguments, SizesThatDoNotFitAreRefused) {
     EXPECT_THAT(refusal([&] { return all_to_all(group, five, four); }),
                 HasSubstr("all_to_all: 5 elements are not 2 equal blocks; use all_to_all_v"));
     const std::array<std::size_t, 2> counts{3, 1};
+    const std::array<std::size_t, 2> two_each{2, 2};
+    const std::string own = group.rank() == 0 ? "3 to itself, and receives 2" : "1 to itself, and receives 2";
+    EXPECT_THAT(refusal([&] { return all_to_all_v(group, four, counts, four, two_each); }),
+                HasSubstr("all_to_all_v: this rank sends " + own + " of it"));
     const std::array<std::size_t, 3> many{3, 1, 2};
     EXPECT_THAT(refusal([&] { return all_gather_v(group, three, four, many); }),
                 HasSubstr("all_gather_v: counts has 3 numbers; the group has 2 ranks"));

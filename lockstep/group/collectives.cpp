@@ -102,6 +102,11 @@ class Checked {
   Checked& blocks(std::span<const std::size_t> sent, std::span<const std::size_t> received) {
     require_counts(sent, "sent_counts");
     require_counts(received, "received_counts");
+    const auto self = static_cast<std::size_t>(group_.rank());
+    if (sent[self] != received[self]) {
+      throw_invalid_argument(name() + ": this rank sends " + std::to_string(sent[self]) +
+                             " to itself, and receives " + std::to_string(received[self]) + " of it");
+    }
     request_.call.counts = agreed(sent);
     request_.call.receive_counts = agreed(received);
     elements_of(1);

@@ -59,6 +59,7 @@ JobEnd Job::run() {
     wait_for_events(next_step());
     look_around();
   }
+  discovery_.reset();
   finish_hosts();
   for (Ending& ending : endings_) ending.last_lines = output_.last_lines(ending.rank);
   const Verdict found = verdict();

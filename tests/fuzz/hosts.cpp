@@ -37,7 +37,8 @@ void host_list(const std::string& text) {
 }
 
 void discovered(const std::string& text) {
-  const auto hosts = launch::parse_discovered(text, what, 1);
+  auto hosts = launch::parse_discovered(text, what, 1);
+  std::erase_if(hosts, [](const launch::Host& host) { return host.slots == 0; });
   if (!hosts.empty()) require_sound(hosts);
 }
 

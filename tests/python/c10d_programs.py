@@ -223,8 +223,8 @@ def future():
 @action
 def ctrl_c():
     if dist.get_rank() == 0:
-        say("waits")
         try:
+            say("waits")
             dist.all_reduce(torch.ones(1))
         except KeyboardInterrupt:
             say("interrupted")
@@ -251,9 +251,52 @@ def wrong_use():
                  lambda: dist.all_to_all_single(torch.empty(3), torch.ones(3)),
                  lambda: dist.distributed_c10d._get_default_group().allreduce([torch.ones(1), torch.ones(1)])):
         expect_error((ValueError, RuntimeError), call)
+    whole, size = torch.zeros(64), dist.get_world_size()
+    for call in (lambda: dist.reduce_scatter(whole[:1], [torch.arange(16.0)] * size),
+                 lambda: dist.all_to_all([whole[:1]] * size, [torch.arange(4.0)] * size),
+                 lambda: dist.all_to_all_single(whole[:2 * size], torch.ones(2 * size, dtype=torch.float64)),
+                 lambda: dist.all_to_all_single(whole[:size], torch.ones(size, 3)),
+                 lambda: dist.all_gather([whole[:1]] * size, torch.ones(2))):
+        expect_error(ValueError, call)
+    assert not whole.any(), "what is refused has written nothing"
     x = torch.ones(1)
     dist.all_reduce(x)
     say("goes on", x.item())
+
+
+@action
+def uneven():
+    """Ranks that have sent and received differently often find each other's sparse tensors; what is joined is over by itself."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for other in range(1, size):
+        if rank == 0:
+            dist.send(torch.ones(1), other)
+        elif rank == other:
+            dist.recv(torch.ones(1), 0)
+    x = torch.sparse_coo_tensor([[rank]], [1.0], (size,))
+    dist.all_reduce(x)
+    with dist._coalescing_manager(async_ops=True) as joined:
+        for _ in range(3):
+            dist.all_reduce(torch.ones(1))
+    work = joined.works[0]
+    while not work.is_completed():
+        pass
+    say("sum", x.to_dense().tolist())
+
+
+@action
+def patient():
+    """A time-out that the program says is that of the job."""
+    dist.destroy_process_group()
+    store = dist.TCPStore("127.0.0.1", int(sys.argv[2]), dist.get_world_size() if dist.is_initialized() else 2,
+                          os.environ["RANK"] == "0")
+    for _ in range(3):
+        dist.init_process_group("lockstep", store=store, rank=int(os.environ["RANK"]), world_size=2,
+                                timeout=datetime.timedelta(hours=3))
+        dist.barrier()
+        dist.destroy_process_group()
+    begin()
+    say("waits for", os.environ["LOCKSTEP_TIMEOUT"])
 
 
 @action

@@ -213,10 +213,27 @@ TEST_F(C10d, WrongUseIsRefusedAndHarmsNothing) {
         "tensors of torch.float8_e5m2 are not reduced; those of torch.uint8",
         "all_gather: 1 tensors for 2 ranks", "sparse tensors are taken by all_reduce alone; use to_dense()",
         "all_to_all: an output of 3 rows does not divide among 2 ranks",
-        "all_reduce: 2 entries, where each rank has 1"}) {
+        "all_reduce: 2 entries, where each rank has 1", "reduce_scatter: tensors of (16,) torch.float32",
+        "all_to_all: what a rank keeps: tensors of (4,)",
+        "all_to_all: an output of (2,) torch.float32 for an input",
+        "all_gather: tensors of (1,) torch.float32 and of (2,)"}) {
     EXPECT_THAT(ending.out, HasSubstr("probe 0 ValueError - - " + std::string(text))) << ending.err;
   }
   EXPECT_THAT(ending.out, AllOf(HasSubstr("probe 0 goes on 2.0\n"), HasSubstr("probe 1 goes on 2.0\n")));
+}
+
+TEST_F(C10d, SparseTensorsAreFoundAlsoAfterUnevenMessages) {
+  expect_each_says({"uneven"}, "sum [1.0, 1.0, 1.0]", 3);
+}
+
+TEST_F(C10d, AStoreServesGroupsOneAfterAnotherAndTimeOutsMayBeLong) {
+  const Ending ending = start({python(), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
+                               "2", "--log-dir", folder() / "logs", source("tests/python/c10d_programs.py"),
+                               "patient", std::to_string(another_port())},
+                              variables())
+                            .finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out, HasSubstr("probe 1 waits for 10800000ms\n")) << ending.err;
 }
 
 TEST_F(C10d, GroupsAgainAndAgainLeaveNothingBehind) {

@@ -351,6 +351,10 @@ def mixed_precision():
     net.fit(x, y, batch_size=len(x), epochs=2, verbose=0)
     expect_equal(net, net)
     assert np.isfinite(net.get_weights()[0]).all()
+    variable = tf.Variable([1.0])
+    by_hand = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0))
+    by_hand.apply_gradients([(tf.constant([0.5]), variable)])
+    same(variable, [0.5])  # a loop of the program's own, which has not scaled its loss
     say("right")
 
 
@@ -388,6 +392,18 @@ def aggregation():
                     same(variable, old, 0)  # nothing changes before the last pass
         expect_equal(net, expected)
         assert int(optimizer.iterations) == 8
+
+    a, b = tf.Variable([1.0]), tf.Variable([1.0])
+    optimizers = [hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0)) for _ in range(2)]
+
+    @tf.function
+    def two_optimizers():
+        for optimizer, variable in zip(optimizers, (a, b)):
+            optimizer.apply_gradients([(tf.constant([float(hvd.rank() + 1)]) * variable, variable)])
+
+    two_optimizers()
+    same(a, [1 - (hvd.size() + 1) / 2])
+    same(b, a)
 
     table = tf.Variable(tf.ones([4, 2]))
     for sparse_as_dense in (True, False):
@@ -497,6 +513,23 @@ def sync_batch_norm():
     same(recorded.gradient(loss, x), expected[begin:begin + rank + 2], 1e-2)
     same(layer.moving_mean, alone.moving_mean, 1e-4)
     same(layer.moving_variance, alone.moving_variance, 1e-3)
+    @tf.function
+    def twice(first, second):
+        """A layer that is used twice, and another one of its name."""
+        other = hvd.SyncBatchNormalization()
+        with tf.GradientTape() as recorded:
+            found = layer(first, training=True), layer(second, training=True)
+            loss = sum(tf.reduce_sum(one ** 3) for one in found)
+        return (*found, recorded.gradient(loss, layer.trainable_variables)) if other else None
+
+    first, second, _ = twice(tf.constant(mine), tf.constant(mine * 2 + 5))
+    same(first, whole[begin:begin + rank + 2], 1e-2)
+    same(second, whole[begin:begin + rank + 2], 1e-2)
+    nothing = hvd.SyncBatchNormalization(name="nothing")
+    out = nothing(tf.constant(rows if rank == 0 else rows[:0]), training=True)
+    if rank == 0:
+        same(out, whole, 1e-3)
+    assert np.isfinite(np.asarray(nothing.moving_mean)).all()
     images = hvd.SyncBatchNormalization(name="images")(tf.random.normal([2, 4, 4, 3]), training=True)
     assert images.shape == [2, 4, 4, 3]
     try:

@@ -82,6 +82,7 @@ void choose_discovered(const RunFlags& flags, RunOptions& options) {
   if (!flags.slots_per_host.empty())
     discovery.slots = whole_number("--slots-per-host", flags.slots_per_host, 1, lockstep::launch::most_slots);
   std::vector<Host> hosts = discover(discovery);
+  std::erase_if(hosts, [](const Host& host) { return host.slots == 0; });
   int slots = 0;
   for (const Host& host : hosts) slots += host.slots;
   const int least = whole_number("--min-np", flags.least_ranks, 1, lockstep::launch::most_ranks);

@@ -30,7 +30,9 @@ Discovery::Discovery(DiscoveryOptions options, const sigset_t& signal_mask)
     : options_(std::move(options)), signal_mask_(signal_mask) {}
 
 Discovery::~Discovery() {
-  if (pid_ > 0) (void)::kill(-pid_, SIGKILL);
+  if (pid_ <= 0) return;
+  (void)::kill(-pid_, SIGKILL);
+  (void)::waitpid(pid_, nullptr, 0);
 }
 
 void Discovery::begin() {
@@ -56,19 +58,22 @@ void Discovery::read_some() {
   if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
   if (got > 0) {
     printed_.append(buffer.data(), static_cast<std::size_t>(got));
-    if (printed_.size() > most_printed) end("it prints more than 1 MiB");
-    return;
+    if (printed_.size() > most_printed) return end("it prints more than 1 MiB");
   }
+  // Not the end of the pipe: what the script has left behind may hold it.
   const std::size_t mark = printed_.rfind(end_mark);
-  if (mark == std::string::npos) return end("it was ended by a signal");
+  const bool is_whole = mark != std::string::npos && printed_.back() == '\n';
+  if (!is_whole) return got > 0 ? void() : end("it was ended by a signal");
   const std::string code = printed_.substr(mark + end_mark.size());
   printed_.resize(mark);
   end(code == "0\n" ? "" : "it ended with exit code " + code.substr(0, code.find('\n')));
 }
 
 void Discovery::end(const std::string& problem) {
-  if (pid_ > 0 && !problem.empty()) (void)::kill(-pid_, SIGKILL);
-  if (pid_ > 0) (void)::waitpid(pid_, nullptr, 0);  // at once: it is ending, or was reaped already
+  if (pid_ > 0) {
+    (void)::kill(-pid_, SIGKILL);  // and what it has left behind
+    (void)::waitpid(pid_, nullptr, 0);
+  }
   pid_ = 0;
   out_ = UniqueFd();
   limit_ = Deadline::never();

@@ -180,12 +180,14 @@ std::vector<Host> parse_discovered(std::string_view printed, const std::string& 
     const std::size_t begin = line.find_first_not_of(" \t\r");
     if (begin == std::string::npos || line[begin] == '#') continue;
     const std::string entry = line.substr(begin, line.find_last_not_of(" \t\r") - begin + 1);
-    const auto parsed = parse_host_list(entry, fmt::format("{}, line {}", what, number));
+    const bool has_none = entry.ends_with(":0");
+    const auto parsed = parse_host_list(has_none ? entry.substr(0, entry.size() - 1) + "1" : entry,
+                                        fmt::format("{}, line {}", what, number));
     if (parsed.size() != 1)
       throw_invalid_argument(fmt::format("{}, line {}: {} are several hosts; each has a line of its own",
                                          what, number, quote(entry)));
     const bool says_slots = entry.back() != ']' && entry.find(':') != std::string::npos;
-    const int its = says_slots ? parsed.front().slots : slots;
+    const int its = has_none ? 0 : says_slots ? parsed.front().slots : slots;
     const auto known = std::ranges::find(hosts, parsed.front().name, &Host::name);
     if (known == hosts.end()) {
       hosts.push_back({parsed.front().name, its});

@@ -33,7 +33,7 @@ std::vector<Host> parse_hostfile(std::string_view text, const std::string& what)
 std::vector<Host> read_hostfile(const std::string& path);
 
 /// What a program has printed that finds hosts: a host a line, which has `slots` where it does not say. Each host once, with the slots
-/// of all its lines; maybe none. Throws Error{invalid_argument}, "what, line 3: ...".
+/// of all its lines, 0 if it says so; maybe no host. Throws Error{invalid_argument}, "what, line 3: ...".
 std::vector<Host> parse_discovered(std::string_view printed, const std::string& what, int slots);
 
 /// The first `ranks` slots: hosts are filled in their order, and those that get none are left out. Throws

@@ -27,8 +27,9 @@ def _meet_through(store, rank, size):
     """Rank 0 says where: on one host a name, else a port of MASTER_ADDR's."""
     for inherited in ("LOCKSTEP_SECRET_FD", "LOCKSTEP_CONTROL_FD"):  # of a launcher, for the process that has started this one
         os.environ.pop(inherited, None)
-    store.set(f"host/{rank}", _this_host())
-    is_one_host = len({store.get(f"host/{other}") for other in range(size)}) == 1
+    place = f"meeting {store.add(f'meetings of {rank}', 1)}"  # all have met as often by this store
+    store.set(f"{place}/host/{rank}", _this_host())
+    is_one_host = len({store.get(f"{place}/host/{other}") for other in range(size)}) == 1
     address = "127.0.0.1" if is_one_host else os.environ.get("MASTER_ADDR", "")
     if not address:
         raise ValueError("init_process_group(\"lockstep\") between hosts: MASTER_ADDR is where rank 0 can be reached; or start the "
@@ -36,16 +37,18 @@ def _meet_through(store, rank, size):
     with socket.socket() as free:
         if rank == 0:
             free.bind(("", 0))
-            store.set("port", str(free.getsockname()[1]))
+            store.set(f"{place}/port", str(free.getsockname()[1]))
         if not is_one_host:
             free.close()  # rank 0 listens there; on one host it is a name alone, and nobody else has it meanwhile
-        core.init_at(rank, size, address, int(store.get("port")))
+        core.init_at(rank, size, address, int(store.get(f"{place}/port")))
 
 
-def join(store, rank, size):
-    """Afterwards there is a world, of these ranks. Returns whether it was begun here, so that the group's end is its end."""
+def join(store, rank, size, seconds):
+    """Afterwards there is a world, of these ranks. seconds: how long collectives wait at most, or None; LOCKSTEP_TIMEOUT says it otherwise. Returns whether it was begun here, so that the group's end is its end."""
     was_there = core.is_initialized()
     if not was_there:
+        if seconds is not None:
+            os.environ.setdefault("LOCKSTEP_TIMEOUT", f"{int(seconds * 1000)}ms")
         if _is_launched(rank, size):
             core.init()
         else:

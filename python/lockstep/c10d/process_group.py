@@ -7,28 +7,29 @@ from torch._C._distributed_c10d import ReduceOp
 
 from lockstep import core
 from lockstep.c10d import meeting
-from lockstep.c10d.work import Pending, Work, as_torch_has_it
+from lockstep.c10d.work import LockstepError, Pending, Work, as_torch_has_it
 from lockstep.torch.mpi_ops import _DTYPES as _dtypes
 
 _OPS = ((ReduceOp.SUM, core.SUM), (ReduceOp.AVG, core.AVERAGE), (ReduceOp.MIN, core.MIN), (ReduceOp.MAX, core.MAX),
         (ReduceOp.PRODUCT, core.PRODUCT), (ReduceOp.BAND, core.BAND), (ReduceOp.BOR, core.BOR), (ReduceOp.BXOR, core.BXOR))
 _DEFAULT_TIMEOUT_S = 1800  # torch's own: who has not said another one has that of the job, LOCKSTEP_TIMEOUT
+_MOST_SPARSE = 256  # sparse all_reduces under way at a time, whose names come again after so many
 
 
 def make(options):
     """The group that torch asks for: the default one, or one of new_group()."""
     seconds = options.timeout.total_seconds()
-    seconds = None if seconds >= _DEFAULT_TIMEOUT_S else seconds
+    seconds = None if seconds == _DEFAULT_TIMEOUT_S else seconds
     rank, size, ranks = options.group_rank, options.group_size, list(options.global_ranks_in_group)
     try:
         if not ranks:
-            begun = meeting.join(options.store, rank, size)
+            begun = meeting.join(options.store, rank, size, seconds)
             return ProcessGroup(core.WORLD, rank, size, options.store, seconds, begun)
         if not core.is_initialized():
             if size != dist.get_world_size():
                 raise ValueError("new_group(backend=\"lockstep\") of some ranks: all ranks come together first, by "
                                  "init_process_group(\"lockstep\") or a new_group(backend=\"lockstep\") of all")
-            meeting.join(options.store, rank, size)
+            meeting.join(options.store, rank, size, seconds)
         return ProcessGroup(core.new_set(ranks), rank, size, options.store, seconds, False)
     except Exception as error:
         raise as_torch_has_it(error) from None
@@ -159,7 +160,7 @@ class ProcessGroup(dist.ProcessGroup):
     def __init__(self, number, rank, size, store, seconds, begun):
         super().__init__(rank, size)
         self._number, self._rank, self._size, self._store, self._seconds, self._begun = number, rank, size, store, seconds, begun
-        self._calls, self._together, self._monitored = itertools.count(1), None, itertools.count()
+        self._calls, self._sparse, self._together, self._monitored = itertools.count(1), itertools.count(), None, itertools.count()
         self._names = {"name": "", "desc": "undefined"}
         try:
             self._listed_backend = _ListedBackend(rank, size)
@@ -287,8 +288,10 @@ class ProcessGroup(dist.ProcessGroup):
         op = _op_of(opts)
         if op not in (core.SUM, core.AVERAGE):
             raise ValueError("all_reduce of sparse tensors adds or averages")
+        if self._number is None:
+            raise ValueError("all_reduce: the group was destroyed")
         mine = tensor.detach().coalesce()
-        number, entries = next(self._calls), mine._nnz()
+        number, entries = next(self._sparse) % _MOST_SPARSE, mine._nnz()
         parts = [_readable(mine.indices().t()), _readable(mine.values())]
         works = [core.submit(self._number, f"all_reduce of a sparse tensor {number} {what}", core.NAMED_ALL_GATHER,
                              dtype=_dtype_of(part), shapes=(tuple(part.shape[1:]),), addresses=(part.data_ptr(),), rows=(entries,),
@@ -340,6 +343,9 @@ class ProcessGroup(dist.ProcessGroup):
             raise ValueError(f"reduce_scatter: {len(blocks)} tensors for {self._size} ranks")
         if all(block.numel() == output.numel() for block in blocks):
             return self._reduce_scatter(output, _flat(blocks), _op_of(opts))
+        _require_alike([blocks[self._rank]], output, "reduce_scatter")
+        if any(block.dtype != output.dtype for block in blocks):
+            raise ValueError("reduce_scatter: tensors of several types")
         made, op, works = _Outputs(), _op_of(opts), []  # of several sizes: each to its rank
         for root, block in enumerate(blocks):
             read = _readable(block)
@@ -380,12 +386,12 @@ class ProcessGroup(dist.ProcessGroup):
         made = _Outputs()
         if all(output.numel() == input.numel() and output.dtype == input.dtype for output in listed):
             return self._all_gather(made.one_after_another(listed), input, made, listed)
+        _require_alike([listed[self._rank]], input, "all_gather")
         works = []  # of several sizes: each from its rank
         for root, output in enumerate(listed):
             written = made.of(output)
             if root == self._rank:
-                _require_alike([output], input, "all_gather")
-                written.copy_(input.view(written.shape))
+                written.copy_(input.reshape(written.shape))
             works.append(self._begin("broadcast", written.data_ptr(), _bytes_of(written), root, kept=written))
         return self._work("all_gather", works, listed, made.finish())
 
@@ -430,6 +436,13 @@ class ProcessGroup(dist.ProcessGroup):
 
     def all_to_all_single(self, output, input, output_split_sizes=None, input_split_sizes=None, opts=None):
         """Splits are rows; without, all ranks' are alike."""
+        def row_of(tensor):
+            return tensor.numel() // tensor.shape[0] if tensor.dim() and tensor.shape[0] else None if tensor.dim() else 1
+
+        of_input, of_output = row_of(input), row_of(output)
+        if input.dtype != output.dtype or (of_input != of_output and None not in (of_input, of_output)):
+            raise ValueError(f"all_to_all: an output of {tuple(output.shape)} {output.dtype} for an input of {tuple(input.shape)} "
+                             f"{input.dtype}: rows are alike")
         made = _Outputs()
         read, written = _readable(input), made.of(output)
         counts = []
@@ -441,14 +454,16 @@ class ProcessGroup(dist.ProcessGroup):
                 splits = [rows // self._size] * self._size
             if len(splits) != self._size or sum(splits) != rows:
                 raise ValueError(f"all_to_all: {what} of {rows} rows is split into {list(splits)} among {self._size} ranks")
-            row = tensor.numel() // rows if rows else 0
-            counts.append([split * row for split in splits])
+            counts.append([split * (row_of(tensor) or 0) for split in splits])
         return self._all_to_all(written, read, *counts, made, [output])
 
     def alltoall(self, outputs, inputs, opts=None):
         for what, listed in (("outputs", outputs), ("inputs", inputs)):
             if len(listed) != self._size:
                 raise ValueError(f"all_to_all: {len(listed)} {what} for {self._size} ranks")
+        _require_alike([inputs[self._rank]], outputs[self._rank], "all_to_all: what a rank keeps")
+        if len({tensor.dtype for tensor in (*inputs, *outputs)}) > 1:
+            raise ValueError("all_to_all: tensors of several types")
         made = _Outputs()
         return self._all_to_all(made.one_after_another(list(outputs)), _flat(list(inputs)), [one.numel() for one in outputs],
                                 [one.numel() for one in inputs], made, list(outputs))
@@ -510,13 +525,13 @@ class ProcessGroup(dist.ProcessGroup):
 
 
 class _Part:
-    """A Work of ours as a work of the core, for those that are made of several."""
+    """A Work of ours as a work of the core, for those that are made of several, which look after it from now on."""
 
     def __init__(self, work):
-        self._pending = work._pending
+        self._pending = work.given_away()
 
     def wait_for(self, milliseconds):
-        if not self._pending.wait(milliseconds / 1000):
+        if not (self._pending.wait(milliseconds / 1000) if milliseconds else self._pending.look()):
             return False
         if self._pending.error is not None:
             raise self._pending.error
@@ -526,4 +541,4 @@ class _Part:
         return self._pending.source
 
     def abandon(self):
-        self._pending.abandon()
+        self._pending.abandon(LockstepError("given up"))

@@ -49,6 +49,7 @@ class Pending:
         self.what, self.result, self.is_message = what, result, is_message
         self.over, self.error, self.source = False, None, -1
         self._works, self._finish, self._driver = collections.deque(works), finish, threading.Lock()
+        self._gives_way = False  # to who abandons it
 
     def _drive(self, milliseconds):
         """Works on it for so long at most. REQUIRES: this thread holds _driver."""
@@ -83,6 +84,8 @@ class Pending:
             left = _SLICE_MS / 1000 if until is None else min(_SLICE_MS / 1000, until - time.monotonic())
             if left < 0:
                 return False
+            if self._gives_way:
+                time.sleep(0.001)
             if self._driver.acquire(timeout=left):
                 try:
                     if not self.over:
@@ -91,12 +94,15 @@ class Pending:
                     self._driver.release()
         return True
 
-    def abandon(self):
-        """Ends it without waiting: its group fails at once on all ranks, and this one is named."""
+    def abandon(self, error):
+        """Ends it with this error, without waiting, unless it is over: its group fails at once on all ranks, and this one is named."""
+        self._gives_way = True
         with self._driver:
+            if self.over:
+                return
             for work in self._works:
                 work.abandon()
-            self._works, self.over = (), True
+            self._works, self._finish, self.error, self.over = (), None, error, True
 
 
 class _Waiter:
@@ -176,13 +182,18 @@ class Work(_TorchWork):
         seconds = timeout.total_seconds() if timeout else 0
         seconds = seconds if seconds > 0 else self._seconds
         if not self._pending.wait(seconds):
-            self._pending.abandon()
             error = LockstepError(f"{self._pending.what}: timeout after {seconds:g} s; its group is closed")
             error.code = "timeout"
-            self._pending.error = error
+            self._pending.abandon(error)
         if self._pending.error is not None:
             raise self._pending.error
         return True
+
+    def given_away(self):
+        """What it stands for, which somebody else waits for from now on."""
+        _unasked.pop(id(self), None)
+        self._process = None
+        return self._pending
 
     def is_completed(self):
         return self._pending.look()

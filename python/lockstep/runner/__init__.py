@@ -14,6 +14,7 @@ import pathlib
 import pickle
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import warnings
 
@@ -44,7 +45,8 @@ def run(func, args=(), kwargs=None, num_proc=1, min_num_proc=None, max_num_proc=
     """Calls func(*args, **kwargs) on num_proc ranks, and returns their results, in the order of ranks.
 
     The function and its results are pickled (by cloudpickle, where it is installed). With hosts, or a hostfile, it and they lie in a
-    folder that all of them share: TMPDIR. executable: the Python to run [this one]. Raises RuntimeError where a rank has failed.
+    folder that all of them share: TMPDIR. What says how Horovod starts (disable_cache, mpi_args, slots, use_gloo, use_mpi, cooldown_range) has
+    no meaning here. executable: the Python to run [this one]. Raises RuntimeError where a rank has failed.
     """
     for new, old in (("num_proc", np), ("min_num_proc", min_np), ("max_num_proc", max_np)):
         if old is not None:
@@ -62,12 +64,13 @@ def run(func, args=(), kwargs=None, num_proc=1, min_num_proc=None, max_num_proc=
         place = pathlib.Path(folder)
         (place / "call").write_bytes(cloudpickle.dumps((func, tuple(args), kwargs or {})))
         # A function of the main program's own module is pickled by its name alone, where there is no cloudpickle.
-        paths = [path for path in sys.path if path] + [os.getcwd()]
+        own = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))  # of this Python alone
+        paths = [path for path in sys.path if path and not path.startswith(own) or "site-packages" in path] + [os.getcwd()]
         ended = subprocess.run([command.PROGRAM, "run", *options, "-x", "PYTHONPATH", executable or sys.executable, "-m",
                                 "lockstep.runner.call", folder], env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)})
-        results = [place / f"result.{rank}" for rank in range(num_proc)]
-        missing = [rank for rank, file in enumerate(results) if not file.exists()]
+        results = sorted(place.glob("result.*"), key=lambda file: int(file.suffix[1:]))
+        missing = [rank for rank in range(num_proc) if not (place / f"result.{rank}").exists()]
         if ended.returncode or (missing and min_num_proc is None):
             raise RuntimeError(f"run(): the job ended with {ended.returncode}" +
                                (f", and without a result of rank {', '.join(map(str, missing))}" if missing else ""))
-        return [pickle.loads(file.read_bytes()) for file in results if file.exists()]
+        return [pickle.loads(file.read_bytes()) for file in results]

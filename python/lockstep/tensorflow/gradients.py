@@ -73,6 +73,7 @@ class Reducer:
             return gradients
         gradients = self.densified(gradients)
         op, prescale, postscale = self._scales()
+        own_name = mpi_ops.unique_in_graph(self._name)
         made = list(gradients)
         dense = []
         for index, (gradient, variable) in enumerate(zip(gradients, variables)):
@@ -83,12 +84,12 @@ class Reducer:
                 made[index] = gradient * (1 / self._process_set.size()) if self._scale_local else gradient
             elif isinstance(gradient, tf.IndexedSlices):
                 made[index] = allreduce(gradient, op=op, prescale_factor=prescale, postscale_factor=postscale,
-                                        name=f"{self._name}.{index}", process_set=self._process_set)
+                                        name=f"{own_name}.{index}", process_set=self._process_set)
             else:
                 dense.append(index)
         for number, group in enumerate(self._grouped(dense, gradients, variables)):
             reduced = grouped_allreduce([gradients[index] for index in group], compression=self._compression, op=op,
-                                        prescale_factor=prescale, postscale_factor=postscale, name=f"{self._name}.group.{number}",
+                                        prescale_factor=prescale, postscale_factor=postscale, name=f"{own_name}.group.{number}",
                                         process_set=self._process_set)
             for index, one in zip(group, reduced):
                 made[index] = one

@@ -6,6 +6,7 @@ happen alike on all ranks; eagerly one call of each kind is under way at a time.
 import itertools
 import pathlib
 import threading
+import weakref
 
 import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps
@@ -45,6 +46,20 @@ def _name_of(kind, name, process_set):
     with _mutex:
         counter = _counters.setdefault((process_set.process_set_id, kind), itertools.count(1))
         return f"{kind}.graph.{next(counter)}"
+
+
+_used = weakref.WeakKeyDictionary()  # names by graph
+
+
+def unique_in_graph(name):
+    """`name`, or, where the graph that is being built has it already, another one, the same on all ranks: what goes on at the same time has
+    names of its own."""
+    if tf.executing_eagerly():
+        return name
+    with _mutex:
+        used = _used.setdefault(tf.compat.v1.get_default_graph(), {})
+        used[name] = used.get(name, 0) + 1
+        return name if used[name] == 1 else f"{name}.{used[name]}"
 
 
 def reset_names():

@@ -62,7 +62,17 @@ class _KerasMethods:
 
 
 class _Keras3Methods(_KerasMethods):
+    _scales_losses = False  # a LossScaleOptimizer that fit() uses
+
+    def scale_loss(self, loss):
+        self._lockstep_class._scales_losses = True
+        return super(self._lockstep_class, self).scale_loss(loss)
+
     def apply(self, grads, trainable_variables=None):
+        if isinstance(self, tf.keras.mixed_precision.LossScaleOptimizer) and not self._scales_losses:
+            if not self.built:  # a loop of the program's own, with losses as they are
+                self.build(self._trainable_variables if trainable_variables is None else trainable_variables)
+            grads = [one if one is None else one * tf.cast(self.dynamic_scale, one.dtype) for one in grads]
         variables = self._trainable_variables if trainable_variables is None else trainable_variables
         if self._agg_helper is not None and not self.built:
             self.build(variables)  # not within a condition

@@ -17,10 +17,17 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
 
     def _moments(self, inputs, *arguments, **named):
         mean, variance = super()._moments(inputs, *arguments, **named)
-        ranks = global_process_set.size()
-        if ranks == 1:
+        if global_process_set.size() == 1:
             return mean, variance
+        positional = arguments[2:] if arguments and isinstance(arguments[0], (list, tuple)) else arguments  # Keras 2 has axes before it
+        mask = positional[0] if positional else named.get("mask")
         samples = tf.cast(tf.size(inputs), mean.dtype) / tf.cast(tf.size(mean), mean.dtype)
-        mine = tf.stack([mean * samples, (variance + tf.square(mean)) * samples, tf.ones_like(mean) * samples])
-        sums, squares, count = tf.unstack(mpi_ops.allreduce_dense(mine, f"sync_batch_norm.{self.name}", mpi_ops.Sum))
+        if mask is not None:
+            samples *= tf.reduce_mean(tf.cast(mask, mean.dtype))
+        # Of no rows mean and variance are no numbers, and count for nothing.
+        weighted = [tf.math.multiply_no_nan(one, tf.ones_like(one) * samples) for one in (mean, variance + tf.square(mean))]
+        name = mpi_ops.unique_in_graph(f"sync_batch_norm.{self.name}")
+        sums, squares, count = tf.unstack(
+            mpi_ops.allreduce_dense(tf.stack([*weighted, tf.ones_like(mean) * samples]), name, mpi_ops.Sum))
+        count = tf.maximum(count, 1)
         return sums / count, tf.maximum(squares / count - tf.square(sums / count), 0)

@@ -314,6 +314,12 @@ class _AdasumOptimizer(torch.optim.Optimizer):
     def _begin_adasum(self, named_parameters, compression, process_set):
         self._names, self._compression, self._process_set = _names_of(self.param_groups, named_parameters), compression, process_set
 
+    backward_passes_per_step = 1
+
+    def set_backward_passes_per_step(self, passes):
+        """Kept: each step() takes what the passes before it have added up."""
+        self.backward_passes_per_step = passes
+
     def synchronize(self):
         """Nothing: steps are brought together, not gradients."""
 
@@ -379,6 +385,7 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     reduction = {"op": op, "prescale_factor": 1.0 / gradient_predivide_factor, "postscale_factor": gradient_predivide_factor}
     if op == Adasum:
         made._begin_adasum(named_parameters, compression, process_set)
+        made.backward_passes_per_step = backward_passes_per_step
     else:
         made._begin_averaging(named_parameters, compression, backward_passes_per_step, reduction, groups, sparse_as_dense, process_set)
     return made
