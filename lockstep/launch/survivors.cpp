@@ -33,10 +33,6 @@ std::vector<bool> begins_of(const RunOptions& options) {
   return begins;
 }
 
-std::vector<bool> all_unless(const std::vector<bool>& begins, int ranks) {
-  return begins.empty() ? std::vector<bool>(static_cast<std::size_t>(ranks), true) : begins;
-}
-
 std::string how(const Ending& ending) {
   if (!ending.lost.empty()) return ending.lost;
   return (WIFSIGNALED(ending.wait_status) ? "was " : "ended with ") + describe(ending.wait_status);
@@ -50,9 +46,11 @@ Survivors::Survivors(const RunOptions& options, const std::vector<std::unique_pt
       host_names_(options.hosts),
       hosts_(hosts),
       output_(output),
-      roster_(rules_of(options), options.least_ranks, begins_of(options)),
-      running_(all_unless(begins_of(options), options.ranks)) {
-  for (int rank = 0; rank < options.ranks; ++rank) needed_ += is_needed(rank) ? 1 : 0;
+      roster_(rules_of(options), options.least_ranks, begins_of(options)) {
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    running_.push_back(roster_.is_in(rank));
+    needed_ += is_needed(rank) ? 1 : 0;
+  }
   publish();
 }
 

@@ -2,6 +2,7 @@
 
     lockstep run -np 2 python tensorflow_programs.py ACTION FOLDER
 """
+import functools
 import os
 import sys
 import tempfile
@@ -15,18 +16,12 @@ import numpy as np
 import tensorflow as tf
 
 import lockstep.tensorflow as hvd
+from probe import ACTIONS, action, tell
 
-ACTIONS = {}
 TYPES = [tf.uint8, tf.int8, tf.int32, tf.int64, tf.float16, tf.bfloat16, tf.float32, tf.float64]
 
 
-def action(function):
-    ACTIONS[function.__name__] = function
-    return function
-
-
-def say(*words):
-    print("probe", os.environ["RANK"], *words, flush=True)
+say = functools.partial(tell, os.environ["RANK"])
 
 
 def same(made, expected, tolerance=1e-6):

@@ -11,7 +11,6 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/launch/child.h"
-#include "lockstep/launch/limits.h"
 
 namespace lockstep::launch {
 namespace {

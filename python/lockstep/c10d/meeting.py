@@ -44,7 +44,10 @@ def _meet_through(store, rank, size):
 
 
 def join(store, rank, size, seconds):
-    """Afterwards there is a world, of these ranks. seconds: how long collectives wait at most, or None; LOCKSTEP_TIMEOUT says it otherwise. Returns whether it was begun here, so that the group's end is its end."""
+    """Afterwards there is a world, of these ranks. Returns whether it was begun here, so that the group's end is its end.
+
+    seconds: how long collectives wait at most, unless LOCKSTEP_TIMEOUT says it; None: as long as usual.
+    """
     was_there = core.is_initialized()
     if not was_there:
         if seconds is not None:

@@ -9,6 +9,7 @@ from lockstep import core
 from lockstep.c10d import meeting
 from lockstep.c10d.work import LockstepError, Pending, Work, as_torch_has_it
 from lockstep.torch.mpi_ops import _DTYPES as _dtypes
+from lockstep.torch.mpi_ops import _ready
 
 _OPS = ((ReduceOp.SUM, core.SUM), (ReduceOp.AVG, core.AVERAGE), (ReduceOp.MIN, core.MIN), (ReduceOp.MAX, core.MAX),
         (ReduceOp.PRODUCT, core.PRODUCT), (ReduceOp.BAND, core.BAND), (ReduceOp.BOR, core.BOR), (ReduceOp.BXOR, core.BXOR))
@@ -69,11 +70,15 @@ def _only(tensors, what):
     return tensors[0]
 
 
-def _readable(tensor):
-    """As C reads it: on the CPU, with its elements one after another."""
+def _require_dense(tensor):
     if tensor.is_sparse:
         raise ValueError("sparse tensors are taken by all_reduce alone; use to_dense()")
-    return tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
+
+
+def _readable(tensor):
+    """As C reads it: on the CPU, with its elements one after another."""
+    _require_dense(tensor)
+    return _ready(tensor)
 
 
 def _bytes_of(tensor):
@@ -88,8 +93,7 @@ class _Outputs:
 
     def of(self, tensor, reads=False):
         """A tensor to write to instead of this one; reads: with its elements."""
-        if tensor.is_sparse:
-            raise ValueError("sparse tensors are taken by all_reduce alone; use to_dense()")
+        _require_dense(tensor)
         if tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
             return tensor.detach()
         written = _readable(tensor).clone() if reads else torch.empty(tensor.shape, dtype=tensor.dtype)
@@ -160,7 +164,7 @@ class ProcessGroup(dist.ProcessGroup):
     def __init__(self, number, rank, size, store, seconds, begun):
         super().__init__(rank, size)
         self._number, self._rank, self._size, self._store, self._seconds, self._begun = number, rank, size, store, seconds, begun
-        self._calls, self._sparse, self._together, self._monitored = itertools.count(1), itertools.count(), None, itertools.count()
+        self._calls, self._sparse, self._together, self._monitored = 0, itertools.count(), None, itertools.count()
         self._names = {"name": "", "desc": "undefined"}
         try:
             self._listed_backend = _ListedBackend(rank, size)
@@ -211,9 +215,7 @@ class ProcessGroup(dist.ProcessGroup):
         pass
 
     def _get_sequence_number_for_group(self):
-        calls = next(self._calls)
-        self._calls = itertools.count(calls)
-        return calls - 1
+        return self._calls
 
     def set_timeout(self, timeout):
         self._seconds = timeout.total_seconds()
@@ -248,11 +250,15 @@ class ProcessGroup(dist.ProcessGroup):
         """A work of the core in the order of calls."""
         if self._number is None:
             raise ValueError(f"{operation}: the group was destroyed")
-        next(self._calls)
+        self._calls += 1
         try:
             return core.begin(operation, self._number, *arguments, kept=kept)
         except Exception as error:
             raise as_torch_has_it(error) from None
+
+    def _require_one_each(self, listed, operation, what="tensors"):
+        if len(listed) != self._size:
+            raise ValueError(f"{operation}: {len(listed)} {what} for {self._size} ranks")
 
     def _start_coalescing(self, device=None):
         self._together = []
@@ -339,8 +345,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def reduce_scatter(self, outputs, inputs, opts=None):
         output, blocks = _only(outputs, "reduce_scatter"), _only(inputs, "reduce_scatter")
-        if len(blocks) != self._size:
-            raise ValueError(f"reduce_scatter: {len(blocks)} tensors for {self._size} ranks")
+        self._require_one_each(blocks, "reduce_scatter")
         if all(block.numel() == output.numel() for block in blocks):
             return self._reduce_scatter(output, _flat(blocks), _op_of(opts))
         _require_alike([blocks[self._rank]], output, "reduce_scatter")
@@ -381,8 +386,7 @@ class ProcessGroup(dist.ProcessGroup):
     def allgather(self, outputs, inputs, opts=None):
         input = _only(inputs, "all_gather")
         listed = _only(outputs, "all_gather") if not isinstance(outputs[0], torch.Tensor) else outputs
-        if len(listed) != self._size:
-            raise ValueError(f"all_gather: {len(listed)} tensors for {self._size} ranks")
+        self._require_one_each(listed, "all_gather")
         made = _Outputs()
         if all(output.numel() == input.numel() and output.dtype == input.dtype for output in listed):
             return self._all_gather(made.one_after_another(listed), input, made, listed)
@@ -405,8 +409,7 @@ class ProcessGroup(dist.ProcessGroup):
         made, listed, flat = _Outputs(), [], None
         if self._rank == root:
             listed = list(_only(outputs, "gather"))
-            if len(listed) != self._size:
-                raise ValueError(f"gather: {len(listed)} tensors for {self._size} ranks")
+            self._require_one_each(listed, "gather")
             _require_alike(listed, input, "gather")
             flat = made.one_after_another(listed)
         work = self._begin("gather", input.data_ptr(), None if flat is None else flat.data_ptr(), _bytes_of(input), root,
@@ -419,8 +422,7 @@ class ProcessGroup(dist.ProcessGroup):
         written = made.of(output)
         if self._rank == root:
             listed = list(_only(inputs, "scatter"))
-            if len(listed) != self._size:
-                raise ValueError(f"scatter: {len(listed)} tensors for {self._size} ranks")
+            self._require_one_each(listed, "scatter")
             _require_alike(listed, output, "scatter")
             flat = _flat(listed)
         work = self._begin("scatter", None if flat is None else flat.data_ptr(), written.data_ptr(), _bytes_of(written), root,
@@ -459,8 +461,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def alltoall(self, outputs, inputs, opts=None):
         for what, listed in (("outputs", outputs), ("inputs", inputs)):
-            if len(listed) != self._size:
-                raise ValueError(f"all_to_all: {len(listed)} {what} for {self._size} ranks")
+            self._require_one_each(listed, "all_to_all", what)
         _require_alike([inputs[self._rank]], outputs[self._rank], "all_to_all: what a rank keeps")
         if len({tensor.dtype for tensor in (*inputs, *outputs)}) > 1:
             raise ValueError("all_to_all: tensors of several types")
