@@ -14,6 +14,7 @@ namespace {
 
 constexpr int note_tag = 0, body_tag = 1;
 constexpr std::size_t most_unsent_bytes = std::size_t{1} << 20;
+constexpr std::chrono::nanoseconds least_time_for_a_word = std::chrono::milliseconds(500);
 
 std::vector<int> world_ranks_of(const Group& group) {
   std::vector<int> ranks;
@@ -334,9 +335,11 @@ void NamedSet::look() {
   if (options.warn_after < Clock::duration::max()) {
     for (const auto& line : negotiation_->stalled_since(now - options.warn_after)) log::warning(line);
   }
-  // Before the group's own time-out, which would blame this rank.
-  const auto patience = options.timeout / 10 * 9;
   if (options.timeout == std::chrono::nanoseconds::max()) return;
+  // Before the group's own time-out, which would blame this rank: early enough that the word goes round on a
+  // busy machine.
+  const auto earlier = std::max(options.timeout / 10, std::min(options.timeout / 2, least_time_for_a_word));
+  const auto patience = options.timeout - earlier;
   negotiation_->refuse_stalled_since(now - patience, patience);
   if (advance() && incoming_.is_posted && !expects_note()) send(0, {}, {});  // ends the receive
 }
