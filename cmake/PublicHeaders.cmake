@@ -15,6 +15,7 @@ set(lockstep_reached_headers
     lockstep/base/error.h
     lockstep/base/half.h
     lockstep/base/mapping.h
+    lockstep/base/memory_place.h
     lockstep/base/operation.h
     lockstep/base/reduce_op.h
     lockstep/base/signature.h

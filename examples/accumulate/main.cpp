@@ -20,6 +20,7 @@ struct Options {
   double learning_rate = 0.1;
   double noise = 0.1;
   std::uint64_t random_seed = 0;
+  std::string device = "cpu";
 };
 
 using Model = lockstep::DistributedDataParallel<torch::nn::SequentialImpl>;
@@ -52,6 +53,8 @@ Trained train(const lockstep::Group& world, const Options& options, std::int64_t
   torch::manual_seed(options.random_seed);  // the same task and weights for both trainings
   const examples::Teacher teacher(16, 4, options.noise);
   torch::nn::Sequential net(torch::nn::Linear(16, 32), torch::nn::Tanh(), torch::nn::Linear(32, 4));
+  const auto device = lockstep::device_for(world, options.device);
+  net->to(device);
   Model ddp(net, world, {.non_finite = lockstep::NonFinite::stop});
   torch::optim::SGD sgd(ddp.parameters(), options.learning_rate);
 
@@ -62,7 +65,7 @@ Trained train(const lockstep::Group& world, const Options& options, std::int64_t
   double loss = 0;
   for (int step = 0; step < options.steps; ++step) {
     sgd.zero_grad();
-    loss = backward_in_parts(ddp, teacher.draw(samples), parts);
+    loss = backward_in_parts(ddp, teacher.draw(samples).to(device), parts);
     sgd.step();
   }
   return {torch::nn::utils::parameters_to_vector(ddp.parameters()).detach(),
@@ -106,5 +109,6 @@ int main(int argc, char** argv) {
   app.add_option("--random_seed", options.random_seed, "For task, weights and samples")
       ->check(examples::count_from(0))
       ->capture_default_str();
+  examples::add_device_flag(app, options.device);
   return examples::run(app, argc, argv, [&] { compare(options); });
 }

@@ -24,11 +24,14 @@ struct Options {
   int steps = 300;
   double learning_rate = 3e-3;
   std::uint64_t random_seed = 0;
+  std::string device = "cpu";
 };
 
 using Model = lockstep::DistributedDataParallel<TransformerImpl>;
 
 struct Windows {
+  Windows to(torch::Device device) const { return {seen.to(device), next.to(device)}; }
+
   torch::Tensor seen, next;  // [windows, context]: what the model reads, and what comes one character later
 };
 
@@ -56,12 +59,13 @@ void train(const lockstep::Group& world, const Options& options, const Text& tex
   torch::manual_seed(options.random_seed + 1 +
                      static_cast<std::uint64_t>(world.rank()));  // a rank's own windows
   const auto context = options.shape.context;
+  const torch::Device device = ddp.parameters().front().device();
   ddp.train();
   for (int step = 0; step < options.steps; ++step) {
     for (auto& group : adamw.param_groups())
       group.options().set_lr(rate_at(step, options.steps, options.learning_rate));
     const auto begins = torch::randint(text.train.size(0) - context, {options.batch_size}, torch::kInt64);
-    const auto [seen, next] = windows_at(text.train, begins, context);
+    const auto [seen, next] = windows_at(text.train, begins, context).to(device);
     adamw.zero_grad();
     const auto loss = loss_of(ddp(seen), next);
     loss.backward();
@@ -79,12 +83,13 @@ void train(const lockstep::Group& world, const Options& options, const Text& tex
 double validate(const lockstep::Group& world, const Text& text, Model& ddp, std::int64_t context) {
   ddp.eval();
   const torch::NoGradGuard no_grad;
+  const torch::Device device = ddp.parameters().front().device();
   const std::int64_t end = text.validation.size(0) - 1;
   double sum = 0;
   std::int64_t characters = 0;
   for (std::int64_t begin = context * world.rank(); begin < end; begin += context * world.size()) {
     const std::int64_t length = std::min(context, end - begin);
-    const auto [seen, next] = windows_at(text.validation, torch::tensor({begin}), length);
+    const auto [seen, next] = windows_at(text.validation, torch::tensor({begin}), length).to(device);
     sum += loss_of(ddp(seen), next).item<double>() * static_cast<double>(length);
     characters += length;
   }
@@ -95,12 +100,13 @@ double validate(const lockstep::Group& world, const Text& text, Model& ddp, std:
 /// Some characters that the model likes after a line's end.
 std::string write(const Text& text, Model& ddp, std::int64_t context) {
   const torch::NoGradGuard no_grad;
+  const torch::Device device = ddp.parameters().front().device();
   const auto line_end = text.symbols.find('\n');
   auto written = torch::full({1, 1}, static_cast<std::int64_t>(line_end == std::string::npos ? 0 : line_end));
   std::string sample;
   for (int i = 0; i < 200; ++i) {
     const auto begin = std::max(std::int64_t{0}, written.size(1) - context);
-    const auto scores = ddp(written.narrow(1, begin, written.size(1) - begin)).select(1, -1);
+    const auto scores = ddp(written.narrow(1, begin, written.size(1) - begin).to(device)).select(1, -1).cpu();
     const auto next = torch::multinomial(torch::softmax(scores / 0.8, 1), 1);
     written = torch::cat({written, next}, 1);
     sample += text.symbols[static_cast<std::size_t>(next.item<std::int64_t>())];
@@ -120,6 +126,7 @@ void run(const Options& options) {
   shape.symbols = static_cast<std::int64_t>(text.symbols.size());
   torch::manual_seed(options.random_seed);
   Transformer transformer(shape);
+  transformer->to(lockstep::device_for(world, options.device));
   Model ddp(transformer, world, {.non_finite = lockstep::NonFinite::stop});
 
   train(world, options, text, ddp);
@@ -147,6 +154,7 @@ void add_flags(CLI::App& app, Options& options) {
   app.add_option("--random_seed", options.random_seed, "For weights, windows and what it writes")
       ->check(examples::count_from(0))
       ->capture_default_str();
+  examples::add_device_flag(app, options.device);
 }
 
 }  // namespace

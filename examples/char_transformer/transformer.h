@@ -70,7 +70,7 @@ struct TransformerImpl : torch::nn::Module {
   }
 
   torch::Tensor forward(const torch::Tensor& text) {  // [N, T] of symbols; to [N, T, symbols]
-    auto x = symbols(text) + places(torch::arange(text.size(1)));
+    auto x = symbols(text) + places(torch::arange(text.size(1), text.device()));
     for (const auto& block : *blocks) x = block->as<Block>()->forward(x);
     return torch::matmul(norm(x), symbols->weight.t());  // the same weights as at the entrance
   }

@@ -155,8 +155,7 @@ void add_flags(CLI::App& app, Options& options) {
       ->capture_default_str();
   app.add_option("--model_filename", options.model_filename, "The model's file in it")->capture_default_str();
   app.add_flag("--resume", options.resume, "Begin with the model that is there");
-  app.add_option("--device", options.device, "cpu, cuda (by local rank) or cuda:1 (that one)")
-      ->capture_default_str();
+  examples::add_device_flag(app, options.device);
   examples::add_image_flags(app, options.images, "Folder with CIFAR-10's binary version");
   app.add_option("--workers", options.workers, "Threads that make batches; 0: the one that trains does")
       ->check(examples::count_from(0))

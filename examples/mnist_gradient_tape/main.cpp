@@ -23,7 +23,7 @@ struct Options {
 
 void train(const Options& options) {
   const auto world = lockstep::init();
-  const torch::Device device(options.device);
+  const auto device = lockstep::device_for(world, options.device);
   torch::manual_seed(options.random_seed + static_cast<std::uint64_t>(world.rank()));
   auto net = examples::mnist_network();
   net->to(device);
@@ -80,14 +80,7 @@ int main(int argc, char** argv) {
   app.add_option("--random_seed", options.random_seed, "For weights and batches")
       ->check(examples::count_from(0))
       ->capture_default_str();
-  app.add_option("--device", options.device, "cpu: a tape's gradients are in main memory")
-      ->check([](const std::string& device) {
-        return device == "cpu"
-                   ? std::string()
-                   : "DistributedGradientTape averages gradients in main memory, and cannot train on \"" +
-                         device + "\"; use cpu, or mnist_horovod_steps, which trains on a GPU, too";
-      })
-      ->capture_default_str();
+  examples::add_device_flag(app, options.device);
   app.add_flag("--fp16_allreduce", options.fp16_allreduce, "Send gradients as halves");
   examples::add_mnist_flags(app, options.images);
   return examples::run(app, argc, argv, [&] { train(options); });

@@ -101,8 +101,7 @@ void add_flags(CLI::App& app, Options& options) {
   app.add_option("--random_seed", options.random_seed, "For weights and the order of the images")
       ->check(examples::count_from(0))
       ->capture_default_str();
-  app.add_option("--device", options.device, "cpu, cuda (by local rank) or cuda:1 (that one)")
-      ->capture_default_str();
+  examples::add_device_flag(app, options.device);
   auto* const checkpoint =
       app.add_option("--checkpoint", options.checkpoint, "File to save to after each epoch (default: none)");
   app.add_flag("--resume", options.resume, "Go on from the checkpoint")->needs(checkpoint);

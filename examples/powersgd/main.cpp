@@ -21,6 +21,7 @@ struct Options {
   double learning_rate = 0.05;
   double noise = 0.1;
   std::uint64_t random_seed = 0;
+  std::string device = "cpu";
 };
 
 struct Trained {
@@ -41,9 +42,11 @@ Trained train(const lockstep::Group& world, const Options& options,
               std::shared_ptr<lockstep::CommunicationHook> hook) {
   torch::manual_seed(options.random_seed);
   const examples::Teacher teacher(64, 8, options.noise);
-  const auto unseen = teacher.draw(1000);
+  const auto device = lockstep::device_for(world, options.device);
+  const auto unseen = teacher.draw(1000).to(device);
   torch::nn::Sequential net(torch::nn::Linear(64, 256), torch::nn::Tanh(), torch::nn::Linear(256, 256),
                             torch::nn::Tanh(), torch::nn::Linear(256, 8));
+  net->to(device);
   lockstep::DistributedDataParallel ddp(
       net, world, {.non_finite = lockstep::NonFinite::stop, .communication_hook = std::move(hook)});
   torch::optim::SGD sgd(ddp.parameters(), torch::optim::SGDOptions(options.learning_rate).momentum(0.9));
@@ -53,7 +56,7 @@ Trained train(const lockstep::Group& world, const Options& options,
   std::uint64_t position = 0;
   for (int step = 0; step < options.steps; ++step) {
     position = world.recorder().collectives();
-    const auto batch = teacher.draw(options.batch_size);
+    const auto batch = teacher.draw(options.batch_size).to(device);
     sgd.zero_grad();
     torch::mse_loss(ddp(batch.x), batch.y).backward();
     sgd.step();
@@ -98,5 +101,6 @@ int main(int argc, char** argv) {
   app.add_option("--random_seed", options.random_seed, "For task, weights and samples")
       ->check(examples::count_from(0))
       ->capture_default_str();
+  examples::add_device_flag(app, options.device);
   return examples::run(app, argc, argv, [&] { compare(options); });
 }

@@ -32,6 +32,11 @@ inline CLI::Range count_from(std::int64_t least) {
   return {least, std::numeric_limits<std::int64_t>::max(), std::to_string(least).append(" or more")};
 }
 
+/// As lockstep::device_for() takes it.
+inline void add_device_flag(CLI::App& app, std::string& device) {
+  app.add_option("--device", device, "cpu, cuda (by local rank) or cuda:1 (that one)")->capture_default_str();
+}
+
 /// What an example prints is its result. Throws if it is lost, as on a full disk.
 inline void require_printed() {
   const bool was_flushed = std::cout.flush().good() && std::fflush(stdout) == 0;

@@ -10,6 +10,8 @@ namespace examples {
 
 struct Samples {
   torch::Tensor x, y;  // [samples, inputs], [samples, outputs]
+
+  Samples to(torch::Device device) const { return {x.to(device), y.to(device)}; }
 };
 
 /// Drawn from libtorch's generator: after the same torch::manual_seed() it is the same one on every rank.

@@ -19,6 +19,7 @@ struct Options {
   double learning_rate = 0.05;
   double noise = 0.1;
   std::uint64_t random_seed = 0;
+  std::string device = "cpu";
 };
 
 struct Trained {
@@ -27,11 +28,13 @@ struct Trained {
 };
 
 /// `ranks`: parts of each whole batch, of which `group` has all (one process), or each of its ranks one.
-Trained train(const lockstep::Group& group, const Options& options, int ranks, bool synchronised) {
+Trained train(const lockstep::Group& group, const Options& options, torch::Device device, int ranks,
+              bool synchronised) {
   torch::manual_seed(options.random_seed);  // everybody draws the same task, weights and whole batches
   const examples::Teacher teacher(8, 2, options.noise);
   torch::nn::BatchNorm1d norm(16);
   torch::nn::Sequential net(torch::nn::Linear(8, 16), norm, torch::nn::Tanh(), torch::nn::Linear(16, 2));
+  net->to(device);
   if (synchronised) lockstep::convert_sync_batch_norm(*net, group);
   lockstep::DistributedDataParallel ddp(net, group, {.non_finite = lockstep::NonFinite::stop});
   torch::optim::SGD sgd(ddp.parameters(), options.learning_rate);
@@ -43,7 +46,7 @@ Trained train(const lockstep::Group& group, const Options& options, int ranks, b
     const auto whole = teacher.draw(options.batch_size * ranks);
     const auto x = (whole.x + shifts).narrow(0, first, mine);  // each part has another mean
     sgd.zero_grad();
-    const auto error = torch::mse_loss(ddp(x), whole.y.narrow(0, first, mine));
+    const auto error = torch::mse_loss(ddp(x.to(device)), whole.y.narrow(0, first, mine).to(device));
     error.backward();
     sgd.step();
     loss = error.item<double>();
@@ -63,11 +66,12 @@ void print(const char* name, const Trained& trained, const Trained& one) {
 
 void compare(const Options& options) {
   const auto world = lockstep::init();
-  const auto unsynchronised = train(world, options, world.size(), false);
-  const auto synchronised = train(world, options, world.size(), true);
+  const auto device = lockstep::device_for(world, options.device);
+  const auto unsynchronised = train(world, options, device, world.size(), false);
+  const auto synchronised = train(world, options, device, world.size(), true);
   if (world.rank() != 0) return;
   const auto one =
-      train(lockstep::Group(), options, world.size(), false);  // a world of one, and the whole batch
+      train(lockstep::Group(), options, device, world.size(), false);  // a world of one, and the whole batch
   std::printf("%-24s loss %.4f\n", "one process, whole batch", one.loss);
   print("each rank its own", unsynchronised, one);
   print("synchronised", synchronised, one);
@@ -89,5 +93,6 @@ int main(int argc, char** argv) {
   app.add_option("--random_seed", options.random_seed, "For task, weights and samples")
       ->check(examples::count_from(0))
       ->capture_default_str();
+  examples::add_device_flag(app, options.device);
   return examples::run(app, argc, argv, [&] { compare(options); });
 }

@@ -18,6 +18,7 @@ struct Options {
   int steps = 1;
   double learning_rate = 0.001;
   std::uint64_t random_seed = 0;
+  std::string device = "cpu";
 };
 
 struct ToyModelImpl : torch::nn::Module {
@@ -36,7 +37,7 @@ TORCH_MODULE(ToyModel);
 bool are_equal(const lockstep::Group& world, const ToyModel& model) {
   const torch::NoGradGuard no_grad;
   const auto mine = torch::nn::utils::parameters_to_vector(model->parameters());
-  const auto all = torch::empty({world.size(), mine.numel()});
+  const auto all = torch::empty({world.size(), mine.numel()}, mine.options());
   lockstep::all_gather(world, mine, all).wait();
   return torch::equal(all, mine.expand_as(all));
 }
@@ -46,14 +47,16 @@ void train(int rank, const Options& options) {
   const auto world = lockstep::init();
   torch::manual_seed(options.random_seed + static_cast<std::uint64_t>(rank));  // other samples on each rank
 
+  const auto device = lockstep::device_for(world, options.device);
   ToyModel model;  // other weights, too: wrapping it makes them rank 0's
+  model->to(device);
   lockstep::DistributedDataParallel ddp(model, world, {.non_finite = lockstep::NonFinite::stop});
   torch::optim::SGD sgd(ddp.parameters(), options.learning_rate);
 
   torch::Tensor loss;
   for (int step = 0; step < options.steps; ++step) {
     sgd.zero_grad();
-    loss = torch::mse_loss(ddp(torch::randn({20, 10})), torch::randn({20, 5}));
+    loss = torch::mse_loss(ddp(torch::randn({20, 10}).to(device)), torch::randn({20, 5}).to(device));
     loss.backward();  // every grad() is the average over all ranks now
     sgd.step();
   }
@@ -93,6 +96,7 @@ int main(int argc, char** argv) {
   app.add_option("--random_seed", options.random_seed, "For weights and samples")
       ->check(examples::count_from(0))
       ->capture_default_str();
+  examples::add_device_flag(app, options.device);
   app.failure_message(say_how_to_start);
   return examples::run(app, argc, argv, [&] { start_ranks(options); });
 }

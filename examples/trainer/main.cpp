@@ -14,10 +14,12 @@ namespace nn = torch::nn;
 using torch::data::make_data_loader;
 using torch::data::transforms::Stack;
 
-void train(const std::string& data, double rate, lockstep::TrainerOptions options) {
+void train(const std::string& data, const std::string& device, double rate,
+           lockstep::TrainerOptions options) {
   auto world = lockstep::init();
   torch::manual_seed(1);
   nn::Sequential net(nn::Flatten(), nn::Linear(64, 128), nn::ReLU(), nn::Linear(128, 10));
+  net->to(lockstep::device_for(world, device));  // where the Trainer takes the batches, too
   lockstep::DistributedDataParallel ddp(net, world, {.non_finite = lockstep::NonFinite::stop});
   torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(rate).momentum(0.9));
 
@@ -38,7 +40,7 @@ void train(const std::string& data, double rate, lockstep::TrainerOptions option
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string data = "build/digits";
+  std::string data = "build/digits", device = "cpu";
   double rate = 0.02;
   lockstep::TrainerOptions options{.epochs = 10};
   CLI::App app("Trains a small network on handwritten digits.");
@@ -52,5 +54,6 @@ int main(int argc, char** argv) {
   app.add_flag("--resume", options.resume, "Go on from the checkpoint");
   app.add_option("--curve", options.curve, "SVG of loss and accuracy");
   app.add_option("--tensorboard", options.tensorboard, "Folder for TensorBoard's event file");
-  return examples::run(app, argc, argv, [&] { train(data, rate, options); });
+  examples::add_device_flag(app, device);
+  return examples::run(app, argc, argv, [&] { train(data, device, rate, options); });
 }

@@ -1,4 +1,5 @@
-// What carries out a group's calls: our own engine over shared memory and sockets, later MPI or NCCL.
+// What carries out a group's calls: our own engine over shared memory and sockets, with MPI between hosts if that was chosen.
+// Calls on GPUs' memory go by NCCL (nccl/), beside it.
 #pragma once
 
 #include <memory>
@@ -7,6 +8,8 @@
 #include <string>
 
 #include "lockstep/base/custom_reduction.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/memory_place.h"
 #include "lockstep/base/signature.h"
 #include "lockstep/execute/message.h"
 #include "lockstep/execute/work.h"
@@ -30,6 +33,7 @@ struct Request {
   int peer = 0;                  ///< send: the destination; receive: the source or any_source
   int tag = 0;                   ///< of a message, or any_tag
   Received* received = nullptr;  ///< receive: filled in if given
+  MemoryPlace place = {};        ///< of both buffers
 };
 
 class Backend {
@@ -40,7 +44,10 @@ class Backend {
   virtual void poll() = 0;
   /// Why the group has failed, as far as is known here. Looks for news of the others first, which a call does
   /// only while it waits.
-  virtual std::optional<FirstCause::Cause> failure() = 0;
+  /// `needs_all`: calls that are not this backend's wait for all ranks, so one that has left has failed them.
+  virtual std::optional<FirstCause::Cause> failure(bool needs_all = false) = 0;
+  /// Fails the group, unless it has failed, and tells the others why, on this host and on others.
+  virtual void fail(const Error& cause) = 0;
   /// Fails the group, unless it has failed, and names this rank.
   virtual void abort(const std::string& reason) = 0;
   virtual std::uint64_t own_work_ns() const = 0;

@@ -21,16 +21,16 @@ namespace {
 // What text() below may be asked for, beside what tests have for themselves.
 constexpr std::string_view prefix = "LOCKSTEP_";
 constexpr std::string_view of_tests = "LOCKSTEP_TEST";
-constexpr std::string_view ours[] = {"ALGORITHM",     "ARENA_BYTES",    "CONTROL_FD",         "CORES",
-                                     "ENGINE",        "MPI_LIBRARY",    "EXPLAIN_AFTER",      "IFACE",
-                                     "INCARNATION",   "INIT_TIMEOUT",   "INSECURE",           "JOB",
-                                     "LOG",           "MACHINE_FILE",   "MAILBOX_BYTES",      "MEETING_DIR",
-                                     "METRICS",       "NODE",           "ONE_SHOT_BYTES",     "PORT",
-                                     "PROFILE",       "PROFILE_ALL",    "PROFILE_BARRIER",    "PROFILE_RUN",
-                                     "PROFILE_SITES", "RANKS_PER_NODE", "RECORD_DIR",         "REPORT",
-                                     "SECRET_FD",     "SECRET_FILE",    "SEGMENT_BYTES",      "SSH",
-                                     "STORE",         "TIMELINE",       "TIMELINE_OPERATORS", "TIMEOUT",
-                                     "TUNING_FILE",   "WARN_AFTER"};
+constexpr std::string_view ours[] = {"ALGORITHM",   "ARENA_BYTES",   "CONTROL_FD",     "CORES",
+                                     "ENGINE",      "MPI_LIBRARY",   "NCCL_LIBRARY",   "EXPLAIN_AFTER",
+                                     "IFACE",       "INCARNATION",   "INIT_TIMEOUT",   "INSECURE",
+                                     "JOB",         "LOG",           "MACHINE_FILE",   "MAILBOX_BYTES",
+                                     "MEETING_DIR", "METRICS",       "NODE",           "ONE_SHOT_BYTES",
+                                     "PORT",        "PROFILE",       "PROFILE_ALL",    "PROFILE_BARRIER",
+                                     "PROFILE_RUN", "PROFILE_SITES", "RANKS_PER_NODE", "RECORD_DIR",
+                                     "REPORT",      "SECRET_FD",     "SECRET_FILE",    "SEGMENT_BYTES",
+                                     "SSH",         "STORE",         "TIMELINE",       "TIMELINE_OPERATORS",
+                                     "TIMEOUT",     "TUNING_FILE",   "WARN_AFTER"};
 
 /// Or another program's.
 bool is_ours(std::string_view name) {

@@ -18,15 +18,10 @@ class Several final : public PendingWork {
     return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->poll(); });
   }
   void wait() override {
-    std::exception_ptr first;
-    for (const auto& work : works_) {
-      try {
-        work->wait();
-      } catch (...) {
-        if (!first) first = std::current_exception();
-      }
-    }
-    if (first) std::rethrow_exception(first);
+    for_each([](PendingWork& work) { work.wait(); });
+  }
+  void synchronize() override {
+    for_each([](PendingWork& work) { work.synchronize(); });
   }
   bool wait_for(std::chrono::nanoseconds duration) override {
     const Deadline deadline = Deadline::after(duration);
@@ -38,6 +33,20 @@ class Several final : public PendingWork {
   }
 
  private:
+  /// All of them, then the first failure.
+  template <class Do>
+  void for_each(Do wait) const {
+    std::exception_ptr first;
+    for (const auto& work : works_) {
+      try {
+        wait(*work);
+      } catch (...) {
+        if (!first) first = std::current_exception();
+      }
+    }
+    if (first) std::rethrow_exception(first);
+  }
+
   std::vector<std::unique_ptr<PendingWork>> works_;
 };
 
@@ -73,6 +82,12 @@ void Work::wait() {
   pending->wait();
 }
 
+void Work::synchronize() {
+  if (!pending_) return;
+  const auto pending = std::move(pending_);
+  pending->synchronize();
+}
+
 bool Work::test() {
   if (!pending_) return true;
   if (!pending_->poll()) return false;
@@ -96,7 +111,7 @@ void Work::finish() noexcept {
   if (std::uncaught_exceptions() > exceptions_) return abandon();
   const auto pending = std::move(pending_);
   try {
-    pending->wait();
+    pending->synchronize();  // the buffers may go now
   } catch (const std::exception& failure) {
     if (!is_of_shut_down(failure))
       log::error(std::string("a work that nobody waited for failed: ") + failure.what());

@@ -18,6 +18,8 @@ class PendingWork {
   virtual void wait() = 0;
   /// The same for at most `duration`; false if it is still going on.
   virtual bool wait_for(std::chrono::nanoseconds duration) = 0;
+  /// Returns when it is over on a GPU, too.
+  virtual void synchronize() { wait(); }
   /// Its group fails at once, and this rank is to blame: an exception destroys a buffer that others still
   /// need.
   virtual void abandon() noexcept = 0;
@@ -45,8 +47,12 @@ class [[nodiscard]] Work {
   /// One Work that is over when all of these are. Its wait() rethrows the first failure, in their order.
   static Work all(std::vector<Work> works);
 
-  /// Throws Error: timeout, peer_lost, mismatch, aborted; the group is closed then.
+  /// Throws Error: timeout, peer_lost, mismatch, aborted; the group is closed then. Of a call on a GPU's memory it makes the
+  /// stream wait that the call was given, and returns at once: what the program puts there from now on comes after the call.
+  /// What such a call comes to later, its group's next one throws.
   void wait();
+  /// Waits on the host, also for a GPU. Throws as wait() does.
+  void synchronize();
   /// Whether it is over, without waiting. Throws as wait() does.
   [[nodiscard]] bool test();
   /// Waits for at most `duration`; false if it is still going on, which is no error. Throws as wait() does.

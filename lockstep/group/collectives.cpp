@@ -1,11 +1,13 @@
 #include "lockstep/group/collectives.h"
 
+#include <array>
 #include <cstring>
 #include <functional>
 #include <numeric>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/hash.h"
+#include "lockstep/group/gpu_calls.h"
 #include "lockstep/group/impl.h"
 #include "lockstep/group/in_process.h"
 #include "lockstep/kernel/reduce.h"
@@ -46,6 +48,11 @@ class Checked {
     request_.signature.operation = operation;
   }
 
+  Checked& at(const MemoryPlace& place) {
+    request_.place = place;
+    return *this;
+  }
+
   Checked& root(int rank) {
     if (rank < 0 || rank >= request_.call.ranks) require_rank(group_, rank, name() + ": root");
     request_.call.root = request_.signature.root = rank;
@@ -53,6 +60,7 @@ class Checked {
   }
 
   Checked& combining(const Reduction& reduction) {
+    at(reduction.place);
     request_.signature.reduce_op = reduction.op;
     request_.signature.prescale = reduction.prescale;
     request_.signature.detail = reduction.grouping;
@@ -136,6 +144,7 @@ class Checked {
         request_.call.counts.empty() || request_.call.operation == Operation::all_to_all
             ? request_.call.elements
             : std::accumulate(request_.call.counts.begin(), request_.call.counts.end(), std::size_t{0});
+    if (request_.place.is_on_gpu()) return submit_on_gpu(group_.impl(), std::span(&request_, 1));
     if (group_.size() == 1) return alone();
     return Work(group_.impl().backend->submit(request_));
   }
@@ -252,13 +261,41 @@ class Checked {
   std::size_t alignment_ = 1;  // a power of two
 };
 
-Work submit_message(const Group& group, Request request, std::span<const std::byte> buffer, int peer,
-                    int tag) {
+Request message(Request request, std::span<const std::byte> buffer, int peer, int tag) {
   request.signature.elements = buffer.size();
   request.signature.detail = static_cast<std::uint32_t>(tag);
   request.peer = peer;
   request.tag = tag;
+  return request;
+}
+
+Request sending(const Group& group, std::span<const std::byte> buffer, int destination, int tag,
+                const MemoryPlace& place) {
+  require_rank(group, destination, "send: destination");
+  require_memory(buffer, "send");
+  if (tag < 0) throw_invalid_argument("send: tag " + std::to_string(tag) + " is negative");
+  return message(
+      {.signature = {.root = group.rank(), .operation = Operation::send}, .input = buffer, .place = place},
+      buffer, destination, tag);
+}
+
+Request receiving(const Group& group, std::span<std::byte> buffer, int source, int tag, Received* received,
+                  const MemoryPlace& place) {
+  if (source != any_source) require_rank(group, source, "recv: source");
+  require_memory(buffer, "recv");
+  if (tag < 0 && tag != any_tag) {
+    throw_invalid_argument("recv: tag " + std::to_string(tag) + " is negative, and not any_tag");
+  }
+  return message({.signature = {.root = source, .operation = Operation::receive},
+                  .output = buffer,
+                  .received = received,
+                  .place = place},
+                 buffer, source, tag);
+}
+
+Work submit_message(const Group& group, const Request& request) {
   Group::Impl& impl = group.impl();
+  if (request.place.is_on_gpu()) return submit_on_gpu(impl, std::span(&request, 1));
   return Work((impl.backend ? *impl.backend : to_itself(impl)).submit(request));
 }
 
@@ -285,35 +322,37 @@ Work reduce_scatter_bytes(const Group& group, std::span<const std::byte> input, 
   return call.elements(counts.empty() ? call.count_of(output, "output") : 0).submit(input, output);
 }
 
-Work broadcast_bytes(const Group& group, std::span<std::byte> buffer, int root) {
-  return Checked(group, Operation::broadcast).root(root).elements(buffer.size()).submit({}, buffer);
+Work broadcast_bytes(const Group& group, std::span<std::byte> buffer, int root, const MemoryPlace& place) {
+  return Checked(group, Operation::broadcast).at(place).root(root).elements(buffer.size()).submit({}, buffer);
 }
 
 Work scatter_bytes(const Group& group, std::span<const std::byte> input, std::span<std::byte> output,
-                   int root, std::size_t element_bytes, std::span<const std::size_t> counts) {
+                   int root, std::size_t element_bytes, std::span<const std::size_t> counts,
+                   const MemoryPlace& place) {
   Checked call(group, Operation::scatter, !counts.empty());
-  call.root(root).elements_of(element_bytes).blocks(counts);
+  call.at(place).root(root).elements_of(element_bytes).blocks(counts);
   return call.elements(counts.empty() ? call.count_of(output, "output") : 0).submit(input, output);
 }
 
 Work gather_bytes(const Group& group, std::span<const std::byte> input, std::span<std::byte> output, int root,
-                  std::size_t element_bytes, std::span<const std::size_t> counts) {
+                  std::size_t element_bytes, std::span<const std::size_t> counts, const MemoryPlace& place) {
   Checked call(group, Operation::gather, !counts.empty());
-  call.root(root).elements_of(element_bytes).blocks(counts);
+  call.at(place).root(root).elements_of(element_bytes).blocks(counts);
   return call.elements(counts.empty() ? call.count_of(input, "input") : 0).submit(input, output);
 }
 
 Work all_gather_bytes(const Group& group, std::span<const std::byte> input, std::span<std::byte> output,
-                      std::size_t element_bytes, std::span<const std::size_t> counts) {
+                      std::size_t element_bytes, std::span<const std::size_t> counts,
+                      const MemoryPlace& place) {
   Checked call(group, Operation::all_gather, !counts.empty());
-  call.elements_of(element_bytes).blocks(counts);
+  call.at(place).elements_of(element_bytes).blocks(counts);
   return call.elements(counts.empty() ? call.count_of(input, "input") : 0).submit(input, output);
 }
 
 Work all_to_all_bytes(const Group& group, std::span<const std::byte> input, std::span<std::byte> output,
-                      std::size_t element_bytes) {
+                      std::size_t element_bytes, const MemoryPlace& place) {
   Checked call(group, Operation::all_to_all);
-  call.elements_of(element_bytes);
+  call.at(place).elements_of(element_bytes);
   const std::size_t elements = call.count_of(input, "input");
   const auto ranks = static_cast<std::size_t>(group.size());
   if (elements % ranks != 0) {
@@ -325,47 +364,40 @@ Work all_to_all_bytes(const Group& group, std::span<const std::byte> input, std:
 
 Work all_to_all_v_bytes(const Group& group, std::span<const std::byte> input,
                         std::span<const std::size_t> sent_counts, std::span<std::byte> output,
-                        std::span<const std::size_t> received_counts, std::size_t element_bytes) {
+                        std::span<const std::size_t> received_counts, std::size_t element_bytes,
+                        const MemoryPlace& place) {
   Checked call(group, Operation::all_to_all, true);
-  return call.elements_of(element_bytes).blocks(sent_counts, received_counts).submit(input, output);
+  return call.at(place).elements_of(element_bytes).blocks(sent_counts, received_counts).submit(input, output);
 }
 
-Work barrier(const Group& group) { return Checked(group, Operation::barrier).submit({}, {}); }
+Work barrier(const Group& group, const MemoryPlace& place) {
+  return Checked(group, Operation::barrier).at(place).submit({}, {});
+}
 
-Work send_bytes(const Group& group, std::span<const std::byte> buffer, int destination, int tag) {
-  require_rank(group, destination, "send: destination");
-  require_memory(buffer, "send");
-  if (tag < 0) throw_invalid_argument("send: tag " + std::to_string(tag) + " is negative");
-  return submit_message(group,
-                        {.signature = {.root = group.rank(), .operation = Operation::send}, .input = buffer},
-                        buffer, destination, tag);
+Work send_bytes(const Group& group, std::span<const std::byte> buffer, int destination, int tag,
+                const MemoryPlace& place) {
+  return submit_message(group, sending(group, buffer, destination, tag, place));
+}
+
+Work recv_bytes(const Group& group, std::span<std::byte> buffer, int source, int tag, Received* received,
+                const MemoryPlace& place) {
+  return submit_message(group, receiving(group, buffer, source, tag, received, place));
 }
 
 Work sendrecv_bytes(const Group& group, std::span<const std::byte> sent, int destination, int sent_tag,
-                    std::span<std::byte> arriving, int source, int received_tag, Received* received) {
+                    std::span<std::byte> arriving, int source, int received_tag, Received* received,
+                    const MemoryPlace& place) {
   if (overlap(sent, arriving)) {
     throw_invalid_argument(
         "sendrecv: what is sent and what arrives overlap in memory, so that one would be changed before it "
-        "is "
-        "gone; use two buffers");
+        "is gone; use two buffers");
   }
+  const std::array both{receiving(group, arriving, source, received_tag, received, place),
+                        sending(group, sent, destination, sent_tag, place)};
+  if (place.is_on_gpu()) return submit_on_gpu(group.impl(), both);
   std::vector<Work> works;
-  works.push_back(recv_bytes(group, arriving, source, received_tag, received));
-  works.push_back(send_bytes(group, sent, destination, sent_tag));
+  for (const Request& request : both) works.push_back(submit_message(group, request));
   return Work::all(std::move(works));
-}
-
-Work recv_bytes(const Group& group, std::span<std::byte> buffer, int source, int tag, Received* received) {
-  if (source != any_source) require_rank(group, source, "recv: source");
-  require_memory(buffer, "recv");
-  if (tag < 0 && tag != any_tag) {
-    throw_invalid_argument("recv: tag " + std::to_string(tag) + " is negative, and not any_tag");
-  }
-  return submit_message(group,
-                        {.signature = {.root = source, .operation = Operation::receive},
-                         .output = buffer,
-                         .received = received},
-                        buffer, source, tag);
 }
 
 }  // namespace lockstep

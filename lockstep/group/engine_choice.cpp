@@ -10,16 +10,18 @@ EngineChoice choose_engine(const std::optional<std::string>& name, const std::st
   const auto told = name ? name : env::text("LOCKSTEP_ENGINE");
   if (!told || *told == "native" || *told == "gloo" || *told == "tcp") return EngineChoice::native;
   if (*told == "mpi") return EngineChoice::mpi;
-  const std::string said = (name ? where : "LOCKSTEP_ENGINE") + " is ";
-  if (*told == "nccl") {
-    throw Error(
-        ErrorCode::unsupported,
-        said +
-            "nccl, which moves data between GPUs: this Lockstep is built without CUDA; take native or mpi");
-  }
-  throw_invalid_argument(said + base::quote(*told) + "; there are native (also called gloo and tcp) and mpi");
+  if (*told == "nccl") return EngineChoice::nccl;
+  throw_invalid_argument((name ? where : "LOCKSTEP_ENGINE") + " is " + base::quote(*told) +
+                         "; there are native (also called gloo and tcp), mpi, and nccl for GPUs");
 }
 
-std::string to_string(EngineChoice engine) { return engine == EngineChoice::mpi ? "mpi" : "native"; }
+std::string to_string(EngineChoice engine) {
+  switch (engine) {
+    case EngineChoice::native: return "native";
+    case EngineChoice::mpi: return "mpi";
+    case EngineChoice::nccl: return "nccl";
+  }
+  return "?";
+}
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// What carries collectives between hosts.
+// What carries collectives between hosts, and on GPUs.
 #pragma once
 
 #include <optional>
@@ -6,11 +6,14 @@
 
 namespace lockstep {
 
-enum class EngineChoice { native, mpi };
+enum class EngineChoice {
+  native,
+  mpi,
+  nccl,  ///< native for main memory; GPUs' memory has to have an engine from the start
+};
 
-/// By the names that init_process_group has, too: "native" ("gloo", "tcp"), "mpi". nullopt: LOCKSTEP_ENGINE, or else
-/// native. Throws Error: unsupported for "nccl", with what it would take; invalid_argument for other names. `where`: the name
-/// was said.
+/// By the names that init_process_group has, too: "native" ("gloo", "tcp"), "mpi", "nccl". nullopt: LOCKSTEP_ENGINE, or else
+/// native. Throws Error{invalid_argument} for other names. `where`: the name was said.
 EngineChoice choose_engine(const std::optional<std::string>& name, const std::string& where);
 std::string to_string(EngineChoice engine);
 

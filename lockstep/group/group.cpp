@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <thread>
 
+#include "lockstep/backend/forked.h"
+#include "lockstep/backend/nccl/nccl_group.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
@@ -61,13 +63,38 @@ Group::Impl::~Impl() { leave(); }
 
 void Group::Impl::shut_down() {
   if (backend) backend->close(shut_down_reason);
+  for (const auto& gpu : connected_gpus()) gpu->close(shut_down_reason);
   leave();
 }
 
 void Group::Impl::leave() {
-  if (has_left_.exchange(true) || !backend) return;
+  if (has_left_.exchange(true)) return;
+  std::map<int, std::shared_future<OnGpu>>
+      ending;  // before this rank says goodbye to those that end them, too
+  {
+    const std::lock_guard lock(gpu_mutex);
+    ending.swap(gpus);
+  }
+  // A copy of the process has the parent's GPU, NCCL and locks, but not its threads: nothing of it can be ended.
+  if (is_forked_child()) (void)new auto(std::move(ending));
+  ending.clear();
+  if (!backend) return;
   if (!parent) context->note_leaving();
   if (!parent || context->goes_on) backend->leave();
+}
+
+std::vector<std::shared_ptr<NcclGroup>> Group::Impl::connected_gpus() {
+  const std::lock_guard lock(gpu_mutex);
+  std::vector<std::shared_ptr<NcclGroup>> connected;
+  for (const auto& [device, gpu] : gpus) {
+    if (gpu.wait_for(std::chrono::seconds(0)) != std::future_status::ready) continue;
+    try {
+      if (gpu.get().group) connected.push_back(gpu.get().group);
+    } catch (const Error&) {
+      continue;  // it could not connect
+    }
+  }
+  return connected;
 }
 
 Group::Group() : impl_(std::make_shared<Impl>()) {

@@ -3,11 +3,14 @@
 
 #include <atomic>
 #include <functional>
+#include <future>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "lockstep/backend/backend.h"
+#include "lockstep/base/error.h"
 #include "lockstep/execute/progress.h"
 #include "lockstep/group/context.h"
 #include "lockstep/group/group.h"
@@ -19,6 +22,8 @@
 #include "lockstep/transport/tcp/tcp_transport.h"
 
 namespace lockstep {
+
+class NcclGroup;
 
 class Group::Impl {
  public:
@@ -37,6 +42,13 @@ class Group::Impl {
       hosts_seen;            ///< of a job whose ranks may die and come back: the numbers of its hosts
   SpareMemory spare_memory;  ///< of calls that need buffers of their own
   std::mutex mutex;          ///< of subgroups_made, hosts_seen, itself and spare_memory
+  /// One of this rank's GPUs that was used.
+  struct OnGpu {
+    std::shared_ptr<NcclGroup> group = nullptr;
+    std::optional<Error> refusal = std::nullopt;  ///< instead: the same on all ranks
+  };
+  std::map<int, std::shared_future<OnGpu>> gpus;  ///< by the GPU's number; not ready while it connects
+  std::mutex gpu_mutex;                           ///< of gpus
 
   int rank() const { return members.rank(); }
   int size() const { return members.size(); }
@@ -47,6 +59,7 @@ class Group::Impl {
 
  private:
   void leave();
+  std::vector<std::shared_ptr<NcclGroup>> connected_gpus();
   std::atomic<bool> has_left_ = false;
 };
 

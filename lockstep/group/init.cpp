@@ -11,6 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/group/engine_choice.h"
+#include "lockstep/group/gpu_calls.h"
 #include "lockstep/group/identity.h"
 #include "lockstep/group/impl.h"
 #include "lockstep/group/joining.h"
@@ -38,6 +39,7 @@ std::shared_ptr<StoreServer> serve_store(const Identity& identity) try {
 Group join(Identity identity, const InitOptions& options, std::shared_ptr<StoreServer>& server, int number,
            const std::function<void()>& note_arrival) {
   const EngineChoice engine = choose_engine(options.engine, "InitOptions::engine");
+  if (engine == EngineChoice::nccl) require_nccl();
   const Deadline deadline = Deadline::after(arrival_timeout(options));
   auto impl = std::make_shared<Group::Impl>();
   impl->name += suffix_of_world(number);

@@ -26,7 +26,8 @@ struct InitOptions {
   std::optional<std::string> interface;
   /// What carries collectives between hosts (LOCKSTEP_ENGINE, `lockstep run --engine`): "native", sockets of our own, the
   /// default, also called "gloo" and "tcp"; or "mpi", the MPI whose launcher started the job, or with which the program
-  /// is linked. Inside a host it is shared memory in any case. The same on all ranks.
+  /// is linked. Inside a host it is shared memory in any case. "nccl" is "native" for main memory, and throws
+  /// Error{unsupported} where GPUs' memory (MemoryPlace) would find no GPU or no NCCL. The same on all ranks.
   std::optional<std::string> engine;
   /// Lets several hosts work without a secret (LOCKSTEP_INSECURE=1). Anyone on the network can then join.
   std::optional<bool> insecure;

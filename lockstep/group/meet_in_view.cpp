@@ -25,9 +25,10 @@ constexpr std::chrono::nanoseconds shortest_look = 5ms, longest_look = 200ms;
 std::string here_key(int rank) { return "here/" + std::to_string(rank); }
 
 /// Members of a view come together.
-class Meeting {
+class MeetingInView {
  public:
-  Meeting(Store& store, const View& view, const Life& self, const std::function<std::uint64_t()>& newest)
+  MeetingInView(Store& store, const View& view, const Life& self,
+                const std::function<std::uint64_t()>& newest)
       : store_(store), view_(view), self_(self), newest_(newest) {}
 
   /// False: there is a newer view. Throws Error{timeout} naming who has not come.
@@ -88,7 +89,7 @@ class Meeting {
 
 bool meet_in_view(Store& store, const View& view, const Life& self,
                   const std::function<std::uint64_t()>& newest, Deadline deadline) {
-  return Meeting(store, view, self, newest).hold(deadline);
+  return MeetingInView(store, view, self, newest).hold(deadline);
 }
 
 }  // namespace lockstep

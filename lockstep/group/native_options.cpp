@@ -14,6 +14,14 @@ int ranks_per_node(const Group::Impl& impl) {
   return schedule::ranks_per_node(nodes);
 }
 
+RecordPlaces record_places(const Context& context) {
+  return {.recorder = context.recorder.get(),
+          .totals = context.totals,
+          .open_calls = context.open_calls,
+          .group_names = context.group_names,
+          .sent = &context.page->sent(context.rank_in_page)};
+}
+
 NativeOptions native_options(const Group::Impl& impl, std::shared_ptr<HostRegion> region,
                              std::unique_ptr<Transport> transport) {
   const Context& context = *impl.context;
@@ -24,11 +32,7 @@ NativeOptions native_options(const Group::Impl& impl, std::shared_ptr<HostRegion
           .page = context.page,
           .transport = std::move(transport),
           .progress = context.progress,
-          .record = {.recorder = context.recorder.get(),
-                     .totals = context.totals,
-                     .open_calls = context.open_calls,
-                     .group_names = context.group_names,
-                     .sent = &context.page->sent(context.rank_in_page)},
+          .record = record_places(context),
           .tuning = impl.tuning,
           .mailbox_bytes = context.mailbox_bytes,
           .timeout = context.options.timeout,

@@ -122,12 +122,16 @@ T reduced(int ranks, std::size_t index, ReduceOp op) {
   return narrow<T>(result);
 }
 
-/// A buffer in the arena or not.
+/// A buffer in the arena, on a GPU or neither.
 template <class T>
 class Buffer {
  public:
-  Buffer(const Group& group, std::size_t elements, bool in_arena) {
-    if (in_arena) {
+  Buffer(const Group& group, std::size_t elements, const ConformanceOptions& options) {
+    if (options.gpu != nullptr) {
+      const GpuMemory& gpu = *options.gpu;
+      on_gpu_ = {gpu.allocate(elements * sizeof(T)), gpu.release};
+      span_ = {reinterpret_cast<T*>(on_gpu_.get()), elements};
+    } else if (options.in_arena) {
       shared_ = group.allocate<T>(elements);
       span_ = shared_.span();
     } else {
@@ -143,6 +147,7 @@ class Buffer {
  private:
   std::unique_ptr<T[]> own_;
   ArenaBuffer<T> shared_;
+  std::unique_ptr<std::byte, std::function<void(std::byte*)>> on_gpu_{nullptr, [](std::byte*) {}};
   std::span<T> span_;
 };
 
@@ -193,7 +198,7 @@ std::string name(const char* operation, Dtype dtype, ReduceOp op, std::size_t co
 template <class T>
 struct Reducing {
   const Group& group;
-  bool in_arena;
+  const ConformanceOptions& options;
   ReduceOp op;
   std::size_t count;
   int ranks = group.size();
@@ -204,7 +209,7 @@ struct Reducing {
     return name(operation, dtype_of<T>, op, count, how);
   }
   Buffer<T> filled(std::size_t elements) const {
-    Buffer<T> buffer(group, elements, in_arena);
+    Buffer<T> buffer(group, elements, options);
     fill(buffer.span(), [&](std::size_t index) { return mine(index); });
     return buffer;
   }
@@ -214,11 +219,12 @@ struct Reducing {
 
   void all_reduces() const {
     const auto in_place = filled(count);
-    all_reduce(group, in_place.span(), op).wait();
+    all_reduce(group, options.at(in_place.span()), op, {.place = options.place()}).synchronize();
     expect<T>(group, named("all_reduce", "in place"), in_place.span(), [&](auto i) { return result(i); });
     const auto input = filled(count);
-    const Buffer<T> output(group, count, in_arena);
-    all_reduce(group, input.span(), output.span(), op).wait();
+    const Buffer<T> output(group, count, options);
+    all_reduce(group, options.at(input.span()), options.at(output.span()), op, {.place = options.place()})
+        .synchronize();
     expect<T>(group, named("all_reduce", "out of place"), output.span(), [&](auto i) { return result(i); });
     expect_untouched(input, "all_reduce");
   }
@@ -227,11 +233,13 @@ struct Reducing {
     for (const int root : {0, ranks - 1}) {
       const bool is_root = group.rank() == root;
       const auto input = filled(count);
-      const Buffer<T> output(group, is_root ? count : 0, in_arena);
-      reduce(group, input.span(), output.span(), root, op).wait();
+      const Buffer<T> output(group, is_root ? count : 0, options);
+      reduce(group, options.at(input.span()), options.at(output.span()), root, op, {.place = options.place()})
+          .synchronize();
       expect<T>(group, named("reduce", "out of place"), output.span(), [&](auto i) { return result(i); });
       expect_untouched(input, "reduce");
-      reduce(group, input.span(), input.span(), root, op).wait();
+      reduce(group, options.at(input.span()), options.at(input.span()), root, op, {.place = options.place()})
+          .synchronize();
       if (is_root) {
         expect<T>(group, named("reduce", "in place"), input.span(), [&](auto i) { return result(i); });
       } else {
@@ -243,13 +251,15 @@ struct Reducing {
   void reduce_scatters() const {
     const std::size_t before = static_cast<std::size_t>(group.rank()) * count;
     const auto input = filled(count * static_cast<std::size_t>(ranks));
-    const Buffer<T> output(group, count, in_arena);
-    reduce_scatter(group, input.span(), output.span(), op).wait();
+    const Buffer<T> output(group, count, options);
+    reduce_scatter(group, options.at(input.span()), options.at(output.span()), op, {.place = options.place()})
+        .synchronize();
     expect<T>(group, named("reduce_scatter", "out of place"), output.span(),
               [&](auto i) { return result(before + i); });
     expect_untouched(input, "reduce_scatter");
     const auto own = input.span().subspan(before, count);
-    reduce_scatter(group, input.span(), own, op).wait();
+    reduce_scatter(group, options.at(input.span()), options.at(own), op, {.place = options.place()})
+        .synchronize();
     expect<T>(group, named("reduce_scatter", "in place"), own, [&](auto i) { return result(before + i); });
   }
 
@@ -257,8 +267,10 @@ struct Reducing {
     const auto counts = uneven(ranks, count);
     const std::size_t before = sum_of(std::span(counts).first(static_cast<std::size_t>(group.rank())));
     const auto input = filled(sum_of(counts));
-    const Buffer<T> output(group, counts[static_cast<std::size_t>(group.rank())], in_arena);
-    reduce_scatter_v(group, input.span(), counts, output.span(), op).wait();
+    const Buffer<T> output(group, counts[static_cast<std::size_t>(group.rank())], options);
+    reduce_scatter_v(group, options.at(input.span()), counts, options.at(output.span()), op,
+                     {.place = options.place()})
+        .synchronize();
     expect<T>(group, named("reduce_scatter_v", "out of place"), output.span(),
               [&](auto i) { return result(before + i); });
   }
@@ -268,8 +280,9 @@ template <class T>
 void check_type(const Group& group, const ConformanceOptions& options) {
   for (const ReduceOp op : all_reduce_ops) {
     if (!kernel::supports(dtype_of<T>, op)) continue;
+    if (options.gpu != nullptr && !options.gpu->supports(dtype_of<T>, op)) continue;
     for (const std::size_t count : options.counts) {
-      const Reducing<T> reducing{group, options.in_arena, op, count};
+      const Reducing<T> reducing{group, options, op, count};
       reducing.all_reduces();
       reducing.reduces();
       reducing.reduce_scatters();
@@ -281,7 +294,7 @@ void check_type(const Group& group, const ConformanceOptions& options) {
 struct Moving {
   using T = std::uint32_t;
   const Group& group;
-  bool in_arena;
+  const ConformanceOptions& options;
   std::vector<std::size_t> counts;  ///< of each rank's block
   bool has_counts;                  ///< the v forms
   int ranks = group.size();
@@ -300,7 +313,7 @@ struct Moving {
     return std::string(operation) + (has_counts ? "_v" : "") + " (" + std::to_string(total()) +
            " elements in all, " + how + ")";
   }
-  Buffer<T> fresh(std::size_t elements) const { return Buffer<T>(group, elements, in_arena); }
+  Buffer<T> fresh(std::size_t elements) const { return Buffer<T>(group, elements, options); }
   void expect_blocks(const std::string& what, std::span<const T> found) const {
     for (int rank = 0; rank < ranks; ++rank) {
       expect<T>(group, what, found.subspan(before(rank), count(rank)),
@@ -316,7 +329,7 @@ struct Moving {
     for (const int root : {0, ranks - 1}) {
       const auto buffer = fresh(count(0));
       if (me == root) fill_own(buffer.span());
-      broadcast(group, buffer.span(), root).wait();
+      broadcast(group, options.at(buffer.span()), root, options.place()).synchronize();
       expect<T>(group, named("broadcast", "in place"), buffer.span(),
                 [&](auto i) { return value(root, -1, i); });
     }
@@ -332,9 +345,10 @@ struct Moving {
       const auto own = me == root ? own_block(input.span()) : output.span();
       for (const std::span<T> into : {output.span(), own}) {
         if (has_counts) {
-          scatter_v(group, input.span(), counts, into, root).wait();
+          scatter_v(group, options.at(input.span()), counts, options.at(into), root, options.place())
+              .synchronize();
         } else {
-          scatter(group, input.span(), into, root).wait();
+          scatter(group, options.at(input.span()), options.at(into), root, options.place()).synchronize();
         }
         expect<T>(group, named("scatter", into.data() == own.data() ? "in place" : "out of place"), into,
                   [&](auto i) { return value(root, me, i); });
@@ -350,9 +364,10 @@ struct Moving {
         const auto input = in_place && me == root ? own_block(output.span()) : separate.span();
         fill_own(input);
         if (has_counts) {
-          gather_v(group, input, output.span(), counts, root).wait();
+          gather_v(group, options.at(input), options.at(output.span()), counts, root, options.place())
+              .synchronize();
         } else {
-          gather(group, input, output.span(), root).wait();
+          gather(group, options.at(input), options.at(output.span()), root, options.place()).synchronize();
         }
         if (me == root) expect_blocks(named("gather", in_place ? "in place" : "out of place"), output.span());
       }
@@ -366,9 +381,10 @@ struct Moving {
       const auto input = in_place ? own_block(output.span()) : separate.span();
       fill_own(input);
       if (has_counts) {
-        all_gather_v(group, input, output.span(), counts).wait();
+        all_gather_v(group, options.at(input), options.at(output.span()), counts, options.place())
+            .synchronize();
       } else {
-        all_gather(group, input, output.span()).wait();
+        all_gather(group, options.at(input), options.at(output.span()), options.place()).synchronize();
       }
       expect_blocks(named("all_gather", in_place ? "in place" : "out of place"), output.span());
     }
@@ -390,9 +406,10 @@ struct Moving {
     const auto separate = fresh(sum_of(received));
     const auto output = in_place ? input.span() : separate.span();
     if (has_counts) {
-      all_to_all_v(group, input.span(), sent, output, received).wait();
+      all_to_all_v(group, options.at(input.span()), sent, options.at(output), received, options.place())
+          .synchronize();
     } else {
-      all_to_all(group, input.span(), output).wait();
+      all_to_all(group, options.at(input.span()), options.at(output), options.place()).synchronize();
     }
     position = 0;
     for (int rank = 0; rank < ranks; ++rank) {
@@ -445,7 +462,7 @@ void check_reductions(const Group& group, const ConformanceOptions& options) {
 
 void check_sums(const Group& group, const ConformanceOptions& options) {
   for (const std::size_t count : options.counts) {
-    const Reducing<float> reducing{group, options.in_arena, ReduceOp::average, count};
+    const Reducing<float> reducing{group, options, ReduceOp::average, count};
     reducing.all_reduces();
     reducing.reduces();
     reducing.reduce_scatters();
@@ -457,12 +474,12 @@ void check_movements(const Group& group, const ConformanceOptions& options) {
   for (const std::size_t count : options.counts) {
     for (const bool has_counts : {false, true}) {
       const std::vector<std::size_t> alike(static_cast<std::size_t>(group.size()), count);
-      const Moving moving{group, options.in_arena, has_counts ? uneven(group.size(), count) : alike,
-                          has_counts};
+      const Moving moving{group, options, has_counts ? uneven(group.size(), count) : alike, has_counts};
       moving.scatters();
       moving.gathers();
       moving.all_gathers();
       for (const bool in_place : {false, true}) {
+        if (in_place && options.gpu != nullptr) continue;
         moving.all_to_alls(
             [&](int from, int to) {
               if (!has_counts) return count;
@@ -479,7 +496,7 @@ void check_movements(const Group& group, const ConformanceOptions& options) {
 void check_custom_op(const Group& group, const ConformanceOptions& options) {
   const auto composing = custom_op<Linear>("compose", compose);
   for (const std::size_t count : options.counts) {
-    const Buffer<Linear> input(group, count, options.in_arena), output(group, count, options.in_arena);
+    const Buffer<Linear> input(group, count, options), output(group, count, options);
     fill(input.span(), [&](std::size_t i) { return linear_of(group.rank(), i); });
     const auto expect_composed = [&](const char* operation) {
       for (std::size_t i = 0; i < count; ++i) {
@@ -504,7 +521,7 @@ void check_rounding(const Group& group, const ConformanceOptions& options, int r
   };
   const auto check = [&]<class T>(T, double half_step) {
     for (const std::size_t count : options.counts) {
-      const Buffer<T> buffer(group, count, options.in_arena);
+      const Buffer<T> buffer(group, count, options);
       fill(buffer.span(), [&](std::size_t i) { return narrow<T>(random(group.rank(), i)); });
       all_reduce(group, buffer.span()).wait();
       for (std::size_t i = 0; i < count; ++i) {
@@ -533,6 +550,7 @@ void check_rounding(const Group& group, const ConformanceOptions& options, int r
 }
 
 void check_messages(const Group& group, bool in_arena) {
+  const ConformanceOptions options{.in_arena = in_arena};
   const int me = group.rank(), ranks = group.size();
   const int next = (me + 1) % ranks, previous = (me + ranks - 1) % ranks;
   for (const std::size_t count : {0UL, 1UL, 9UL, 100'000UL, 600'000UL}) {  // the last are lent between arenas
@@ -540,7 +558,7 @@ void check_messages(const Group& group, bool in_arena) {
       return from * 1000 + tag * 100 + static_cast<int>(i % 100);
     };
     const auto message = [&](int from, int tag) {
-      Buffer<int> values(group, count, in_arena);
+      Buffer<int> values(group, count, options);
       for (std::size_t i = 0; i < count; ++i) values[i] = element(from, tag, i);
       return values;
     };
@@ -552,7 +570,7 @@ void check_messages(const Group& group, bool in_arena) {
     };
     // Tags taken in another order than they were sent, around a circle; in a group of one to itself.
     const auto one = message(me, 1), two = message(me, 2);
-    const Buffer<int> got_one(group, count, in_arena), got_two(group, count, in_arena);
+    const Buffer<int> got_one(group, count, options), got_two(group, count, options);
     Received from;
     std::vector<Work> works;
     works.push_back(send(group, one.span(), next, 1));
@@ -564,7 +582,7 @@ void check_messages(const Group& group, bool in_arena) {
                 is_message(got_two.span(), previous, 2) && is_message(got_one.span(), previous, 1));
     expect_same(group, "what was received", from.source == previous && from.tag == 1);
 
-    const Buffer<int> swapped(group, count, in_arena);
+    const Buffer<int> swapped(group, count, options);
     sendrecv(group, one.span(), next, swapped.span(), previous).wait();
     expect_same(group, "sendrecv", is_message(swapped.span(), previous, 1));
     barrier(group).wait();

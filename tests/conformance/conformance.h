@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -11,9 +13,32 @@
 
 namespace lockstep::testing {
 
+/// Memory of a GPU that this process can read and write, at other addresses than the GPU's.
+struct GpuMemory {
+  MemoryPlace place;
+  /// Returns where this process sees it.
+  std::function<std::byte*(std::size_t bytes)> allocate;
+  std::function<void(std::byte* seen)> release;
+  /// From where this process sees it to the GPU's address.
+  std::ptrdiff_t to_gpu = 0;
+  /// Whether it reduces so; the others are left out.
+  std::function<bool(Dtype dtype, ReduceOp op)> supports;
+};
+
 struct ConformanceOptions {
-  bool in_arena = false;                ///< all buffers in the arenas
-  std::span<const std::size_t> counts;  ///< elements
+  bool in_arena = false;                     ///< all buffers in the arenas
+  std::span<const std::size_t> counts = {};  ///< elements
+  const GpuMemory* gpu = nullptr;            ///< all buffers there instead; for reductions and movements
+
+  MemoryPlace place() const { return gpu != nullptr ? gpu->place : MemoryPlace(); }
+  /// The address of what this process sees there, for calls.
+  template <class T>
+  std::span<T> at(std::span<T> seen) const {
+    if (gpu == nullptr || seen.empty()) return seen;
+    return {reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(seen.data()) +
+                                 static_cast<std::uintptr_t>(gpu->to_gpu)),
+            seen.size()};
+  }
 };
 
 // Each is a collective call on all ranks of `group` and throws std::runtime_error with what differs, where.
@@ -22,7 +47,8 @@ struct ConformanceOptions {
 void check_reductions(const Group& group, const ConformanceOptions& options);
 /// The same for one dtype and sum only.
 void check_sums(const Group& group, const ConformanceOptions& options);
-/// broadcast, scatter, gather, all_gather, all_to_all and their v forms, in place and out of place.
+/// broadcast, scatter, gather, all_gather, all_to_all and their v forms, in place and out of place (on a GPU all_to_all out of
+/// place).
 void check_movements(const Group& group, const ConformanceOptions& options);
 /// A user's operation that does not commute, on a type of its own.
 void check_custom_op(const Group& group, const ConformanceOptions& options);

@@ -219,8 +219,7 @@ TEST_F(RunOptions, ThatContradictOneAnotherAreRefused) {
       {{"-np", "1", "--log-dir", "a", "--rdzv-id", "../b"}, "has a / in it"},
       {{"-np", "1", "--nproc-per-node"}, "--nproc-per-node"},
       {{"-np", "1", "--engine", "ucx"},
-       "--engine is \"ucx\"; there are native (also called gloo and tcp) and mpi"},
-      {{"-np", "1", "--engine", "nccl"}, "--engine is nccl, which moves data between GPUs"},
+       "--engine is \"ucx\"; there are native (also called gloo and tcp), mpi, and nccl for GPUs"},
       {{"-np", "1", "--engine", "mpi"}, "the engine mpi takes a job that the MPI's own launcher has started"},
   };
   for (const auto& [options, text] : all) {

@@ -284,13 +284,14 @@ TEST_F(EngineName, ThatPyTorchHasForSocketsMeansOurs) {
 
 TEST_F(EngineName, OfWhatIsNotThereIsRefusedWithWhatItTakes) {
   EXPECT_THAT(on_two_hosts("nccl"),
-              Each(Field(&Ending::err, HasSubstr("LOCKSTEP_ENGINE is nccl, which moves data between GPUs"))));
+              Each(Field(&Ending::err,
+                         HasSubstr("engine nccl, which moves data between GPUs: cannot load libcuda.so.1"))));
 }
 
 TEST_F(EngineName, ThatIsNoneIsNamedWithThoseThereAre) {
   EXPECT_THAT(on_two_hosts("ucx"),
               Each(Field(&Ending::err, HasSubstr("LOCKSTEP_ENGINE is \"ucx\"; there are native (also called "
-                                                 "gloo and tcp) and mpi"))));
+                                                 "gloo and tcp), mpi, and nccl for GPUs"))));
 }
 
 TEST_F(EngineName, MpiWithoutItsLauncherIsRefused) {

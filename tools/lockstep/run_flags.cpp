@@ -128,7 +128,9 @@ void describe_own(CLI::App& app, RunFlags& flags) {
       "When it is said which rank is where in a job in which nothing goes on and some rank waits; 0: "
       "never [LOCKSTEP_EXPLAIN_AFTER, or 60s]");
   app.add_option("--engine", flags.engine,
-                 "What carries collectives between hosts: native (also called gloo and tcp) "
+                 "What carries collectives between hosts: native (also called gloo and tcp), or nccl: the "
+                 "same, where "
+                 "GPUs' memory has to have an engine "
                  "[LOCKSTEP_ENGINE, or native]")
       ->check(is_named);
   app.add_flag(

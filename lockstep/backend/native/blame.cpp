@@ -6,7 +6,7 @@
 #include <set>
 #include <span>
 
-#include "lockstep/backend/native/mismatch.h"
+#include "lockstep/backend/mismatch.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/words.h"
 
@@ -76,6 +76,14 @@ std::optional<Blame::Cause> Blame::look_at_calls(const Tasks& waiting) {
     return cause_of(error);
   }
   return std::nullopt;
+}
+
+std::optional<Blame::Cause> Blame::look_at_peers(bool needs_all) {
+  std::vector<int> others;
+  for (int rank = 0; needs_all && rank < parts_.ranks(); ++rank) {
+    if (rank != parts_.rank()) others.push_back(rank);
+  }
+  return look_at_peers(others, {});
 }
 
 std::optional<Blame::Cause> Blame::look_at_peers(const std::vector<int>& missing, const Tasks& waiting) {

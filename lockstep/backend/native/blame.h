@@ -37,8 +37,8 @@ class Blame {
   /// Looks at peers, clocks and calls for `waiting`, the works under way, of which there is one at least.
   /// Returns why the group has to fail, if it has to.
   std::optional<Cause> look(const Tasks& waiting);
-  /// Looks at peers only: one that died, or that says that the group has failed.
-  std::optional<Cause> look_at_peers() { return look_at_peers({}, {}); }
+  /// Looks at peers only: one that died, that says that the group has failed, or, where all are needed, that has left.
+  std::optional<Cause> look_at_peers(bool needs_all);
   /// Nothing is under way any more.
   void note_idle() {
     if (told_waiting_) tell_idle();

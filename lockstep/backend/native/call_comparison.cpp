@@ -1,6 +1,6 @@
 #include "lockstep/backend/native/call_comparison.h"
 
-#include "lockstep/backend/native/mismatch.h"
+#include "lockstep/backend/mismatch.h"
 #include "lockstep/backend/native/native_task.h"
 
 namespace lockstep {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "lockstep/backend/native/call_record.h"
+#include "lockstep/backend/call_record.h"
 #include "lockstep/backend/native/links.h"
 #include "lockstep/execute/arrivals.h"
 #include "lockstep/execute/exchange.h"

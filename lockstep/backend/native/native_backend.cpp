@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lockstep/backend/native/forked.h"
+#include "lockstep/backend/forked.h"
 
 namespace lockstep {
 namespace {
@@ -275,14 +275,14 @@ void NativeBackend::look() {
   if (auto cause = blame_.look(active_)) fail(std::move(*cause));
 }
 
-std::optional<FirstCause::Cause> NativeBackend::failure() {
+std::optional<FirstCause::Cause> NativeBackend::failure(bool needs_all) {
   if (is_forked_child()) return std::nullopt;
   const auto lock = progress_->lock();
   if (failure_) return failure_;
   advance();
   notice_failure_elsewhere();
   if (failure_) return failure_;
-  if (auto cause = blame_.look_at_peers()) fail(std::move(*cause));
+  if (auto cause = blame_.look_at_peers(needs_all)) fail(std::move(*cause));
   return failure_;
 }
 

@@ -46,7 +46,7 @@ class NativeBackend final : public Backend,
 
   std::unique_ptr<PendingWork> submit(const Request& request) override;
   void poll() override;
-  std::optional<FirstCause::Cause> failure() override;
+  std::optional<FirstCause::Cause> failure(bool needs_all = false) override;
   void abort(const std::string& reason) override;
   std::uint64_t own_work_ns() const override;
   ArenaBlock allocate(std::size_t bytes) override;
@@ -55,8 +55,7 @@ class NativeBackend final : public Backend,
   }
   void leave() override;
   void close(const std::string& reason) override;
-  /// Fails the group, unless it has failed, and tells the others why, on this host and on others.
-  void fail(const Error& error);
+  void fail(const Error& error) override;
 
   // Engine, under the progress lock.
   bool advance() override;

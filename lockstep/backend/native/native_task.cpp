@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lockstep/backend/native/mismatch.h"
+#include "lockstep/backend/mismatch.h"
 #include "lockstep/kernel/reduce.h"
 
 namespace lockstep {

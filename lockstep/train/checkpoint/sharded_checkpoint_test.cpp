@@ -41,7 +41,8 @@ class OnOtherHosts final : public Backend {
   explicit OnOtherHosts(std::shared_ptr<Backend> real) : real_(std::move(real)) {}
   std::unique_ptr<PendingWork> submit(const Request& request) override { return real_->submit(request); }
   void poll() override { real_->poll(); }
-  std::optional<FirstCause::Cause> failure() override { return real_->failure(); }
+  std::optional<FirstCause::Cause> failure(bool needs_all) override { return real_->failure(needs_all); }
+  void fail(const Error& cause) override { real_->fail(cause); }
   void abort(const std::string& reason) override { real_->abort(reason); }
   std::uint64_t own_work_ns() const override { return real_->own_work_ns(); }
   ArenaBlock allocate(std::size_t bytes) override { return real_->allocate(bytes); }

@@ -33,7 +33,7 @@ void BucketExchange::abandon() noexcept {
 std::unique_ptr<BucketExchange> make_exchange(const Group& group, const GradientBuckets& buckets,
                                               std::shared_ptr<CommunicationHook> hook) {
   if (hook) return std::make_unique<HookExchange>(group, buckets, std::move(hook));
-  if (shares_memory(group)) return std::make_unique<SharedExchange>(group, buckets);
+  if (shares_memory(group) && !buckets.are_on_gpu()) return std::make_unique<SharedExchange>(group, buckets);
   return std::make_unique<HookExchange>(group, buckets, std::make_shared<AllReduceHook>());
 }
 

@@ -1,8 +1,8 @@
 #include "lockstep/train/data_parallel/communication_hook.h"
 
 #include "lockstep/base/error.h"
-#include "lockstep/group/collectives.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
+#include "lockstep/train/tensor/tensor_collectives.h"
 
 namespace lockstep {
 
@@ -24,12 +24,14 @@ torch::Tensor arena_tensor(const Group& group, torch::IntArrayRef shape, torch::
 }
 
 Work GradientBucket::average(const torch::Tensor& other) const {
-  const auto bytes = writable_bytes(other, "a bucket");
-  const Dtype dtype = reducible_dtype(other.scalar_type()).value();
-  if (contributors == group.size())
-    return all_reduce_bytes(group, bytes, bytes, {.dtype = dtype, .op = ReduceOp::average});
-  other.div_(contributors);
-  return all_reduce_bytes(group, bytes, bytes, {.dtype = dtype});
+  const bool is_whole = contributors == group.size();
+  if (!is_whole) other.div_(contributors);
+  return all_reduce(group, other, is_whole ? ReduceOp::average : ReduceOp::sum);
+}
+
+torch::Tensor GradientBucket::scratch(torch::IntArrayRef shape, torch::ScalarType type) const {
+  if (flat.device().is_cpu()) return arena_tensor(group, shape, type);
+  return torch::empty(shape, torch::dtype(type).device(flat.device()));
 }
 
 Work AllReduceHook::begin(const GradientBucket& bucket) { return bucket.average(bucket.flat); }
@@ -44,7 +46,7 @@ std::string HalfHook::name() const { return type_ == torch::kHalf ? "fp16" : "bf
 Work HalfHook::begin(const GradientBucket& bucket) {
   if (bucket.flat.element_size() <= 2) return bucket.average(bucket.flat);
   torch::Tensor& halves = halves_[bucket.number];
-  if (!halves.defined()) halves = arena_tensor(bucket.group, bucket.flat.sizes(), type_);
+  if (!halves.defined()) halves = bucket.scratch(bucket.flat.sizes(), type_);
   halves.copy_(bucket.flat);
   return bucket.average(halves);
 }

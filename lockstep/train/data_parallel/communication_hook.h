@@ -20,7 +20,7 @@ namespace lockstep {
 struct GradientBucket {
   Group group;
   std::size_t number = 0;                ///< in the order in which buckets are sent
-  torch::Tensor flat;                    ///< all of it, one dimension, in the arena; gaps are 0
+  torch::Tensor flat;                    ///< all of it, one dimension, in the arena or on the GPU; gaps are 0
   std::vector<torch::Tensor> gradients;  ///< parts of it, seen as their parameters are
   std::vector<std::string> names;        ///< of these parameters
   /// Ranks that have gradients: the average is the sum divided by it. Less than size() with uneven inputs,
@@ -30,6 +30,8 @@ struct GradientBucket {
   /// `other`, which may be flat: contiguous and of a type that has an average. It becomes the average over the
   /// ranks of the bucket.
   Work average(const torch::Tensor& other) const;
+  /// A contiguous tensor beside the bucket, its contents undefined, of which an average is cheap.
+  torch::Tensor scratch(torch::IntArrayRef shape, torch::ScalarType type) const;
 };
 
 /// Derive from it to replace the average. All ranks have a hook that does the same; it serves one

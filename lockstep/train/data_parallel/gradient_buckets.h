@@ -1,6 +1,6 @@
-// Where the gradients lie that travel together: the life of buckets. Each gradient has a place in one of them,
-// and autograd takes that place for grad() where it can; from elsewhere a gradient is copied there, and the
-// average back.
+// Where the gradients lie that travel together: the life of buckets, in main memory or on the GPU on which the parameters
+// are. Each gradient has a place in one of them, and autograd takes that place for grad() where it can; from elsewhere a
+// gradient is copied there, and the average back.
 //
 //   parameters      0     1     2     3 (sparse)
 //   buckets      [ 2 ][    1      ][     0     ]    made once backward's order is foreseen, and anew when it
@@ -33,10 +33,13 @@ class GradientBuckets {
     torch::Tensor tensor{};  ///< in the bucket, seen as the parameter is; undefined if the gradient is sparse
   };
   struct Filled {
-    Bucket bucket;
-    torch::Tensor flat;                ///< all of it, one dimension
+    std::optional<Bucket> bucket{};    ///< in the arena
+    BucketPlan on_gpu{};               ///< instead
+    torch::Tensor flat{};              ///< all of it, one dimension
     std::optional<PageLocked> lock{};  ///< where gradients are on other devices
     DeviceCopies coming{};             ///< gradients into it that are under way
+
+    const BucketPlan& plan() const { return bucket ? bucket->plan() : on_gpu; }
   };
 
   /// `sparse`: for each of `parameters`, whether its gradients are, which then are in no bucket. Throws what
@@ -64,11 +67,14 @@ class GradientBuckets {
   const std::vector<Filled>& all() const { return buckets_; }
   std::size_t size() const { return buckets_.size(); }
   std::size_t bytes() const;
+  /// Buckets are on a GPU, where the group's calls take them.
+  bool are_on_gpu() const { return gpu_.has_value(); }
 
   /// Into its place, and if it comes from another device that takes a while.
   void put(std::size_t parameter, const torch::Tensor& gradient);
-  bool has_arrived(std::size_t bucket) { return buckets_[bucket].coming.are_over(); }
-  void wait_for(std::size_t bucket) { buckets_[bucket].coming.wait(); }
+  /// On a GPU what the current stream does from now on comes after it, and nobody waits.
+  bool has_arrived(std::size_t bucket);
+  void wait_for(std::size_t bucket);
   /// What is in the place becomes grad(): the place itself where grad() is undefined or `is_new`, otherwise
   /// its values. To other devices that takes a while.
   void take_out(std::size_t parameter, bool is_new);
@@ -85,11 +91,15 @@ class GradientBuckets {
   };
 
   void make(std::span<const std::size_t> order);
+  std::optional<torch::Device> gpu_of_all() const;
+  Filled make_on_gpu(BucketPlan plan) const;
+  Filled make_in_main_memory(BucketPlan plan) const;
 
   Group group_;
   std::vector<NamedTensor> parameters_;
   BucketLimits limits_;
   std::vector<Gradient> gradients_;  // per parameter
+  std::optional<torch::Device> gpu_;
   std::vector<Filled> buckets_;
   DeviceCopies going_;  // averages out of buckets
 };

@@ -13,7 +13,7 @@ HookExchange::HookExchange(const Group& group, const GradientBuckets& buckets,
     view.group = group;
     view.number = views_.size() - 1;
     view.flat = filled.flat;
-    for (const auto& slot : filled.bucket.plan().slots) {
+    for (const auto& slot : filled.plan().slots) {
       view.gradients.push_back(buckets.place_of(slot.parameter).tensor);
       view.names.push_back(buckets.parameters()[slot.parameter].name);
     }

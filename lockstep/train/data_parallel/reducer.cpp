@@ -55,7 +55,7 @@ void Reducer::begin(std::uint64_t forward_ns, int contributors) {
   first_non_finite_ = arrivals_.size();
   order_.clear();
   pending_.clear();
-  for (const auto& filled : buckets_.all()) pending_.push_back(filled.bucket.plan().slots.size());
+  for (const auto& filled : buckets_.all()) pending_.push_back(filled.plan().slots.size());
   exchange_->begin(contributors);
   step_ = {.step = steps_,
            .begin_ns = forward_ns,
@@ -74,14 +74,14 @@ void Reducer::begin(std::uint64_t forward_ns, int contributors) {
 torch::Tensor Reducer::place(std::size_t parameter, const torch::Tensor& gradient) {
   const std::uint64_t begin = trace::now_ns();
   const torch::Tensor& place = buckets_.place_of(parameter).tensor;
-  if (!place.defined() || gradient.layout() != torch::kStrided || !gradient.device().is_cpu() ||
+  if (!place.defined() || gradient.layout() != torch::kStrided || gradient.device() != place.device() ||
       gradient.dtype() != place.dtype() || gradient.sizes() != place.sizes())
     return {};
   if (is_laid_out_as(gradient, place) && exchange_->can_lend(gradient)) {
     arrivals_[parameter].is_new = true;
     return {};
   }
-  place.copy_(gradient);
+  buckets_.put(parameter, gradient);
   torch::Tensor placed = place.detach();
   step_.exposed_work_ns += trace::now_ns() - begin;
   return placed;
@@ -186,7 +186,7 @@ void Reducer::send_ready() {
 }
 
 void Reducer::look_for_non_finite(std::size_t bucket) {
-  for (const auto& slot : buckets_.all()[bucket].bucket.plan().slots) {
+  for (const auto& slot : buckets_.all()[bucket].plan().slots) {
     const torch::Tensor& gradient = arrivals_[slot.parameter].is_lent
                                         ? parameters()[slot.parameter].tensor.grad()
                                         : buckets_.place_of(slot.parameter).tensor;

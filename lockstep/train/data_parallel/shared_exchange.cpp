@@ -7,7 +7,7 @@ namespace {
 
 std::vector<Bucket> memory_of(const GradientBuckets& buckets) {
   std::vector<Bucket> memory;
-  for (const auto& filled : buckets.all()) memory.push_back(filled.bucket);
+  for (const auto& filled : buckets.all()) memory.push_back(*filled.bucket);
   return memory;
 }
 
@@ -17,8 +17,8 @@ SharedExchange::SharedExchange(const Group& group, const GradientBuckets& bucket
     : BucketExchange(group), average_(group, memory_of(buckets)) {
   for (const auto& filled : buckets.all()) {
     Sources& sources = sources_.emplace_back();
-    for (const auto& slot : filled.bucket.plan().slots)
-      sources.home.push_back(to_word(average_.place_of({filled.bucket.slot_data(slot), 0}).value()));
+    for (const auto& slot : filled.plan().slots)
+      sources.home.push_back(to_word(average_.place_of({filled.bucket->slot_data(slot), 0}).value()));
   }
 }
 

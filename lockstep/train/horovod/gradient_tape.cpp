@@ -11,8 +11,10 @@
 #include "lockstep/train/horovod/adasum.h"
 #include "lockstep/train/replicas/finite_gradients.h"
 #include "lockstep/train/replicas/parameter_drift.h"
+#include "lockstep/train/replicas/same_facts.h"
 #include "lockstep/train/replicas/same_options.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
+#include "lockstep/train/tensor/tensor_collectives.h"
 
 namespace lockstep {
 namespace {
@@ -76,7 +78,7 @@ std::vector<torch::Tensor> DistributedGradientTape::gradient(const torch::Tensor
     if (!gradient.defined()) gradient = torch::zeros_like(sources[i]);
     gradient = gradient.contiguous();
     if (gradient.is_view()) gradient = gradient.clone();  // which zero_grad() cannot work with
-    require_host_array(gradients[i], "the gradient of source " + std::to_string(i));
+    require_possible(gradient, "the gradient of source " + std::to_string(i));
   }
   if (options_.non_finite != NonFinite::ignore) return bring_together_if_finite(std::move(gradients));
   bring_together(gradients);
@@ -97,9 +99,60 @@ std::vector<torch::Tensor> DistributedGradientTape::bring_together_if_finite(
   return none;
 }
 
+/// Adasum is computed in main memory.
+void DistributedGradientTape::require_possible(const torch::Tensor& gradient, const std::string& what) const {
+  if (options_.op == GradientOp::adasum) {
+    require_host_array(gradient, what);
+  } else {
+    require_array(gradient, what);
+  }
+}
+
+/// Those of one device and type travel as one tensor.
+void DistributedGradientTape::bring_together_on_devices(std::vector<torch::Tensor>& gradients) const {
+  struct Flat {
+    torch::Device device;
+    torch::ScalarType type;
+    std::vector<std::size_t> which{};
+    torch::Tensor all{};
+  };
+  if (calls_ == 1)  // of these sources; later they are the same
+    require_same_facts(group_, facts_of(named_sources(gradients)),
+                       "all ranks take gradients of the same sources");
+  std::vector<Flat> flats;  // in the order of the gradients, which is the same on all ranks
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const auto type = type_on_the_way(gradients[i].scalar_type(), options_.compression);
+    const auto device = gradients[i].device();
+    const auto fits = [&](const Flat& flat) { return flat.device == device && flat.type == type; };
+    auto found = std::ranges::find_if(flats, fits);
+    if (found == flats.end()) found = flats.insert(flats.end(), {device, type});
+    found->which.push_back(i);
+  }
+  const auto op = options_.op == GradientOp::average ? ReduceOp::average : ReduceOp::sum;
+  std::vector<Work> works;
+  for (Flat& flat : flats) {
+    std::vector<torch::Tensor> parts;
+    for (const std::size_t i : flat.which) parts.push_back(gradients[i].reshape({-1}).to(flat.type));
+    flat.all = torch::cat(parts);
+    works.push_back(all_reduce(group_, flat.all, op));
+  }
+  Work::all(std::move(works)).wait();
+  for (const Flat& flat : flats) {
+    std::int64_t begin = 0;
+    for (const std::size_t i : flat.which) {
+      torch::Tensor& gradient = gradients[i];
+      const auto part = flat.all.narrow(0, begin, gradient.numel()).view(gradient.sizes());
+      begin += gradient.numel();
+      gradient.copy_(part);
+    }
+  }
+}
+
 void DistributedGradientTape::bring_together(std::vector<torch::Tensor>& gradients) const {
   if (group_.size() == 1) return;
   if (options_.op == GradientOp::adasum) return adasum(group_, gradients);
+  const auto is_here = [](const torch::Tensor& gradient) { return gradient.device().is_cpu(); };
+  if (!std::ranges::all_of(gradients, is_here)) return bring_together_on_devices(gradients);
   std::vector<torch::Tensor> sent;
   std::map<Dtype, std::vector<std::span<std::byte>>> buffers;
   for (std::size_t i = 0; i < gradients.size(); ++i) {

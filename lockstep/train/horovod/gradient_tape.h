@@ -39,7 +39,7 @@ class DistributedGradientTape {
 
   /// Collective. The gradients of `loss` with respect to `sources`, of all ranks together: the same on all of
   /// them. One that this rank's loss does not depend on counts as zero. grad() of the sources is left alone.
-  /// Nothing is sent while backward runs; small gradients travel together. Throws Error: invalid_argument if
+  /// Nothing is sent while backward runs; small gradients travel together, and those on a GPU as one tensor there. Throws Error: invalid_argument if
   /// no source is given, and for NonFinite::stop; mismatch if ranks' sources differ in number or size, or
   /// were equal and no longer are; unsupported (types, devices, sparse gradients); what a collective fails
   /// with.
@@ -50,7 +50,9 @@ class DistributedGradientTape {
 
  private:
   std::vector<torch::Tensor> bring_together_if_finite(std::vector<torch::Tensor> gradients);
+  void require_possible(const torch::Tensor& gradient, const std::string& what) const;
   void bring_together(std::vector<torch::Tensor>& gradients) const;
+  void bring_together_on_devices(std::vector<torch::Tensor>& gradients) const;
   void compare(const std::vector<torch::Tensor>& sources);
 
   Group group_;

@@ -37,6 +37,14 @@ void DeviceCopies::note(torch::Device device) {
   last->event.record(stream);
 }
 
+void DeviceCopies::join(torch::Device device) {
+  const auto now = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  for (const Last& last : last_) {
+    if (last.stream != now) last.event.block(now);
+  }
+  last_.clear();
+}
+
 bool DeviceCopies::are_over() {
   std::erase_if(last_, [](const Last& last) { return last.event.query(); });
   return last_.empty();

@@ -32,6 +32,9 @@ class DeviceCopies {
   /// `from`, in main memory, on `device`.
   torch::Tensor copied_to(torch::Device device, const torch::Tensor& from);
 
+  /// What the current stream of `device` does from now on comes after them.
+  void join(torch::Device device);
+
   /// Whether all of them are over. Does not wait.
   bool are_over();
   void wait();

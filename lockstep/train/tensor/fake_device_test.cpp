@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <vector>
 
 namespace lockstep::test {
 namespace {
@@ -56,6 +57,9 @@ class FakeGuard final : public c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::H
   c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
     return getStream(stream.device());
   }
+  void* getStreamNativeHandle(const c10::Stream) const override { return nullptr; }  // the default stream
+  void synchronizeStream(const c10::Stream&) const override {}
+  void synchronizeDevice(const DeviceIndex) const override {}
   void record(void**, const c10::Stream&, DeviceIndex, c10::EventFlag) const override {}
   void block(void*, const c10::Stream&) const override {}
   bool queryEvent(void*) const override { return true; }
@@ -65,12 +69,20 @@ class FakeGuard final : public c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::H
 class FakeMemory final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
-    void* const memory = bytes == 0 ? nullptr : std::malloc(bytes);
-    return {memory, memory, std::free, Device(c10::DeviceType::HPU, current_index)};
+    void* const memory = bytes == 0 ? nullptr : fake_device_memory.allocate(current_index, bytes);
+    TORCH_CHECK_WITH(OutOfMemoryError, bytes == 0 || memory != nullptr, "out of memory");
+    return {memory, memory, release, Device(c10::DeviceType::HPU, current_index)};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return std::free; }
+  c10::DeleterFnPtr raw_deleter() const override { return release; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
-    std::memcpy(to, from, bytes);
+    std::vector<char> between(bytes);
+    fake_device_memory.read(from, between.data(), bytes);
+    fake_device_memory.write(between.data(), to, bytes);
+  }
+
+ private:
+  static void release(void* memory) {
+    if (memory != nullptr) fake_device_memory.release(memory);
   }
 };
 
@@ -79,7 +91,7 @@ FakeMemory* memory() {
   return immortal;
 }
 
-/// Into main memory and out of it.
+/// Into main memory and out of it, by default.
 void invert(const void* from, void* to, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; ++i)
     static_cast<unsigned char*>(to)[i] =
@@ -91,11 +103,13 @@ struct Image {
   explicit Image(const Tensor& tensor)
       : bytes(at::empty({static_cast<std::int64_t>(tensor.storage().nbytes())}, torch::kUInt8)),
         seen(at::empty({0}, torch::dtype(tensor.scalar_type()))) {
-    invert(tensor.storage().data(), bytes.mutable_data_ptr(), bytes.nbytes());
+    if (bytes.nbytes() > 0)
+      fake_device_memory.read(tensor.storage().data(), bytes.mutable_data_ptr(), bytes.nbytes());
     seen.set_(bytes.storage(), tensor.storage_offset(), tensor.sizes(), tensor.strides());
   }
   void put_back(const Tensor& tensor) const {
-    invert(bytes.const_data_ptr(), tensor.storage().mutable_data(), bytes.nbytes());
+    if (bytes.nbytes() > 0)
+      fake_device_memory.write(bytes.const_data_ptr(), tensor.storage().mutable_data(), bytes.nbytes());
   }
   Tensor bytes, seen;
 };
@@ -158,4 +172,8 @@ TORCH_LIBRARY_IMPL(_, HPU, library) {
 }
 
 }  // namespace
+
+FakeDeviceMemory fake_device_memory{[](int, std::size_t bytes) { return std::malloc(bytes); }, std::free,
+                                    invert, invert};
+
 }  // namespace lockstep::test

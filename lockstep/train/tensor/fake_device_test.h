@@ -5,6 +5,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/torch.h>
 
+#include <cstddef>
 #include <cstdlib>
 #include <string>
 
@@ -16,6 +17,16 @@ inline constexpr int fake_devices = 4;
 
 /// Its memory holds every byte inverted: who takes it for main memory reads garbage, and leaves some.
 inline torch::Device fake_device(int index) { return {torch::kHPU, static_cast<torch::DeviceIndex>(index)}; }
+
+/// Where fake devices have their memory. By default that is main memory, with every byte inverted.
+struct FakeDeviceMemory {
+  void* (*allocate)(int device, std::size_t bytes);
+  void (*release)(void* memory);
+  void (*read)(const void* from, void* to, std::size_t bytes);   ///< into main memory
+  void (*write)(const void* from, void* to, std::size_t bytes);  ///< out of it
+};
+/// To be changed before the first tensor is made on such a device.
+extern FakeDeviceMemory fake_device_memory;
 
 /// What LOCKSTEP_TEST_DEVICE says (see docs/gpu.md): "cuda", the GPU of this number; "cuda:0", that one for
 /// all, which is also what a libtorch with CUDA is tested on, since it takes no other kind of device beside

@@ -1,11 +1,15 @@
 #include "lockstep/train/tensor/host_array.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <algorithm>
 #include <chrono>
 #include <exception>
 #include <memory>
 #include <utility>
 
+#include "lockstep/base/error.h"
+#include "lockstep/train/tensor/gpu_place.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 
 namespace lockstep {
@@ -21,6 +25,12 @@ class PuttingBack final : public PendingWork {
   }
   bool wait_for(std::chrono::nanoseconds duration) override {
     return unless_it_fails([&] { return work_.wait_for(duration); });
+  }
+  void synchronize() override {
+    wait();
+    for (const HostArray& array : arrays_) {
+      if (array.is_written()) array.await_device();
+    }
   }
   void wait() override {
     if (failure_) std::rethrow_exception(failure_);
@@ -70,10 +80,23 @@ HostArray::HostArray(const torch::Tensor& tensor, const std::string& what, Use u
   }
 }
 
+HostArray::HostArray(const torch::Tensor& tensor, const std::string& what, Use use, const MemoryPlace& place)
+    : HostArray(place.is_on_gpu() ? HostArray() : HostArray(tensor, what, use)) {
+  if (!place.is_on_gpu()) return;
+  if (tensor.device() != torch::Device(gpu_kind, static_cast<c10::DeviceIndex>(place.device))) {
+    throw_invalid_argument(what + " is " + describe(tensor) + ", but the call's other tensor is on GPU " +
+                           std::to_string(place.device) +
+                           ": all of a call's tensors have to be on one device");
+  }
+  tensor_ = tensor;
+  use_ = use;
+  bytes_ = bytes_for_calls(tensor, is_written());
+}
+
 HostArray::HostArray(const torch::Tensor& tensor, const std::string& what, torch::Tensor host)
     : tensor_(tensor), host_(std::move(host)), use_(Use::write), is_copy_(true) {
   require_array(tensor, what);
-  bytes_ = writable_bytes(host_, what);
+  bytes_ = bytes_for_calls(host_, true);
 }
 
 void HostArray::put_back() const {
@@ -82,7 +105,16 @@ void HostArray::put_back() const {
   tensor_.detach().copy_(host_.view_as(tensor_));
 }
 
+void HostArray::await_device() const {
+  const torch::Device device = tensor_.device();
+  if (device.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  guard.synchronizeStream(guard.getStream(device));
+}
+
 Work then_put_back(Work work, std::vector<HostArray> arrays) {
+  const auto on_gpu = std::ranges::find_if(arrays, &HostArray::is_on_gpu);
+  if (on_gpu != arrays.end()) work = in_current_stream(std::move(work), on_gpu->device());
   if (std::ranges::none_of(arrays, &HostArray::is_copy)) return work;
   return Work(std::make_unique<PuttingBack>(std::move(work), std::move(arrays)));
 }

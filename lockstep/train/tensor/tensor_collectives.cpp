@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/group/gpu_calls.h"
+#include "lockstep/train/tensor/gpu_place.h"
 #include "lockstep/train/tensor/host_array.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 
@@ -18,11 +20,29 @@ class Passed {
  public:
   Passed(const Group& group, const char* operation) : group_(group), operation_(operation) {}
 
+  /// Where the call takes its tensors: decided by one that every rank has. Others have to be there, too.
+  Passed& at(const torch::Tensor& tensor) {
+    if (tensor.defined()) place_ = place_of(group_, tensor.device());
+    return *this;
+  }
+  /// Of a reduction, which GPUs may not have.
+  Passed& at(const torch::Tensor& tensor, Dtype dtype, ReduceOp op) {
+    return can_reduce_on_gpu(dtype, op) ? at(tensor) : *this;
+  }
+  const MemoryPlace& place() const { return place_; }
+
   HostArray input(const torch::Tensor& tensor, Use use = Use::read) const {
     return array(tensor, "input", use);
   }
   HostArray output(const torch::Tensor& tensor) const { return array(tensor, "output", Use::write); }
   HostArray only(const torch::Tensor& tensor, Use use) const { return array(tensor, "tensor", use); }
+
+  Reduction reduction_at(const torch::Tensor& input, ReduceOp op, const CollectiveOptions& options) {
+    require_contiguous(input, name("input"), "pass tensor.contiguous()");
+    const Dtype dtype = reducible(input, "input");
+    at(input, dtype, op);
+    return {.dtype = dtype, .op = op, .prescale = options.prescale, .place = place_};
+  }
 
   Dtype reducible(const torch::Tensor& tensor, const char* role) const {
     if (const auto dtype = reducible_dtype(tensor.scalar_type())) return *dtype;
@@ -69,11 +89,12 @@ class Passed {
     require_contiguous(
         tensor, name(role),
         use == Use::read ? "pass tensor.contiguous()" : "pass tensor.contiguous() and copy the result back");
-    return {tensor, name(role), use};
+    return {tensor, name(role), use, place_};
   }
 
   const Group& group_;
   const char* operation_;
+  MemoryPlace place_;
 };
 
 /// Places in one array for all of `outputs`.
@@ -111,21 +132,21 @@ void require_fitting_list(const Group& group, const torch::Tensor& input,
 }  // namespace
 
 Work all_reduce(const Group& group, const torch::Tensor& tensor, ReduceOp op, CollectiveOptions options) {
-  const Passed passed(group, "all_reduce");
+  Passed passed(group, "all_reduce");
   require_contiguous(tensor, passed.name("tensor"), "pass tensor.contiguous() and copy the result back");
   const Dtype dtype = passed.reducible(tensor, "tensor");
-  const HostArray array = passed.only(tensor, Use::both);
-  return then_put_back(all_reduce_bytes(group, array.bytes(), array.bytes(),
-                                        {.dtype = dtype, .op = op, .prescale = options.prescale}),
-                       {array});
+  const HostArray array = passed.at(tensor, dtype, op).only(tensor, Use::both);
+  return then_put_back(
+      all_reduce_bytes(group, array.bytes(), array.bytes(),
+                       {.dtype = dtype, .op = op, .prescale = options.prescale, .place = passed.place()}),
+      {array});
 }
 
 Work reduce(const Group& group, const torch::Tensor& input, const torch::Tensor& output, int root,
             ReduceOp op, CollectiveOptions options) {
-  const Passed passed(group, "reduce");
+  Passed passed(group, "reduce");
+  const Reduction reduction = passed.reduction_at(input, op, options);
   const HostArray from = passed.input(input);
-  const Reduction reduction{
-      .dtype = passed.reducible(input, "input"), .op = op, .prescale = options.prescale};
   if (group.rank() != root) {
     return then_put_back(reduce_bytes(group, from.bytes(), {}, root, reduction), {from});
   }
@@ -137,53 +158,58 @@ Work reduce(const Group& group, const torch::Tensor& input, const torch::Tensor&
 
 Work reduce_scatter(const Group& group, const torch::Tensor& input, const torch::Tensor& output, ReduceOp op,
                     CollectiveOptions options) {
-  const Passed passed(group, "reduce_scatter");
+  Passed passed(group, "reduce_scatter");
+  const Reduction reduction = passed.reduction_at(input, op, options);
   const HostArray from = passed.input(input);
   const HostArray to = passed.output(output);
-  const Reduction reduction{
-      .dtype = passed.reducible(input, "input"), .op = op, .prescale = options.prescale};
   passed.require_one_type(input, output);
   passed.require_blocks("input", input, output);
   return then_put_back(reduce_scatter_bytes(group, from.bytes(), to.bytes(), reduction), {from, to});
 }
 
 Work broadcast(const Group& group, const torch::Tensor& tensor, int root) {
-  const HostArray array =
-      Passed(group, "broadcast").only(tensor, group.rank() == root ? Use::both : Use::write);
-  return then_put_back(broadcast_bytes(group, array.bytes(), root), {array});
+  Passed passed(group, "broadcast");
+  const HostArray array = passed.at(tensor).only(tensor, group.rank() == root ? Use::both : Use::write);
+  return then_put_back(broadcast_bytes(group, array.bytes(), root, passed.place()), {array});
 }
 
 Work scatter(const Group& group, const torch::Tensor& input, const torch::Tensor& output, int root) {
-  const Passed passed(group, "scatter");
-  const HostArray to = passed.output(output);
-  if (group.rank() != root) return then_put_back(scatter_bytes(group, {}, to.bytes(), root), {to});
+  Passed passed(group, "scatter");
+  const HostArray to = passed.at(output).output(output);
+  const MemoryPlace& place = passed.place();
+  if (group.rank() != root)
+    return then_put_back(scatter_bytes(group, {}, to.bytes(), root, 1, {}, place), {to});
   const HostArray from = passed.input(input);
   passed.require_one_type(input, output);
   passed.require_blocks("input", input, output);
-  return then_put_back(scatter_bytes(group, from.bytes(), to.bytes(), root), {from, to});
+  return then_put_back(scatter_bytes(group, from.bytes(), to.bytes(), root, 1, {}, place), {from, to});
 }
 
 Work gather(const Group& group, const torch::Tensor& input, const torch::Tensor& output, int root) {
-  const Passed passed(group, "gather");
-  const HostArray from = passed.input(input);
-  if (group.rank() != root) return then_put_back(gather_bytes(group, from.bytes(), {}, root), {from});
+  Passed passed(group, "gather");
+  const HostArray from = passed.at(input).input(input);
+  const MemoryPlace& place = passed.place();
+  if (group.rank() != root)
+    return then_put_back(gather_bytes(group, from.bytes(), {}, root, 1, {}, place), {from});
   const HostArray to = passed.output(output);
   passed.require_one_type(input, output);
   passed.require_blocks("output", output, input);
-  return then_put_back(gather_bytes(group, from.bytes(), to.bytes(), root), {from, to});
+  return then_put_back(gather_bytes(group, from.bytes(), to.bytes(), root, 1, {}, place), {from, to});
 }
 
 Work all_gather(const Group& group, const torch::Tensor& input, const torch::Tensor& output) {
-  const Passed passed(group, "all_gather");
-  const HostArray from = passed.input(input);
+  Passed passed(group, "all_gather");
+  const HostArray from = passed.at(input).input(input);
   const HostArray to = passed.output(output);
   passed.require_one_type(input, output);
   passed.require_blocks("output", output, input);
-  return then_put_back(all_gather_bytes(group, from.bytes(), to.bytes()), {from, to});
+  return then_put_back(all_gather_bytes(group, from.bytes(), to.bytes(), 1, {}, passed.place()), {from, to});
 }
 
 Work all_gather(const Group& group, const torch::Tensor& input, const std::vector<torch::Tensor>& outputs) {
-  const HostArray from = Passed(group, "all_gather").input(input);
+  Passed passed(group, "all_gather");
+  const HostArray from = passed.at(input).input(input);
+  const MemoryPlace& place = passed.place();
   require_fitting_list(group, input, outputs);
   std::vector<std::size_t> counts;
   std::int64_t elements = 0;
@@ -193,22 +219,24 @@ Work all_gather(const Group& group, const torch::Tensor& input, const std::vecto
   }
   // So that ranks with a list and with one tensor meet.
   if (std::ranges::count(counts, counts.front()) == std::ssize(counts)) counts.clear();
-  const auto flat = torch::empty({elements}, torch::dtype(input.scalar_type()));
+  const torch::Device device = place.is_on_gpu() ? input.device() : torch::Device(torch::kCPU);
+  const auto flat = torch::empty({elements}, torch::dtype(input.scalar_type()).device(device));
   std::vector<HostArray> arrays = pieces_of(flat, outputs);
   arrays.push_back(from);
-  return then_put_back(all_gather_bytes(group, from.bytes(), writable_bytes(flat, "all_gather's outputs"),
-                                        counts.empty() ? 1 : input.element_size(), counts),
+  return then_put_back(all_gather_bytes(group, from.bytes(), bytes_for_calls(flat, true),
+                                        counts.empty() ? 1 : input.element_size(), counts, place),
                        std::move(arrays));
 }
 
 Work all_to_all(const Group& group, const torch::Tensor& input, const torch::Tensor& output) {
-  const Passed passed(group, "all_to_all");
-  const HostArray from = passed.input(input);
+  Passed passed(group, "all_to_all");
+  const HostArray from = passed.at(input).input(input);
   const HostArray to = passed.output(output);
   passed.require_one_type(input, output);
   passed.require_as_many(input, output);
   passed.require_divisible(input);
-  return then_put_back(all_to_all_bytes(group, from.bytes(), to.bytes(), input.element_size()), {from, to});
+  return then_put_back(
+      all_to_all_bytes(group, from.bytes(), to.bytes(), input.element_size(), passed.place()), {from, to});
 }
 
 Work send(const Group& group, const torch::Tensor& tensor, int destination, int tag) {

@@ -198,7 +198,7 @@ void load_whole_state_dict(const std::filesystem::path& path, const Group& group
       continue;
     }
     const Tensor dense =
-        group.rank() == 0 ? found.contiguous()
+        group.rank() == 0 ? found.to(item.value().device()).contiguous()
                           : torch::empty(item.value().sizes(), item.value().options().requires_grad(false));
     broadcast(group, dense, 0).wait();
     item.value().detach().copy_(dense);

@@ -160,25 +160,19 @@ TEST_F(Examples, ToyModelSaysHowItIsStartedWhereItsArgumentsAreWrong) {
                            "not a number of ranks");
 }
 
-TEST_F(Examples, TheTapeSaysThatItTrainsInMainMemoryOnly) {
-  const Ending ending = launch({program("mnist_gradient_tape"), "--synthetic", "--device", "cuda"}).finish();
-  EXPECT_EQ(ending.exit_code, 2);
-  EXPECT_THAT(
-      lines_with(ending.err, "[0] "),
-      ElementsAre("[0] --device: DistributedGradientTape averages gradients in main memory, and cannot "
-                  "train on \"cuda\"; use cpu, or mnist_horovod_steps, which trains on a GPU, too",
-                  "[0] Run with --help for more information."))
-      << ending.err;
-}
-
 TEST_F(Examples, ADeviceThatThereIsNotIsNamed) {
-  for (const std::string name : {"mnist_horovod_steps", "cifar10_resnet18"}) {
-    for (const std::string device : {"cuda:9", "gpu"}) {
-      const Ending ending = launch({program(name), "--synthetic", "--device", device}).finish();
-      EXPECT_EQ(ending.exit_code, 1) << name;
-      EXPECT_THAT(ending.err, HasSubstr("] " + name + ": the device is \"" + device + "\"")) << ending.err;
-    }
-  }
+  const auto expect_named = [&](std::vector<std::string> words, const std::string& device) {
+    const std::string name = words.front();
+    words.front() = program(name);
+    words.insert(words.end(), {"--device", device});
+    const Ending ending = launch(words).finish();
+    EXPECT_EQ(ending.exit_code, 1) << name;
+    EXPECT_THAT(ending.err, HasSubstr("] " + name + ": the device is \"" + device + "\"")) << ending.err;
+  };
+  for (const std::string name : {"mnist_horovod_steps", "mnist_gradient_tape", "cifar10_resnet18"})
+    expect_named({name, "--synthetic"}, "gpu");
+  expect_named({"char_transformer", "--synthetic"}, "cuda:9");
+  for (const std::string name : {"accumulate", "powersgd", "sync_batch_norm"}) expect_named({name}, "cuda:9");
 }
 
 TEST_F(Examples, AccumulatingIsWhatOneLargeBatchIs) {

@@ -3,10 +3,31 @@
 #include <fmt/core.h>
 
 #include "examine.h"
+#include "lockstep/backend/nccl/nccl_library.h"
+#include "lockstep/base/error.h"
 #include "lockstep/base/system_file.h"
 #include "lockstep/topology/gpus.h"
 
 namespace doctor {
+
+namespace {
+
+/// By what calls on GPUs' memory would be carried; says what stands in the way where there are GPUs.
+void examine_nccl(Report& report, int gpus) {
+  try {
+    const auto& nccl = lockstep::nccl::Library::get();
+    report.fact("NCCL", nccl.version_text(), "nccl", nccl.version_text());
+  } catch (const lockstep::Error& error) {
+    report.fact("NCCL", std::string("none: ") + error.what(), "nccl", nullptr);
+    if (gpus == 0) return;
+    report.problem(
+        {.weight = 25,
+         .what = "tensors on GPUs go through main memory, since there is no NCCL",
+         .remedy = "install libnccl2 (2.18 or newer), or say in LOCKSTEP_NCCL_LIBRARY where it is"});
+  }
+}
+
+}  // namespace
 
 void examine_devices(Report& report) {
   using lockstep::topology::Device;
@@ -29,6 +50,7 @@ void examine_devices(Report& report) {
   report.fact("GPUs", fmt::format("{}, of which {} can be used", gpus, lockstep::topology::visible_gpus()),
               "gpus", {{"on_the_bus", gpus}, {"usable", lockstep::topology::visible_gpus()}});
   report.fact("driver", driver.empty() ? "none" : driver, "driver", driver);
+  examine_nccl(report, gpus);
   if (devices.empty()) {
     report.fact("connections", "there is neither a GPU nor a network card on PCI", "list", list);
   } else {

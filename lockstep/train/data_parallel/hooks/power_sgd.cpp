@@ -66,8 +66,8 @@ PowerSgdHook::State PowerSgdHook::make_state(const GradientBucket& bucket) const
     in_second += columns * rank_for(matrix.value);
   }
   const auto type = bucket.flat.scalar_type();
-  state.first = arena_tensor(bucket.group, {in_first}, type);
-  state.second = arena_tensor(bucket.group, {in_second}, type);
+  state.first = bucket.scratch({in_first}, type);
+  state.second = bucket.scratch({in_second}, type);
   std::int64_t first = 0, second = 0;
   const auto take = [](const torch::Tensor& from, std::int64_t& begin, std::int64_t elements) {
     begin += elements;
@@ -95,7 +95,7 @@ void PowerSgdHook::choose_right(const GradientBucket& bucket, State& state) cons
   if (is_first || !options_.warm_start) {
     const auto random =
         at::make_generator<at::CPUGeneratorImpl>(options_.seed + 1000003 * state.steps + bucket.number);
-    state.second.copy_(torch::randn(state.second.sizes(), random, state.second.options()));
+    state.second.copy_(torch::randn(state.second.sizes(), random, torch::dtype(state.second.scalar_type())));
   }
   for (const auto& matrix : state.matrices) orthogonalise(matrix.right);
 }

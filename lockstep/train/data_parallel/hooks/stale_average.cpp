@@ -9,7 +9,7 @@ Work StaleAverageHook::begin(const GradientBucket& bucket) {
   State& state = found->second;
   if (is_new) {
     for (torch::Tensor& gradients : state.gradients)
-      gradients = arena_tensor(bucket.group, bucket.flat.sizes(), bucket.flat.scalar_type());
+      gradients = bucket.scratch(bucket.flat.sizes(), bucket.flat.scalar_type());
   }
   state.is_first = is_new;
   state.sent = 1 - state.sent;

@@ -1,4 +1,4 @@
-#include "lockstep/backend/native/call_record.h"
+#include "lockstep/backend/call_record.h"
 
 #include "lockstep/base/hash.h"
 

@@ -1,4 +1,4 @@
-#include "lockstep/backend/native/forked.h"
+#include "lockstep/backend/forked.h"
 
 #include <pthread.h>
 

@@ -1,4 +1,4 @@
-#include "lockstep/backend/native/mismatch.h"
+#include "lockstep/backend/mismatch.h"
 
 #include <fmt/core.h>
 

@@ -55,6 +55,11 @@ class CallRecord {
     places_.recorder->record(event, plan != nullptr ? number_of(*plan) : 0);
     places_.totals->add(class_of(event.operation, sizes), event, sizes.bytes, blocked_ns);
   }
+  /// The same of a call that an engine of another kind carried out: its number is Recorder::number_of()'s.
+  void note_by_engine(const trace::CompletedCollective& event, std::uint64_t engine, const Sizes& sizes) {
+    places_.recorder->record(event, engine);
+    places_.totals->add(class_of(event.operation, sizes), event, sizes.bytes, 0);
+  }
   void note_blocked(const Signature& called, std::size_t element_bytes, std::uint64_t ns) {
     places_.totals->add_blocked(class_of(called.operation, sizes_of(called, element_bytes)), ns);
   }

@@ -1,0 +1,118 @@
+#include "lockstep/group/gpu_calls.h"
+
+#include <future>
+
+#include "lockstep/backend/nccl/nccl_group.h"
+#include "lockstep/backend/nccl/nccl_meeting.h"
+#include "lockstep/execute/shut_down.h"
+#include "lockstep/group/joining.h"
+#include "lockstep/group/native_options.h"
+
+namespace lockstep {
+namespace {
+
+std::optional<Error> failure_of(Backend& backend, bool needs_all = false) {
+  const auto cause = backend.failure(needs_all);
+  return cause ? std::optional(Error(cause->code, cause->text, cause->peer())) : std::nullopt;
+}
+
+/// Of the group's `number`th GPUs, where there are other ranks.
+std::shared_ptr<Store> store_of(const Group::Impl& impl, std::size_t number) {
+  if (impl.size() == 1) return nullptr;
+  const Context& context = *impl.context;
+  return std::make_shared<WatchedStore>(context.store, "nccl/" + impl.name + "/" + std::to_string(number),
+                                        impl.members.worlds(), context.store_host, [backend = impl.backend] {
+                                          if (const auto cause = failure_of(*backend)) throw Error(*cause);
+                                        });
+}
+
+std::shared_ptr<NcclGroup> connect_gpus(const Group::Impl& impl, int device, std::size_t number) {
+  const Context& context = *impl.context;
+  NcclGroup::Options options{
+      .name = impl.name,
+      .record_name = impl.name + " on GPUs" + (number > 0 ? "#" + std::to_string(number + 1) : ""),
+      .members = impl.members,
+      .store = store_of(impl, number),
+      .progress = context.progress,
+      .record = record_places(context),
+      .connect_timeout = context.options.timeout,
+      .timeout = context.options.timeout,
+      .warn_after = context.options.warn_after,
+      .keep_alive = impl.context};
+  try {
+    options.gpu = Gpu::open(device);
+    (void)nccl::Library::get();
+  } catch (const Error& error) {
+    if (options.store) nccl::decline(*options.store, impl.members, error);
+    throw;
+  }
+  if (impl.backend) {
+    options.failure_elsewhere = [backend = impl.backend](bool needs_all) {
+      return failure_of(*backend, needs_all);
+    };
+    options.tell_failure = [backend = impl.backend](const Error& cause) { backend->fail(cause); };
+  }
+  return NcclGroup::connect(std::move(options));
+}
+
+/// By what all ranks have told each other, they refuse alike. Other failures close the group, so that nobody waits for this rank.
+Group::Impl::OnGpu connected(const Group::Impl& impl, int device, std::size_t number) {
+  try {
+    return {.group = connect_gpus(impl, device, number)};
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::unsupported) return {.refusal = error};
+    if (impl.backend) impl.backend->fail(error);
+    throw;
+  }
+}
+
+/// While one thread connects, others of the same GPU wait; nobody holds the lock meanwhile.
+Group::Impl::OnGpu on_gpu(Group::Impl& impl, int device) {
+  std::promise<Group::Impl::OnGpu> made;
+  std::shared_future<Group::Impl::OnGpu> result;
+  std::size_t number = 0;
+  bool connects = false;
+  {
+    const std::lock_guard lock(impl.gpu_mutex);
+    if (impl.is_shut_down()) throw Error(ErrorCode::aborted, shut_down_reason);
+    number = impl.gpus.size();
+    const auto [place, is_new] = impl.gpus.try_emplace(device);
+    connects = is_new;
+    if (is_new) place->second = made.get_future().share();
+    result = place->second;
+  }
+  if (connects) {
+    try {
+      made.set_value(connected(impl, device, number));
+    } catch (...) {
+      made.set_exception(std::current_exception());
+    }
+  }
+  return result.get();
+}
+
+}  // namespace
+
+Work submit_on_gpu(Group::Impl& impl, std::span<const Request> requests) {
+  const auto gpu = on_gpu(impl, requests.front().place.device);
+  if (gpu.refusal) throw Error(*gpu.refusal);
+  return Work(gpu.group->submit(requests));
+}
+
+bool can_call_on_gpu(const Group& group, int device, std::string* why) {
+  const auto gpu = on_gpu(group.impl(), device);
+  if (gpu.refusal && why != nullptr) *why = gpu.refusal->what();
+  return !gpu.refusal;
+}
+
+bool can_reduce_on_gpu(Dtype dtype, ReduceOp op) { return nccl::can_reduce(dtype, op); }
+
+void require_nccl() try {
+  (void)cuda::Driver::get();
+  (void)nccl::Library::get();
+} catch (const Error& error) {
+  throw Error(error.code(), std::string("engine nccl, which moves data between GPUs: ") + error.what() +
+                                "; take native or mpi for main memory");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+// Calls on GPUs' memory: which engine carries them, and how it comes to a group that has none yet.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "lockstep/backend/backend.h"
+#include "lockstep/execute/work.h"
+#include "lockstep/group/impl.h"
+
+namespace lockstep {
+
+/// Begins them as one call. REQUIRES: all in one place, which is a GPU's memory. The group's first call on a GPU connects its
+/// ranks there, which all of them have to come to: the first of one rank meets the first of the others, its second GPU their
+/// second. Throws Error as NcclGroup's connect() and submit() do.
+Work submit_on_gpu(Group::Impl& impl, std::span<const Request> requests);
+
+/// Whether submit_on_gpu() works for this GPU of this rank; all ranks get the same. Collective at the first time for a GPU, as a
+/// first call there. `why`, if given: what is missing. Throws Error: timeout and peer_lost naming ranks that do not come.
+bool can_call_on_gpu(const Group& group, int device, std::string* why = nullptr);
+
+/// What NCCL has.
+bool can_reduce_on_gpu(Dtype dtype, ReduceOp op);
+
+/// Of the engine nccl, when a rank begins. Throws Error{unsupported} unless there are a driver for GPUs, and an NCCL.
+void require_nccl();
+
+}  // namespace lockstep

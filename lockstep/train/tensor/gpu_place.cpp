@@ -1,0 +1,98 @@
+#include "lockstep/train/tensor/gpu_place.h"
+
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "lockstep/base/log.h"
+#include "lockstep/group/gpu_calls.h"
+
+namespace lockstep {
+
+c10::DeviceType gpu_kind = torch::kCUDA;
+
+namespace {
+
+void say_once(const Group& group, const std::string& why) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  const std::lock_guard lock(mutex);
+  if (group.rank() == 0 && said.insert(why).second)
+    log::info("tensors on GPUs go through main memory in group \"" + group.name() + "\": " + why);
+}
+
+/// The handle that CUDA knows the stream by; nothing where this libtorch does not tell it (2.10 and older).
+template <class Stream>
+std::optional<void*> handle_of(const Stream& stream) {
+  if constexpr (requires { stream.native_handle(); }) {
+    return stream.native_handle();
+  } else {
+    return std::nullopt;
+  }
+}
+
+c10::Stream current_stream(torch::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+}  // namespace
+
+bool stays_on_gpu(const Group& group, torch::Device device) {
+  if (device.type() != gpu_kind) return false;
+  if (!handle_of(current_stream(device))) {
+    say_once(group, "this libtorch does not tell its streams' handles; 2.11 does");
+    return false;
+  }
+  std::string why;
+  if (can_call_on_gpu(group, device.index(), &why)) return true;
+  say_once(group, why);
+  return false;
+}
+
+MemoryPlace place_of(const Group& group, torch::Device device) {
+  if (!stays_on_gpu(group, device)) return {};
+  return {.device = device.index(), .stream = *handle_of(current_stream(device))};
+}
+
+namespace {
+
+class InCurrentStream final : public PendingWork {
+ public:
+  InCurrentStream(Work work, c10::Stream called_on) : work_(std::move(work)), called_on_(called_on) {}
+
+  bool poll() override { return work_.test(); }
+  bool wait_for(std::chrono::nanoseconds duration) override { return work_.wait_for(duration); }
+  void wait() override {
+    work_.wait();
+    const auto now = current_stream(called_on_.device());
+    if (now == called_on_) return;
+    c10::Event event(called_on_.device_type());
+    event.record(called_on_);
+    event.block(now);
+  }
+  void synchronize() override { work_.synchronize(); }
+  void abandon() noexcept override { work_.abandon(); }
+
+ private:
+  Work work_;
+  c10::Stream called_on_;
+};
+
+}  // namespace
+
+Work in_current_stream(Work work, torch::Device device) {
+  return Work(std::make_unique<InCurrentStream>(std::move(work), current_stream(device)));
+}
+
+std::span<std::byte> bytes_for_calls(const torch::Tensor& tensor, bool is_written) {
+  if (is_written && !tensor.is_inference()) torch::autograd::impl::bump_version(tensor);
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+}  // namespace lockstep

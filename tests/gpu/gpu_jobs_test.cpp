@@ -1,0 +1,135 @@
+// Calls on GPUs by ranks that are processes: what is missing, and who dies, is named.
+#include "tests/support/job_test.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+class GpuJobs : public testing::JobTest {
+ protected:
+  testing::Ending job(const std::string& action, testing::Variables variables = {}) const {
+    variables.emplace_back("STANDIN_NCCL_DIR", folder().string());
+    return start({testing::program("lockstep"), "run", "--no-prefix", "-np", "2",
+                  testing::program("probe_gpu"), action},
+                 std::move(variables))
+        .finish();
+  }
+};
+
+TEST_F(GpuJobs, AddUp) {
+  const auto ending = job("sum");
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_EQ(ending.out, "probe sum 3\nprobe sum 3\n");
+}
+
+/// What is to be seen on a real GPU, over the stand-in.
+TEST_F(GpuJobs, AreCheckedByTheCheckForRealOnes) {
+  const std::string libraries =
+      (std::filesystem::path(std::getenv("LOCKSTEP_BINARY_DIR")) / "standin").string();
+  for (const char* const ranks : {"1", "2"}) {
+    const auto ending = start({testing::program("lockstep"), "run", "--no-prefix", "-np", ranks,
+                               testing::program("check_gpu")},
+                              {{"LD_LIBRARY_PATH", libraries}, {"STANDIN_NCCL_DIR", folder().string()}})
+                            .finish();
+    EXPECT_EQ(ending.exit_code, 0) << ending.out << ending.err;
+    EXPECT_THAT(ending.out,
+                AllOf(HasSubstr("rank 0 of " + std::string(ranks) + " on GPU 0, Stand-in, NCCL 2.27.3\n"),
+                      HasSubstr("collectives: right"), HasSubstr("streams: in order"),
+                      ContainsRegex("a call of 4 bytes: [0-9.]+ us, ncclAllReduce alone")));
+  }
+}
+
+TEST_F(GpuJobs, AreToldByTheDoctorWhichNcclThereIs) {
+  const std::string libraries =
+      (std::filesystem::path(std::getenv("LOCKSTEP_BINARY_DIR")) / "standin").string();
+  const std::vector<std::string> doctor = {testing::program("lockstep"), "doctor"};
+  EXPECT_THAT(start(doctor, {{"LD_LIBRARY_PATH", libraries}}).finish().out,
+              ContainsRegex("NCCL +2\\.27\\.3\n"));
+  EXPECT_THAT(start(doctor, {{"LOCKSTEP_NCCL_LIBRARY", "/nowhere/libnccl.so.2"}}).finish().out,
+              ContainsRegex("NCCL +none: cannot load /nowhere/libnccl.so.2"));
+}
+
+TEST_F(GpuJobs, GoOnInTheNextWorld) {
+  const auto ending = job("worlds");
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_EQ(ending.out, "probe sum 3\nprobe sum 3\nprobe sum 3\nprobe sum 3\n");
+}
+
+TEST_F(GpuJobs, NameARankThatIsKilledInACall) {
+  const auto ending = job("kill");
+  EXPECT_EQ(ending.exit_code, 128 + SIGKILL);
+  EXPECT_THAT(ending.out,
+              ContainsRegex("probe rank 0 failed: peer_lost 1 all_reduce #1 .* on GPU 0 in group \"world\": "
+                            "rank 1 .*was killed by signal 9"));
+}
+
+TEST_F(GpuJobs, NameARankThatIsStoppedBeforeACall) {
+  const auto ending = job("stop", {{"LOCKSTEP_TIMEOUT", "1s"}});
+  EXPECT_THAT(
+      ending.out,
+      ContainsRegex("probe rank 0 failed: timeout 1 all_reduce #1 .*: rank 1 did not call all_reduce #1"));
+}
+
+TEST_F(GpuJobs, NameARankThatLeaves) {
+  const auto ending = job("leave");
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(
+      ending.out,
+      ContainsRegex("probe rank 0 failed: peer_lost 1 .*rank 1 left the job while others still needed it"));
+}
+
+TEST_F(GpuJobs, OfACopyOfAProcessAreRefused) {
+  const auto ending = job("fork");
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out,
+              AllOf(ContainsRegex("probe child: .*fork"), HasSubstr("probe child ended with 0\n")));
+}
+
+TEST_F(GpuJobs, AreToldThatTheWorldIsShutDown) {
+  const auto ending = job("shut_down");
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out, HasSubstr("aborted"));
+}
+
+TEST_F(GpuJobs, NeedAnNcclThatIsNewEnough) {
+  const auto ending = job("sum", {{"STANDIN_NCCL_VERSION", "21403"}});
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.out, HasSubstr("unsupported - NCCL is 2.14.3 here; Lockstep needs 2.18.0 or newer"));
+}
+
+TEST_F(GpuJobs, NeedAnNccl) {
+  const auto ending = job("sum", {{"LOCKSTEP_NCCL_LIBRARY", "/nowhere/libnccl.so.2"}});
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.out, AllOf(HasSubstr("unsupported - cannot load /nowhere/libnccl.so.2"),
+                                HasSubstr("install libnccl2")));
+}
+
+TEST_F(GpuJobs, NeedAGpu) {
+  const auto ending = job("sum", {{"STANDIN_GPUS", "0"}});
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(
+      ending.out,
+      AllOf(HasSubstr("unsupported - NVIDIA's driver does not begin: no CUDA-capable device is detected"),
+            HasSubstr("nvidia-smi")));
+}
+
+TEST_F(GpuJobs, OfEngineNcclSayAtOnceWhatIsMissing) {
+  const auto ending = job("main_memory", {{"LOCKSTEP_ENGINE", "nccl"}, {"STANDIN_GPUS", "0"}});
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.out,
+              HasSubstr("engine nccl, which moves data between GPUs: NVIDIA's driver does not begin"));
+  const auto right = job("main_memory", {{"LOCKSTEP_ENGINE", "nccl"}});
+  EXPECT_EQ(right.exit_code, 0) << right.err;
+}
+
+TEST_F(GpuJobs, ThatShareOneGpuSaySo) {
+  const auto ending = job("sum", {{"STANDIN_ONE_GPU", "1"}});
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.out, HasSubstr("ranks 0 and 1 have the same GPU"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,232 @@
+// Training whose tensors and gradients stay on a GPU, by NCCL. All tests of training on another device
+// (lockstep/train/trials/other_device_test.cpp) are in this program, too: libtorch's made-up device has its memory on the
+// stand-in's GPUs here, so that the group's calls are carried there, as on a real one.
+#include <cstring>
+
+#include "lockstep/base/half.h"
+#include "lockstep/train/data_parallel/communication_hook.h"
+#include "lockstep/train/data_parallel/data_parallel.h"
+#include "lockstep/train/data_parallel/data_parallel_test.h"
+#include "lockstep/train/horovod/distributed_optimizer.h"
+#include "lockstep/train/horovod/gradient_tape.h"
+#include "lockstep/train/tensor/fake_device_test.h"
+#include "lockstep/train/tensor/gpu_place.h"
+#include "lockstep/train/tensor/ranks_test.h"
+#include "lockstep/train/tensor/tensor_collectives.h"
+#include "tests/gpu/on_gpus_test.h"
+
+namespace lockstep {
+namespace {
+
+using namespace test;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+/// The device computes at once, so what is on the stream has to be through before.
+std::byte* seen(const void* on_gpu) {
+  standin::synchronize(nullptr, standin::device_of(on_gpu));
+  return standin::host(on_gpu);
+}
+
+/// Before main(), as the first tensor is made after it.
+[[maybe_unused]] const bool is_set_up = [] {
+  gpu_kind = torch::kHPU;
+  fake_device_memory = {
+      .allocate = standin::allocate,
+      .release =
+          [](void* memory) {
+            standin::synchronize(nullptr, standin::device_of(memory));
+            standin::release(memory);
+          },
+      .read = [](const void* from, void* to, std::size_t bytes) { std::memcpy(to, seen(from), bytes); },
+      .write = [](const void* from, void* to, std::size_t bytes) { std::memcpy(seen(to), from, bytes); },
+  };
+  return true;
+}();
+
+torch::Tensor on_gpu(const Group& group, const torch::Tensor& tensor) {
+  return tensor.to(fake_device(group.rank()));
+}
+
+TEST(TensorsOnGpus, GoByNccl) {
+  (void)standin::take_nccl_calls();
+  on_ranks(3, [](const Group& group) {
+    const int rank = group.rank();
+    const auto values = on_gpu(group, torch::full({4}, static_cast<float>(rank + 1)));
+    all_reduce(group, values, ReduceOp::average).wait();
+    EXPECT_TRUE(torch::equal(values.cpu(), torch::full({4}, 2.0F))) << values.cpu();
+    broadcast(group, values.fill_(rank), 1).wait();
+    EXPECT_TRUE(torch::equal(values.cpu(), torch::ones({4})));
+    const auto all = on_gpu(group, torch::zeros({12}));
+    all_gather(group, values.fill_(rank), all).wait();
+    const auto in_order = torch::arange(3, torch::kFloat32).repeat_interleave(4);
+    EXPECT_TRUE(torch::equal(all.cpu(), in_order)) << all.cpu();
+    const auto exchanged = on_gpu(group, torch::zeros({12}));
+    all_to_all(group, on_gpu(group, in_order + 10 * rank), exchanged).wait();
+    EXPECT_TRUE(torch::equal(exchanged.cpu(),
+                             (torch::arange(3) * 10 + rank).repeat_interleave(4).to(torch::kFloat32)))
+        << exchanged.cpu();
+    reduce_scatter(group, all, values).wait();
+    EXPECT_TRUE(torch::equal(values.cpu(), torch::full({4}, 3.0F * static_cast<float>(rank))))
+        << values.cpu();
+    reduce(group, values, rank == 2 ? values : torch::Tensor(), 2).wait();
+    if (rank == 2) {
+      EXPECT_TRUE(torch::equal(values.cpu(), torch::full({4}, 9.0F))) << values.cpu();
+    }
+    const auto rows = on_gpu(group, torch::zeros({12}));
+    gather(group, values.fill_(rank), rank == 0 ? rows : torch::Tensor(), 0).wait();
+    scatter(group, rank == 0 ? rows : torch::Tensor(), values, 0).wait();
+    EXPECT_TRUE(torch::equal(values.cpu(), torch::full({4}, static_cast<float>(rank)))) << values.cpu();
+  });
+  const auto calls = standin::take_nccl_calls();
+  for (const char* const call :
+       {"all_reduce 4 x float32 average", "broadcast 16 x uint8 root 1", "all_gather 16 x uint8",
+        "reduce_scatter 4 x float32 sum", "reduce 4 x float32 sum root 2"}) {
+    EXPECT_THAT(calls, Contains(call));
+  }
+}
+
+TEST(TensorsOnGpus, GatherIntoAListOfTensors) {
+  on_ranks(2, [](const Group& group) {
+    std::vector<torch::Tensor> outputs = {on_gpu(group, torch::zeros({3})), on_gpu(group, torch::zeros({5}))};
+    const auto mine =
+        on_gpu(group, torch::full({group.rank() == 0 ? 3 : 5}, static_cast<float>(group.rank() + 1)));
+    all_gather(group, mine, outputs).synchronize();
+    EXPECT_TRUE(torch::equal(outputs[0].cpu(), torch::ones({3})));
+    EXPECT_TRUE(torch::equal(outputs[1].cpu(), torch::full({5}, 2.0F)));
+  });
+}
+
+TEST(TensorsOnGpus, GoThroughMainMemoryWhereNcclHasNoSuchReduction) {
+  on_ranks(2, [](const Group& group) {
+    const auto bits = on_gpu(group, torch::full({4}, group.rank() + 1, torch::kInt64));
+    all_reduce(group, bits, ReduceOp::bor).wait();
+    EXPECT_TRUE(torch::equal(bits.cpu(), torch::full({4}, 3, torch::kInt64)));
+    const auto shorts = on_gpu(group, torch::full({4}, group.rank() + 1, torch::kInt16));
+    all_reduce(group, shorts).wait();
+    EXPECT_TRUE(torch::equal(shorts.cpu(), torch::full({4}, 3, torch::kInt16)));
+  });
+}
+
+TEST(TensorsOnGpus, OfOneCallAreOnOneDevice) {
+  on_ranks(2, [](const Group& group) {
+    const auto input = on_gpu(group, torch::zeros({8}));
+    const auto text = failure_of([&] { reduce_scatter(group, input, torch::zeros({4})).wait(); });
+    EXPECT_THAT(text, HasSubstr("reduce_scatter's output is f32 [4], but the call's other tensor is on GPU " +
+                                std::to_string(group.rank())));
+  });
+}
+
+/// Looks at where buckets are.
+class Looking final : public CommunicationHook {
+ public:
+  std::string name() const override { return "looking"; }
+  Work begin(const GradientBucket& bucket) override {
+    EXPECT_EQ(bucket.flat.device().type(), torch::kHPU);
+    EXPECT_EQ(bucket.scratch({3}, torch::kHalf).device(), bucket.flat.device());
+    return bucket.average(bucket.flat);
+  }
+};
+
+TEST(GradientsOnGpus, StayThere) {
+  on_ranks(2, [](const Group& group) {
+    auto net = ones(3, 2);
+    net->to(fake_device(group.rank()));
+    DistributedDataParallel ddp(net, group, {.communication_hook = std::make_shared<Looking>()});
+    for (int step = 0; step < 3; ++step) {
+      net->zero_grad();
+      ddp(on_gpu(group, row(group.rank() + 1))).sum().backward();
+      EXPECT_EQ(net->weight.grad().device(), net->weight.device());
+      const auto gradient = net->weight.grad().cpu();
+      EXPECT_TRUE(torch::allclose(gradient, torch::full_like(gradient, average_of_inputs(group))))
+          << gradient;
+    }
+  });
+}
+
+TEST(GradientsOnGpus, AreViewsOfTheirBuckets) {
+  (void)standin::take_nccl_calls();
+  on_ranks(2, [](const Group& group) {
+    auto net = ones(3, 2);
+    net->to(fake_device(group.rank()));
+    DistributedDataParallel ddp(net, group);
+    ddp(on_gpu(group, row(group.rank() + 1))).sum().backward();
+    EXPECT_TRUE(net->weight.grad().is_alias_of(net->bias.grad())) << "no copy back";
+  });
+  EXPECT_THAT(standin::take_nccl_calls(), Not(IsEmpty()));
+}
+
+TEST(GradientsOnGpus, ThatFindNoRoomNameTheirBucket) {
+  const auto endings = run_ranks(2, [](const Group& group) {
+    auto net = ones(1 << 20, 4);
+    net->to(fake_device(group.rank()));
+    // All but 8 of 256 MiB.
+    const auto rest = torch::empty({(256 << 20) - (16 << 20) - (8 << 20)},
+                                   torch::dtype(torch::kUInt8).device(fake_device(group.rank())));
+    const DistributedDataParallel ddp(net, group);
+  });
+  for (const auto& ending : endings) {
+    EXPECT_EQ(ending.code, ErrorCode::system);
+    EXPECT_THAT(ending.text,
+                ::testing::ContainsRegex("the gradients' bucket of [0-9]+ bytes on hpu:[01]: out of memory"));
+  }
+}
+
+TEST(GradientsOnGpus, OfADistributedOptimizerStayThere) {
+  (void)standin::take_nccl_calls();
+  on_ranks(2, [](const Group& group) {
+    auto net = ones(3, 2);
+    net->to(fake_device(group.rank()));
+    torch::optim::SGD sgd(net->parameters(), 0.5);
+    DistributedOptimizer optimizer(sgd, *net, group);
+    net->forward(on_gpu(group, row(group.rank() + 1))).sum().backward();
+    optimizer.step();
+    const auto weight = net->weight.cpu();
+    EXPECT_TRUE(torch::allclose(weight, torch::full_like(weight, 1 - 0.5 * average_of_inputs(group))))
+        << weight;
+  });
+  EXPECT_THAT(standin::take_nccl_calls(), Contains(HasSubstr("float32 average")));
+}
+
+TEST(GradientsOnGpus, OfATapeTravelAsOneTensor) {
+  for (const auto compression : {Compression::none, Compression::bf16}) {
+    (void)standin::take_nccl_calls();
+    on_ranks(2, [&](const Group& group) {
+      auto net = ones(3, 2);
+      net->to(fake_device(group.rank()));
+      DistributedGradientTape tape(group, {.compression = compression});
+      for (int step = 0; step < 3; ++step) {
+        const auto loss = net->forward(on_gpu(group, row(group.rank() + 1))).sum();
+        const auto gradients = tape.gradient(loss, net->parameters());
+        ASSERT_EQ(gradients.size(), 2U);
+        EXPECT_EQ(gradients[0].device(), net->weight.device());
+        EXPECT_TRUE(torch::allclose(gradients[0].cpu(), torch::full({2, 3}, average_of_inputs(group))))
+            << gradients[0].cpu();
+        EXPECT_TRUE(torch::allclose(gradients[1].cpu(), torch::ones({2})));
+      }
+    });
+    const char* const type = compression == Compression::none ? "float32" : "bfloat16";
+    EXPECT_THAT(standin::take_nccl_calls(),
+                Each(HasSubstr("all_reduce 8 x " + std::string(type) + " average")));
+  }
+}
+
+TEST(GradientsOnGpus, OfATapeAreOfTheSameSourcesOnAllRanks) {
+  const auto endings = run_ranks(2, [](const Group& group) {
+    auto net = group.rank() == 0 ? ones(3, 2) : ones(2, 3);
+    net->to(fake_device(group.rank()));
+    DistributedGradientTape tape(group);
+    const auto loss = net->forward(on_gpu(group, torch::ones({1, group.rank() == 0 ? 3 : 2}))).sum();
+    (void)tape.gradient(loss, net->parameters());
+  });
+  for (const auto& ending : endings) {
+    EXPECT_EQ(ending.code, ErrorCode::mismatch);
+    EXPECT_THAT(ending.text, HasSubstr("all ranks take gradients of the same sources"));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,92 @@
+// A rank that uses a GPU (the stand-in's number 0), and does what its one argument says.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/lockstep.h"
+#include "tests/gpu/standin.h"
+
+namespace {
+
+const lockstep::MemoryPlace gpu{.device = 0};
+
+void say(const std::string& text) { std::cout << "probe " + text + "\n" << std::flush; }
+
+/// All ranks' numbers, from 1, on their GPUs.
+float sum(const lockstep::Group& world, const std::function<void()>& before_the_second = {}) {
+  lockstep::barrier(world, gpu).synchronize();
+  constexpr std::size_t elements = 1000;
+  void* const memory = standin::allocate(0, elements * sizeof(float));
+  const std::span<float> values(static_cast<float*>(memory), elements);
+  auto* const seen = reinterpret_cast<float*>(standin::host(memory));
+  if (before_the_second) before_the_second();
+  std::fill_n(seen, elements, static_cast<float>(world.rank() + 1));
+  lockstep::all_reduce(world, values, lockstep::ReduceOp::sum, {.place = gpu}).synchronize();
+  const float result = seen[0];
+  standin::release(memory);
+  return result;
+}
+
+void say_sum(const lockstep::Group& world) { say("sum " + std::to_string(static_cast<int>(sum(world)))); }
+
+void run(const std::string& action) {
+  const lockstep::Group world = lockstep::init();
+  const auto rank_1 = [&](int signal) {
+    return [&world, signal] {
+      if (world.rank() == 1) (void)::raise(signal);
+    };
+  };
+  if (action == "sum") say_sum(world);
+  if (action == "main_memory") lockstep::barrier(world).wait();
+  if (action == "kill") (void)sum(world, rank_1(SIGKILL));
+  if (action == "stop") (void)sum(world, rank_1(SIGSTOP));
+  if (action == "worlds") say_sum(world);
+  if (action == "leave") {
+    lockstep::barrier(world, gpu).synchronize();
+    if (world.rank() == 0) (void)sum(world);
+  }
+  if (action == "fork") {
+    say_sum(world);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      try {
+        (void)sum(world);
+      } catch (const lockstep::Error& error) {
+        say(std::string("child: ") + error.what());
+      }
+      return;
+    }
+    int status = 0;
+    (void)::waitpid(child, &status, 0);
+    say("child ended with " + std::to_string(status));
+    say_sum(world);
+  }
+  if (action == "shut_down") {
+    say_sum(world);
+    lockstep::shutdown();
+    (void)sum(world);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  const std::string action = argc > 1 ? argv[1] : "";
+  run(action);
+  if (action == "worlds") run(action);
+} catch (const lockstep::Error& error) {
+  const char* const rank = std::getenv("RANK");
+  say("rank " + std::string(rank != nullptr ? rank : "?") +
+      " failed: " + std::string(to_string(error.code())) + " " +
+      (error.peer() ? std::to_string(*error.peer()) : "-") + " " + error.what());
+  return argc > 1 && std::strcmp(argv[1], "shut_down") == 0 ? 0 : 1;
+}

@@ -1,0 +1,411 @@
+// libcuda.so.1 for tests: see standin.h.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "standin.h"
+
+using lockstep::cuda::Address;
+using lockstep::cuda::Result;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+constexpr std::size_t memory_bytes = std::size_t{256} << 20;
+constexpr std::size_t alignment = 256;
+constexpr Result invalid_device = 101;
+
+std::atomic<std::size_t> left = 0;
+std::atomic<int> captures = 0;
+thread_local int capture_mode = 0;  // global: a query spoils what another thread captures
+
+int number_from(const char* name, int otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
+class Stream {
+ public:
+  explicit Stream(int device) : device(device), state_(std::make_shared<State>()) {
+    std::thread([state = state_] { run(*state); }).detach();
+  }
+  ~Stream() { push(nullptr); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  /// Null: the end.
+  void push(std::function<void()> work) {
+    {
+      const std::lock_guard lock(state_->mutex);
+      state_->queue.push_back(std::move(work));
+    }
+    state_->changed.notify_all();
+  }
+  void synchronize() {
+    auto is_through = std::make_shared<std::atomic<bool>>(false);
+    push([is_through] {
+      *is_through = true;
+      is_through->notify_all();
+    });
+    is_through->wait(false);
+  }
+
+  const int device;
+  std::atomic<bool> is_captured = false;
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<std::function<void()>> queue;
+  };
+  static void run(State& state) {
+    for (;;) {
+      std::unique_lock lock(state.mutex);
+      state.changed.wait(lock, [&] { return !state.queue.empty(); });
+      const auto work = std::move(state.queue.front());
+      state.queue.pop_front();
+      lock.unlock();
+      if (!work) return;
+      work();
+    }
+  }
+
+  std::shared_ptr<State> state_;
+};
+
+/// Records are counted, so that a wait is for the last one before it.
+struct Event {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::uint64_t recorded = 0, completed = 0;
+  Clock::time_point when;
+};
+
+struct Device {
+  explicit Device(int number) : number(number) {
+    const int memory = ::memfd_create("standin-gpu", 0);
+    if (memory < 0 || ::ftruncate(memory, memory_bytes) != 0) std::abort();
+    seen =
+        static_cast<std::byte*>(::mmap(nullptr, memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0));
+    at = static_cast<std::byte*>(::mmap(nullptr, memory_bytes, PROT_NONE, MAP_SHARED, memory, 0));
+    ::close(memory);
+  }
+
+  const int number;
+  std::byte* at = nullptr;    // its addresses
+  std::byte* seen = nullptr;  // where this process sees the same memory
+  std::mutex mutex;
+  std::map<std::size_t, std::size_t> used;  // begin and bytes
+  std::atomic<Result> broken = 0;
+  std::unique_ptr<Stream> default_stream = std::make_unique<Stream>(number);
+};
+
+Device* devices(int number) {
+  static const int count = number_from("STANDIN_GPUS", 4);
+  // Never destroyed: threads of streams use them until the process ends.
+  static auto* const all = [] {
+    auto* const made = new std::vector<std::unique_ptr<Device>>;
+    for (int i = 0; i < count; ++i) made->push_back(std::make_unique<Device>(i));
+    return made;
+  }();
+  return number < 0 || number >= count ? nullptr : (*all)[static_cast<std::size_t>(number)].get();
+}
+
+Device* owner_of(const void* on_gpu) {
+  const auto* const address = static_cast<const std::byte*>(on_gpu);
+  for (int i = 0; Device* const device = devices(i); ++i) {
+    if (address >= device->at && address < device->at + memory_bytes) return device;
+    if (address >= device->seen && address < device->seen + memory_bytes) return device;  // managed
+  }
+  return nullptr;
+}
+
+std::size_t offset_in(const Device& device, const void* on_gpu) {
+  const auto* const address = static_cast<const std::byte*>(on_gpu);
+  const bool is_managed = address >= device.seen && address < device.seen + memory_bytes;
+  return static_cast<std::size_t>(address - (is_managed ? device.seen : device.at));
+}
+
+}  // namespace
+
+struct CUctx_st {
+  int device;
+};
+struct CUstream_st : Stream {
+  using Stream::Stream;
+};
+struct CUevent_st {
+  std::shared_ptr<Event> event = std::make_shared<Event>();
+};
+
+namespace {
+
+thread_local std::vector<CUctx_st*> contexts;
+
+Device* current() { return contexts.empty() ? nullptr : devices(contexts.back()->device); }
+
+Stream& stream_of(CUstream_st* stream, Device& device) {
+  return stream != nullptr ? *stream : *device.default_stream;
+}
+
+/// What a function of the current GPU says where nothing is wrong with it.
+Result with_current(const std::function<Result(Device&)>& call) {
+  Device* const device = current();
+  if (device == nullptr) return 201;  // CUDA_ERROR_INVALID_CONTEXT
+  const Result broken = device->broken;
+  return broken != 0 ? broken : call(*device);
+}
+
+}  // namespace
+
+#pragma GCC visibility push(default)
+
+namespace standin {
+
+std::byte* host(const void* on_gpu) {
+  const Device* const device = owner_of(on_gpu);
+  return device == nullptr ? nullptr : device->seen + offset_in(*device, on_gpu);
+}
+
+int device_of(const void* on_gpu) { return owner_of(on_gpu)->number; }
+
+void* allocate(int number, std::size_t bytes) {
+  Device& device = *devices(number);
+  const std::lock_guard lock(device.mutex);
+  std::size_t begin = 0;
+  const std::size_t size = (bytes + alignment - 1) / alignment * alignment + alignment;
+  for (const auto& [other, length] : device.used) {
+    if (other - begin >= size) break;
+    begin = other + length;
+  }
+  if (begin + size > memory_bytes) return nullptr;
+  device.used.emplace(begin, size);
+  ++left;
+  return device.at + begin;
+}
+
+void release(void* on_gpu) {
+  Device* const device = owner_of(on_gpu);
+  const std::lock_guard lock(device->mutex);
+  left -= device->used.erase(offset_in(*device, on_gpu));
+}
+
+std::size_t things_left() { return left; }
+
+void launch(lockstep::cuda::Stream stream, std::function<void()> work, int device) {
+  stream_of(stream, *devices(device)).push(std::move(work));
+}
+void synchronize(lockstep::cuda::Stream stream, int device) {
+  stream_of(stream, *devices(device)).synchronize();
+}
+lockstep::cuda::Stream make_stream(int device) {
+  ++left;
+  return new CUstream_st(device);
+}
+void destroy_stream(lockstep::cuda::Stream stream) {
+  --left;
+  delete stream;
+}
+void break_gpu(int device, Result result) { devices(device)->broken = result; }
+void capture(lockstep::cuda::Stream stream, bool does) {
+  stream->is_captured = does;
+  captures += does ? 1 : -1;
+}
+
+}  // namespace standin
+
+extern "C" {
+
+Result cuInit(unsigned) { return devices(0) == nullptr ? 100 : 0; }  // CUDA_ERROR_NO_DEVICE
+Result cuGetErrorName(Result result, const char** name) {
+  switch (result) {
+    case 2: *name = "CUDA_ERROR_OUT_OF_MEMORY"; break;
+    case 100: *name = "CUDA_ERROR_NO_DEVICE"; break;
+    case 700: *name = "CUDA_ERROR_ILLEGAL_ADDRESS"; break;
+    default: *name = nullptr; return 1;
+  }
+  return 0;
+}
+Result cuGetErrorString(Result result, const char** text) {
+  switch (result) {
+    case 2: *text = "out of memory"; break;
+    case 100: *text = "no CUDA-capable device is detected"; break;
+    case 700: *text = "an illegal memory access was encountered"; break;
+    default: *text = nullptr; return 1;
+  }
+  return 0;
+}
+Result cuDeviceGetCount(int* count) {
+  for (*count = 0; devices(*count) != nullptr; ++*count) continue;
+  return 0;
+}
+Result cuDeviceGetName(char* name, int length, int) {
+  std::strncpy(name, "Stand-in", static_cast<std::size_t>(length));
+  return 0;
+}
+Result cuDeviceGetUuid_v2(lockstep::cuda::Uuid* uuid, int device) {
+  std::memset(uuid, 0, sizeof(*uuid));
+  uuid->bytes[15] = static_cast<unsigned char>(device);
+  const pid_t pid = ::getpid();
+  if (number_from("STANDIN_ONE_GPU", 0) == 0) std::memcpy(uuid->bytes, &pid, sizeof(pid));
+  return 0;
+}
+Result cuDevicePrimaryCtxRetain(CUctx_st** context, int device) {
+  static std::mutex mutex;
+  static std::map<int, CUctx_st> all;
+  if (devices(device) == nullptr) return invalid_device;
+  const std::lock_guard lock(mutex);
+  *context = &all.emplace(device, CUctx_st{device}).first->second;
+  return 0;
+}
+Result cuDevicePrimaryCtxRelease_v2(int) { return 0; }
+Result cuCtxPushCurrent_v2(CUctx_st* context) {
+  contexts.push_back(context);
+  return 0;
+}
+Result cuCtxPopCurrent_v2(CUctx_st** context) {
+  *context = contexts.back();
+  contexts.pop_back();
+  return 0;
+}
+Result cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return 0;
+}
+Result cuStreamCreateWithPriority(CUstream_st** stream, unsigned, int) {
+  return with_current([&](Device& device) {
+    *stream = standin::make_stream(device.number);
+    return 0;
+  });
+}
+Result cuStreamDestroy_v2(CUstream_st* stream) {
+  standin::destroy_stream(stream);
+  return 0;
+}
+Result cuStreamWaitEvent(CUstream_st* stream, CUevent_st* event, unsigned) {
+  return with_current([&](Device& device) {
+    const auto state = event->event;
+    std::uint64_t record = 0;
+    {
+      const std::lock_guard lock(state->mutex);
+      record = state->recorded;
+    }
+    stream_of(stream, device).push([state, record] {
+      std::unique_lock lock(state->mutex);
+      state->changed.wait(lock, [&] { return state->completed >= record; });
+    });
+    return 0;
+  });
+}
+Result cuStreamIsCapturing(CUstream_st* stream, int* status) {
+  return with_current([&](Device& device) {
+    *status = stream_of(stream, device).is_captured ? 1 : 0;
+    return 0;
+  });
+}
+Result cuEventCreate(CUevent_st** event, unsigned) {
+  return with_current([&](Device&) {
+    *event = new CUevent_st;
+    ++left;
+    return 0;
+  });
+}
+Result cuEventDestroy_v2(CUevent_st* event) {
+  delete event;
+  --left;
+  return 0;
+}
+Result cuEventRecord(CUevent_st* event, CUstream_st* stream) {
+  return with_current([&](Device& device) {
+    if (stream_of(stream, device).device != device.number) return lockstep::cuda::invalid_handle;
+    const auto state = event->event;
+    std::uint64_t record = 0;
+    {
+      const std::lock_guard lock(state->mutex);
+      record = ++state->recorded;
+    }
+    stream_of(stream, device).push([state, record] {
+      {
+        const std::lock_guard lock(state->mutex);
+        state->completed = record;
+        state->when = Clock::now();
+      }
+      state->changed.notify_all();
+    });
+    return 0;
+  });
+}
+Result cuThreadExchangeStreamCaptureMode(int* mode) {
+  std::swap(*mode, capture_mode);
+  return 0;
+}
+Result cuEventQuery(CUevent_st* event) {
+  return with_current([&](Device&) {
+    if (captures > 0 && capture_mode == 0) return 900;  // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+    const std::lock_guard lock(event->event->mutex);
+    return event->event->completed < event->event->recorded ? lockstep::cuda::not_ready : 0;
+  });
+}
+Result cuEventElapsedTime(float* milliseconds, CUevent_st* begin, CUevent_st* end) {
+  *milliseconds = std::chrono::duration<float, std::milli>(end->event->when - begin->event->when).count();
+  return 0;
+}
+Result cuMemAlloc_v2(Address* address, std::size_t bytes) {
+  return with_current([&](Device& device) {
+    void* const memory = standin::allocate(device.number, bytes);
+    *address = static_cast<Address>(reinterpret_cast<std::uintptr_t>(memory));
+    return memory == nullptr ? lockstep::cuda::out_of_memory : 0;
+  });
+}
+Result cuMemFree_v2(Address address) {
+  standin::release(reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)));
+  return 0;
+}
+Result cuMemAllocManaged(Address* address, std::size_t bytes, unsigned) {
+  const Result result = cuMemAlloc_v2(address, bytes);
+  const std::byte* const seen = standin::host(*address);
+  *address = static_cast<Address>(reinterpret_cast<std::uintptr_t>(seen));
+  return result;
+}
+Result cuMemsetD32Async(Address address, unsigned value, std::size_t count, CUstream_st* stream) {
+  return with_current([&](Device& device) {
+    stream_of(stream, device).push([to = reinterpret_cast<unsigned*>(standin::host(address)), value, count] {
+      std::fill_n(to, count, value);
+    });
+    return 0;
+  });
+}
+Result cuMemcpyDtoH_v2(void* to, Address from, std::size_t bytes) {
+  std::memcpy(to, standin::host(from), bytes);
+  return 0;
+}
+Result cuStreamSynchronize(CUstream_st* stream) {
+  return with_current([&](Device& device) {
+    stream_of(stream, device).synchronize();
+    return 0;
+  });
+}
+Result cuPointerGetAttribute(void* value, int, Address address) {
+  const Device* const owner = owner_of(reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)));
+  if (owner == nullptr) return lockstep::cuda::invalid_value;
+  *static_cast<int*>(value) = owner->number;
+  return 0;
+}
+
+}  // extern "C"
+
+#pragma GCC visibility pop
