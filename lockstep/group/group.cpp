@@ -75,8 +75,12 @@ void Group::Impl::leave() {
     const std::lock_guard lock(gpu_mutex);
     ending.swap(gpus);
   }
-  // A copy of the process has the parent's GPU, NCCL and locks, but not its threads: nothing of it can be ended.
-  if (is_forked_child()) (void)new auto(std::move(ending));
+  if (is_forked_child()) {
+    // It has copies of the parent's GPU, NCCL and locks, but not its threads: none of it can be ended.
+    static auto* const never_ended = new std::vector<decltype(ending)>;
+    never_ended->push_back(std::move(ending));
+    return;
+  }
   ending.clear();
   if (!backend) return;
   if (!parent) context->note_leaving();

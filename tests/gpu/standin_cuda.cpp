@@ -361,7 +361,11 @@ Result cuEventQuery(CUevent_st* event) {
   });
 }
 Result cuEventElapsedTime(float* milliseconds, CUevent_st* begin, CUevent_st* end) {
-  *milliseconds = std::chrono::duration<float, std::milli>(end->event->when - begin->event->when).count();
+  const auto when = [](const CUevent_st& event) {
+    const std::lock_guard lock(event.event->mutex);
+    return event.event->when;
+  };
+  *milliseconds = std::chrono::duration<float, std::milli>(when(*end) - when(*begin)).count();
   return 0;
 }
 Result cuMemAlloc_v2(Address* address, std::size_t bytes) {
