@@ -514,10 +514,11 @@ Error NcclGroup::timed_out(const Call& call) {
       return Error(ErrorCode::timeout, what + " did not end within " + within +
                                            ", and who is missing is not known (" + error.what() + ")");
     }
-    if (!position || position->number < call.number) {
+    const bool is_behind = !position || position->number < call.number;
+    const bool has_ended_those_before =
+        position && position->number == call.number && position->signature.elements == idle_elements;
+    if (is_behind || has_ended_those_before) {
       missing.push_back(members[rank].world);
-    } else if (position->number == call.number && position->signature.elements == idle_elements) {
-      missing.push_back(members[rank].world);  // has ended all before it
     } else if (position->number == call.number && !call.signature.matches(position->signature)) {
       const Caller mine{members.self().world, call.signature, call.number};
       const Caller other{members[rank].world, position->signature, call.number};
