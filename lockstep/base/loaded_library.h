@@ -19,6 +19,11 @@ class LoadedLibrary {
   Function function(const char* name) const {
     return reinterpret_cast<Function>(symbol(name));
   }
+  /// The same into `function`.
+  template <class Function>
+  void find(Function& function, const char* name) const {
+    function = this->function<Function>(name);
+  }
 
  private:
   void* symbol(const char* name) const;

@@ -3,6 +3,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/quote.h"
+#include "lockstep/group/gpu_calls.h"
 
 namespace lockstep {
 
@@ -13,6 +14,12 @@ EngineChoice choose_engine(const std::optional<std::string>& name, const std::st
   if (*told == "nccl") return EngineChoice::nccl;
   throw_invalid_argument((name ? where : "LOCKSTEP_ENGINE") + " is " + base::quote(*told) +
                          "; there are native (also called gloo and tcp), mpi, and nccl for GPUs");
+}
+
+EngineChoice engine_of_rank(const std::optional<std::string>& name) {
+  const EngineChoice engine = choose_engine(name, "InitOptions::engine");
+  if (engine == EngineChoice::nccl) require_nccl();
+  return engine;
 }
 
 std::string to_string(EngineChoice engine) {

@@ -11,7 +11,6 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/group/engine_choice.h"
-#include "lockstep/group/gpu_calls.h"
 #include "lockstep/group/identity.h"
 #include "lockstep/group/impl.h"
 #include "lockstep/group/joining.h"
@@ -38,8 +37,7 @@ std::shared_ptr<StoreServer> serve_store(const Identity& identity) try {
 /// Joins world `number` of the job. `server`: on the rank that serves its store, to be made if it is null.
 Group join(Identity identity, const InitOptions& options, std::shared_ptr<StoreServer>& server, int number,
            const std::function<void()>& note_arrival) {
-  const EngineChoice engine = choose_engine(options.engine, "InitOptions::engine");
-  if (engine == EngineChoice::nccl) require_nccl();
+  const EngineChoice engine = engine_of_rank(options.engine);
   const Deadline deadline = Deadline::after(arrival_timeout(options));
   auto impl = std::make_shared<Group::Impl>();
   impl->name += suffix_of_world(number);

@@ -11,7 +11,6 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/group/engine_choice.h"
-#include "lockstep/group/gpu_calls.h"
 #include "lockstep/group/joining.h"
 #include "lockstep/group/preparation.h"
 #include "lockstep/rendezvous/prefix_store.h"
@@ -104,9 +103,8 @@ std::shared_ptr<Group::Impl> join_attempt(JobViews& views, const View& view, int
 
 JobViews& views_of(PlaceInJob& place, const Identity& identity, const InitOptions& options) {
   if (!place.views) {
-    const EngineChoice engine = choose_engine(options.engine, "InitOptions::engine");
-    if (engine == EngineChoice::nccl) require_nccl();
-    place.views = std::make_shared<JobViews>(identity, engine, Deadline::after(arrival_timeout(options)));
+    place.views = std::make_shared<JobViews>(identity, engine_of_rank(options.engine),
+                                             Deadline::after(arrival_timeout(options)));
   }
   return *place.views;
 }

@@ -3,15 +3,6 @@
 #include "lockstep/base/error.h"
 
 namespace lockstep::cuda {
-namespace {
-
-template <class Function>
-void find(const LoadedLibrary& library, Function& function, const char* name) {
-  function = library.function<Function>(name);
-}
-
-}  // namespace
-
 const Driver& Driver::get() {
   static const Driver driver;
   return driver;
@@ -20,30 +11,30 @@ const Driver& Driver::get() {
 Driver::Driver()
     : library_("libcuda.so.1", "it is part of NVIDIA's driver, without which there is no GPU to use") {
   Result (*initialize)(unsigned flags) = nullptr;
-  find(library_, initialize, "cuInit");
-  find(library_, error_name_, "cuGetErrorName");
-  find(library_, error_text_, "cuGetErrorString");
-  find(library_, device_count, "cuDeviceGetCount");
-  find(library_, device_name, "cuDeviceGetName");
-  find(library_, device_uuid, "cuDeviceGetUuid_v2");
-  find(library_, retain_context, "cuDevicePrimaryCtxRetain");
-  find(library_, release_context, "cuDevicePrimaryCtxRelease_v2");
-  find(library_, push_context, "cuCtxPushCurrent_v2");
-  find(library_, pop_context, "cuCtxPopCurrent_v2");
-  find(library_, priority_range, "cuCtxGetStreamPriorityRange");
-  find(library_, make_stream, "cuStreamCreateWithPriority");
-  find(library_, destroy_stream, "cuStreamDestroy_v2");
-  find(library_, make_wait, "cuStreamWaitEvent");
-  find(library_, capture_status, "cuStreamIsCapturing");
-  find(library_, exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
-  find(library_, make_event, "cuEventCreate");
-  find(library_, destroy_event, "cuEventDestroy_v2");
-  find(library_, record_event, "cuEventRecord");
-  find(library_, query_event, "cuEventQuery");
-  find(library_, elapsed_ms, "cuEventElapsedTime");
-  find(library_, allocate, "cuMemAlloc_v2");
-  find(library_, free, "cuMemFree_v2");
-  find(library_, pointer_attribute, "cuPointerGetAttribute");
+  library_.find(initialize, "cuInit");
+  library_.find(error_name_, "cuGetErrorName");
+  library_.find(error_text_, "cuGetErrorString");
+  library_.find(device_count, "cuDeviceGetCount");
+  library_.find(device_name, "cuDeviceGetName");
+  library_.find(device_uuid, "cuDeviceGetUuid_v2");
+  library_.find(retain_context, "cuDevicePrimaryCtxRetain");
+  library_.find(release_context, "cuDevicePrimaryCtxRelease_v2");
+  library_.find(push_context, "cuCtxPushCurrent_v2");
+  library_.find(pop_context, "cuCtxPopCurrent_v2");
+  library_.find(priority_range, "cuCtxGetStreamPriorityRange");
+  library_.find(make_stream, "cuStreamCreateWithPriority");
+  library_.find(destroy_stream, "cuStreamDestroy_v2");
+  library_.find(make_wait, "cuStreamWaitEvent");
+  library_.find(capture_status, "cuStreamIsCapturing");
+  library_.find(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
+  library_.find(make_event, "cuEventCreate");
+  library_.find(destroy_event, "cuEventDestroy_v2");
+  library_.find(record_event, "cuEventRecord");
+  library_.find(query_event, "cuEventQuery");
+  library_.find(elapsed_ms, "cuEventElapsedTime");
+  library_.find(allocate, "cuMemAlloc_v2");
+  library_.find(free, "cuMemFree_v2");
+  library_.find(pointer_attribute, "cuPointerGetAttribute");
   if (const Result result = initialize(0); result != success) {
     throw Error(ErrorCode::unsupported,
                 "NVIDIA's driver does not begin: " + text_of(result) +

@@ -16,10 +16,10 @@ Gpu::Gpu(int device) : driver_(cuda::Driver::get()), device_(device) {
   int count = 0;
   driver_.check(driver_.device_count(&count), "counting GPUs");
   if (device < 0 || device >= count) {
-    const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    const auto visible = env::text("CUDA_VISIBLE_DEVICES");
     throw Error(ErrorCode::unsupported,
                 fmt::format("there is no GPU {}: this process sees {}{}", device, count,
-                            visible == nullptr ? "" : fmt::format(" (CUDA_VISIBLE_DEVICES={})", visible)));
+                            visible ? fmt::format(" (CUDA_VISIBLE_DEVICES={})", *visible) : ""));
   }
   driver_.check(driver_.retain_context(&context_, device), fmt::format("opening GPU {}", device));
 }

@@ -25,6 +25,12 @@ struct GpuMemory {
   std::function<bool(Dtype dtype, ReduceOp op)> supports;
 };
 
+/// What NCCL reduces: no bits, no integers of 16.
+inline bool nccl_reduces(Dtype dtype, ReduceOp op) {
+  const bool has_type = dtype != Dtype::i16 && dtype != Dtype::u16;
+  return has_type && op != ReduceOp::band && op != ReduceOp::bor && op != ReduceOp::bxor;
+}
+
 struct ConformanceOptions {
   bool in_arena = false;                     ///< all buffers in the arenas
   std::span<const std::size_t> counts = {};  ///< elements

@@ -62,12 +62,7 @@ void conform(const Group& world, int device, const Driver& driver) {
             (void)cuda::Driver::get().free(
                 static_cast<cuda::Address>(reinterpret_cast<std::uintptr_t>(memory)));
           },
-      .supports =
-          [](lockstep::Dtype dtype, lockstep::ReduceOp op) {
-            return dtype != lockstep::Dtype::i16 && dtype != lockstep::Dtype::u16 &&
-                   op != lockstep::ReduceOp::band && op != lockstep::ReduceOp::bor &&
-                   op != lockstep::ReduceOp::bxor;
-          }};
+      .supports = lockstep::testing::nccl_reduces};
   constexpr std::size_t counts[] = {0, 1, 33, 3001};
   const lockstep::testing::ConformanceOptions options{.counts = counts, .gpu = &gpu};
   lockstep::testing::check_reductions(world, options);
@@ -100,7 +95,7 @@ void keep_the_order_of_streams(const Group& world, int device, const Driver& dri
 }
 
 /// Of what this rank's program waits for in a call, beside NCCL's alone.
-void time_calls(const Group& world, int device, const Driver& driver) {
+void time_calls(int device, const Driver& driver) {
   const cuda::Driver& ours = cuda::Driver::get();
   const nccl::Library& library = nccl::Library::get();
   cuda::Stream stream = nullptr;
@@ -146,7 +141,6 @@ void time_calls(const Group& world, int device, const Driver& driver) {
   (void)library.destroy(comm);
   (void)ours.free(memory);
   (void)ours.destroy_stream(stream);
-  (void)world;
 }
 
 int device_of(int argc, char** argv, const Group& world) {
@@ -168,7 +162,7 @@ int main(int argc, char** argv) try {
   std::printf("collectives: right, of all types that NCCL has\n");
   keep_the_order_of_streams(world, device, driver);
   std::printf("streams: in order\n");
-  time_calls(world, device, driver);
+  time_calls(device, driver);
 } catch (const std::exception& error) {
   std::printf("failed: %s\n", error.what());
   return 1;

@@ -75,15 +75,20 @@ TEST_F(Gpus, DoNotHoldTheProgramUp) {
   });
 }
 
+/// The program's kernel that makes the values 1.
+void fill_late(cuda::Stream stream, const OnGpu<float>& values) {
+  standin::launch(stream, [&values] {
+    std::this_thread::sleep_for(30ms);
+    std::ranges::fill(values.seen(), 1.0F);
+  });
+}
+
 TEST_F(Gpus, SynchronizeWaitsOnTheHost) {
   on_ranks(2, [](const Group& world) {
     const int device = world.rank();
     const ProgramStream stream(device);
     const OnGpu<float> values(device, 10);
-    standin::launch(stream, [&] {
-      std::this_thread::sleep_for(30ms);
-      std::ranges::fill(values.seen(), 1.0F);
-    });
+    fill_late(stream, values);
     Work one = all_reduce(world, values.span(), ReduceOp::sum, {.place = gpu(device, stream)});
     Work two = all_reduce(world, values.span(), ReduceOp::sum, {.place = gpu(device, stream)});
     std::vector<Work> both;
@@ -102,10 +107,7 @@ TEST_F(Gpus, KeepBuffersUntilAWorkThatNobodyWaitedForIsOver) {
     const int device = world.rank();
     const ProgramStream stream(device);
     const OnGpu<float> values(device, 10);
-    standin::launch(stream, [&] {
-      std::this_thread::sleep_for(30ms);
-      std::ranges::fill(values.seen(), 1.0F);
-    });
+    fill_late(stream, values);
     { const Work dropped = all_reduce(world, values.span(), ReduceOp::sum, {.place = gpu(device, stream)}); }
     EXPECT_THAT(values.seen(), Each(2.0F));
   });

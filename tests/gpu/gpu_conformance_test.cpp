@@ -25,11 +25,7 @@ GpuMemory memory_of(int device) {
                                                          static_cast<std::uintptr_t>(to_gpu)));
               },
           .to_gpu = to_gpu,
-          .supports =
-              [](Dtype dtype, ReduceOp op) {
-                const bool has_type = dtype != Dtype::i16 && dtype != Dtype::u16;
-                return has_type && op != ReduceOp::band && op != ReduceOp::bor && op != ReduceOp::bxor;
-              }};
+          .supports = testing::nccl_reduces};
 }
 
 class GpuRanks : public ::testing::TestWithParam<int> {

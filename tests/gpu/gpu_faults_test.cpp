@@ -21,14 +21,18 @@ using ::testing::HasSubstr;
 
 CollectiveOptions here(const Group& world) { return {.place = {.device = world.rank()}}; }
 
+void add_up(const Group& world, const OnGpu<float>& values) {
+  all_reduce(world, values.span(), ReduceOp::sum, here(world)).synchronize();
+}
+
 TEST_F(GpuFaults, NameARankThatDoesNotCall) {
   std::latch told(3);
   on_ranks(
       3,
       [&](const Group& world) {
         const OnGpu<float> values(world.rank(), 10, 1);
-        all_reduce(world, values.span(), ReduceOp::sum, here(world)).synchronize();
-        const auto call = [&] { all_reduce(world, values.span(), ReduceOp::sum, here(world)).synchronize(); };
+        add_up(world, values);
+        const auto call = [&] { add_up(world, values); };
         if (world.rank() != 1) {
           EXPECT_THAT(
               failure_of(call, ErrorCode::timeout),
@@ -49,41 +53,37 @@ TEST_F(GpuFaults, NameARankThatDoesNotCall) {
 
 TEST_F(GpuFaults, NameTheRankThatDoesNotMakeTheFirstCall) {
   std::latch told(3);
-  on_ranks(
-      3,
-      [&](const Group& world) {
-        const OnGpu<float> values(world.rank(), 10, 1);
-        EXPECT_TRUE(can_call_on_gpu(world, world.rank()));  // connects
-        if (world.rank() != 1) {
-          EXPECT_THAT(
-              failure_of([&] { all_reduce(world, values.span(), ReduceOp::sum, here(world)).synchronize(); },
-                         ErrorCode::timeout),
-              HasSubstr("rank 1 did not call all_reduce #0 (sum of f32 x 10) on GPUs within 1 s"));
-        }
-        told.arrive_and_wait();
-      },
-      {.timeout = 1s});
+  on_ranks(3,
+           [&](const Group& world) {
+             const OnGpu<float> values(world.rank(), 10, 1);
+             EXPECT_TRUE(can_call_on_gpu(world, world.rank()));  // connects
+             if (world.rank() != 1) {
+               EXPECT_THAT(
+                   failure_of([&] { add_up(world, values); }, ErrorCode::timeout),
+                   HasSubstr("rank 1 did not call all_reduce #0 (sum of f32 x 10) on GPUs within 1 s"));
+             }
+             told.arrive_and_wait();
+           },
+           {.timeout = 1s});
 }
 
 TEST_F(GpuFaults, NameTheRightRankAfterMessagesOfSome) {
   std::latch told(3);
-  on_ranks(
-      3,
-      [&](const Group& world) {
-        const OnGpu<float> values(world.rank(), 10, 1);
-        const auto place = here(world).place;
-        if (world.rank() == 0) send(world, values.span(), 1, 0, place).synchronize();
-        if (world.rank() == 1) recv(world, values.span(), 0, 0, nullptr, place).synchronize();
-        all_reduce(world, values.span(), ReduceOp::sum, here(world)).synchronize();
-        if (world.rank() != 1) {
-          EXPECT_THAT(
-              failure_of([&] { all_reduce(world, values.span(), ReduceOp::sum, here(world)).synchronize(); },
-                         ErrorCode::timeout),
-              HasSubstr("rank 1 did not call all_reduce #1 (sum of f32 x 10) on GPUs within 1 s"));
-        }
-        told.arrive_and_wait();
-      },
-      {.timeout = 1s});
+  on_ranks(3,
+           [&](const Group& world) {
+             const OnGpu<float> values(world.rank(), 10, 1);
+             const auto place = here(world).place;
+             if (world.rank() == 0) send(world, values.span(), 1, 0, place).synchronize();
+             if (world.rank() == 1) recv(world, values.span(), 0, 0, nullptr, place).synchronize();
+             add_up(world, values);
+             if (world.rank() != 1) {
+               EXPECT_THAT(
+                   failure_of([&] { add_up(world, values); }, ErrorCode::timeout),
+                   HasSubstr("rank 1 did not call all_reduce #1 (sum of f32 x 10) on GPUs within 1 s"));
+             }
+             told.arrive_and_wait();
+           },
+           {.timeout = 1s});
 }
 
 TEST_F(GpuFaults, NameTheOtherRankOfAMessage) {
@@ -185,7 +185,7 @@ TEST_F(GpuFaults, SayWhatNcclSays) {
   const int aborted = standin::nccl_aborted();
   on_ranks(2, [&](const Group& world) {
     const OnGpu<float> values(world.rank(), 10, 1);
-    const auto call = [&] { all_reduce(world, values.span(), ReduceOp::sum, here(world)).synchronize(); };
+    const auto call = [&] { add_up(world, values); };
     call();
     barrier(world).wait();
     standin::break_nccl(nccl::remote_error);
@@ -200,7 +200,7 @@ TEST_F(GpuFaults, SayWhatNcclSays) {
 TEST_F(GpuFaults, EndForAllWhenAnExceptionLeavesOne) {
   on_ranks(2, [&](const Group& world) {
     const OnGpu<float> values(world.rank(), 10, 1);
-    all_reduce(world, values.span(), ReduceOp::sum, here(world)).synchronize();
+    add_up(world, values);
     if (world.rank() == 1) {
       try {
         const OnGpu<float> local(1, 10);
@@ -211,10 +211,8 @@ TEST_F(GpuFaults, EndForAllWhenAnExceptionLeavesOne) {
       return;
     }
     std::this_thread::sleep_for(100ms);
-    EXPECT_THAT(
-        failure_of([&] { all_reduce(world, values.span(), ReduceOp::sum, here(world)).synchronize(); },
-                   ErrorCode::peer_lost),
-        HasSubstr("rank 1 gave up all_reduce #1: an exception there ended it early"));
+    EXPECT_THAT(failure_of([&] { add_up(world, values); }, ErrorCode::peer_lost),
+                HasSubstr("rank 1 gave up all_reduce #1: an exception there ended it early"));
   });
 }
 
@@ -224,7 +222,7 @@ TEST_F(GpuFaults, MayComeWhileARankSubmits) {
     on_ranks(2, [&](const Group& world) {
       const OnGpu<float> values(world.rank(), 10, 1);
       if (world.rank() == 1) {
-        all_reduce(world, values.span(), ReduceOp::sum, here(world)).synchronize();
+        add_up(world, values);
         std::this_thread::sleep_for(std::chrono::microseconds(time * 100));
         return world.abort("it had enough");
       }
@@ -248,16 +246,14 @@ TEST_F(GpuFaults, MayComeWhileARankSubmits) {
 TEST_F(GpuFaults, HearOfAFailureInMainMemory) {
   on_ranks(2, [&](const Group& world) {
     const OnGpu<float> values(world.rank(), 10, 1);
-    all_reduce(world, values.span(), ReduceOp::sum, here(world)).synchronize();
+    add_up(world, values);
     if (world.rank() == 1) {
       std::this_thread::sleep_for(20ms);
       world.abort("it had enough");
       return;
     }
-    EXPECT_THAT(
-        failure_of([&] { all_reduce(world, values.span(), ReduceOp::sum, here(world)).synchronize(); },
-                   ErrorCode::peer_lost),
-        HasSubstr("rank 1 gave up: it had enough"));
+    EXPECT_THAT(failure_of([&] { add_up(world, values); }, ErrorCode::peer_lost),
+                HasSubstr("rank 1 gave up: it had enough"));
   });
 }
 
@@ -265,10 +261,10 @@ TEST_F(GpuFaults, DoNotBlameOthersForTheProgramsOwnKernels) {
   on_ranks(2,
            [&](const Group& world) {
              const OnGpu<float> values(world.rank(), 10, 1);
-             all_reduce(world, values.span(), ReduceOp::sum, here(world)).synchronize();
+             add_up(world, values);
              standin::launch(
                  nullptr, [] { std::this_thread::sleep_for(1500ms); }, world.rank());
-             all_reduce(world, values.span(), ReduceOp::sum, here(world)).synchronize();
+             add_up(world, values);
            },
            {.timeout = 1s});
 }

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
@@ -18,6 +19,12 @@
 #include "lockstep/memory/cuda_driver.h"
 
 namespace standin {
+
+/// What the variable says, or else `otherwise`.
+inline int number_from(const char* name, int otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
 
 /// Where this process reads and writes the memory at a GPU's address; null: it is none of a GPU's.
 std::byte* host(const void* on_gpu);

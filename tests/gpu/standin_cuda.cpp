@@ -31,11 +31,6 @@ std::atomic<std::size_t> left = 0;
 std::atomic<int> captures = 0;
 thread_local int capture_mode = 0;  // global: a query spoils what another thread captures
 
-int number_from(const char* name, int otherwise) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::atoi(text);
-}
-
 class Stream {
  public:
   explicit Stream(int device) : device(device), state_(std::make_shared<State>()) {
@@ -114,7 +109,7 @@ struct Device {
 };
 
 Device* devices(int number) {
-  static const int count = number_from("STANDIN_GPUS", 4);
+  static const int count = standin::number_from("STANDIN_GPUS", 4);
   // Never destroyed: threads of streams use them until the process ends.
   static auto* const all = [] {
     auto* const made = new std::vector<std::unique_ptr<Device>>;
@@ -260,7 +255,7 @@ Result cuDeviceGetUuid_v2(lockstep::cuda::Uuid* uuid, int device) {
   std::memset(uuid, 0, sizeof(*uuid));
   uuid->bytes[15] = static_cast<unsigned char>(device);
   const pid_t pid = ::getpid();
-  if (number_from("STANDIN_ONE_GPU", 0) == 0) std::memcpy(uuid->bytes, &pid, sizeof(pid));
+  if (standin::number_from("STANDIN_ONE_GPU", 0) == 0) std::memcpy(uuid->bytes, &pid, sizeof(pid));
   return 0;
 }
 Result cuDevicePrimaryCtxRetain(CUctx_st** context, int device) {

@@ -34,11 +34,6 @@ std::vector<std::string> calls_made;
 std::atomic<Result> broken = 0;
 std::atomic<int> left = 0, aborted_count = 0;
 
-int number_from(const char* name, int otherwise) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::atoi(text);
-}
-
 std::string folder() {
   for (const char* const name : {"STANDIN_NCCL_DIR", "TMPDIR"}) {
     if (const char* const text = std::getenv(name)) return text;
@@ -422,7 +417,7 @@ int nccl_aborted() { return aborted_count; }
 extern "C" {
 
 Result ncclGetVersion(int* version) {
-  *version = number_from("STANDIN_NCCL_VERSION", 22703);
+  *version = standin::number_from("STANDIN_NCCL_VERSION", 22703);
   return success;
 }
 const char* ncclGetErrorString(Result result) {

@@ -305,10 +305,7 @@ std::unique_ptr<PendingWork> NcclGroup::submit(std::span<const Request> requests
     if (error.code() == ErrorCode::invalid_argument) throw;  // nothing was begun
     fail(error, true);
     const std::lock_guard lock(mutex_);
-    throw Error(failure_->code(),
-                fmt::format("{} on GPU {} in group \"{}\": {}", what, options_.gpu->device(), options_.name,
-                            failure_->what()),
-                failure_->peer());
+    throw failure_of(what);
   }
   return std::make_unique<Work>(shared_from_this(), std::move(call));
 }
@@ -617,10 +614,14 @@ void NcclGroup::finish(Call& call, bool has_failed) {
 
 /// REQUIRES: mutex_.
 Error NcclGroup::make_error(const Call& call) const {
+  return failure_of(to_string(call.signature, call.number), "; the group is closed");
+}
+
+/// REQUIRES: mutex_.
+Error NcclGroup::failure_of(const std::string& what, const char* end) const {
   return Error(failure_->code(),
-               fmt::format("{} on GPU {} in group \"{}\": {}; the group is closed",
-                           to_string(call.signature, call.number), options_.gpu->device(), options_.name,
-                           failure_->what()),
+               fmt::format("{} on GPU {} in group \"{}\": {}{}", what, options_.gpu->device(), options_.name,
+                           failure_->what(), end),
                failure_->peer());
 }
 

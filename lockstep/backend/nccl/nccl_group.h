@@ -98,6 +98,7 @@ class NcclGroup final : public std::enable_shared_from_this<NcclGroup> {
   void abort_nccl() noexcept;
   void finish(Call& call, bool has_failed);
   Error make_error(const Call& call) const;
+  Error failure_of(const std::string& what, const char* end = "") const;
   std::chrono::nanoseconds tell_after() const;
 
   const Options options_;

@@ -186,11 +186,14 @@ void GradientBuckets::put(std::size_t parameter, const torch::Tensor& gradient) 
 void GradientBuckets::take_out(std::size_t parameter, bool is_new) {
   torch::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
   const torch::Tensor& place = place_of(parameter).tensor;
-  if (gpu_ && gradient.defined() && !is_new) {
-    gradient.copy_(place);
-  } else if (gpu_) {
-    gradient = place.detach();
-  } else if (gradient.defined() && !is_new) {
+  const bool keeps_its_memory = gradient.defined() && !is_new;
+  if (gpu_) {  // in the order of the stream
+    if (keeps_its_memory) {
+      gradient.copy_(place);
+    } else {
+      gradient = place.detach();
+    }
+  } else if (keeps_its_memory) {
     going_.copy(gradient, place);
   } else {
     // In main memory it is the place itself.

@@ -25,6 +25,9 @@ torch::ScalarType type_on_the_way(torch::ScalarType type, Compression compressio
   return half_of(compression);
 }
 
+/// REQUIRES: not adasum, which is no reduction.
+ReduceOp reduce_op_of(GradientOp op) { return op == GradientOp::average ? ReduceOp::average : ReduceOp::sum; }
+
 std::vector<NamedTensor> named_sources(const std::vector<torch::Tensor>& sources) {
   std::vector<NamedTensor> named;
   for (const auto& source : sources)
@@ -128,7 +131,7 @@ void DistributedGradientTape::bring_together_on_devices(std::vector<torch::Tenso
     if (found == flats.end()) found = flats.insert(flats.end(), {device, type});
     found->which.push_back(i);
   }
-  const auto op = options_.op == GradientOp::average ? ReduceOp::average : ReduceOp::sum;
+  const ReduceOp op = reduce_op_of(options_.op);
   std::vector<Work> works;
   for (Flat& flat : flats) {
     std::vector<torch::Tensor> parts;
@@ -163,7 +166,7 @@ void DistributedGradientTape::bring_together(std::vector<torch::Tensor>& gradien
       throw Error(ErrorCode::unsupported, what + " is " + describe(gradients[i]) + ", which cannot be added");
     buffers[*dtype].push_back(writable_bytes(sent.back(), what));
   }
-  const auto op = options_.op == GradientOp::average ? ReduceOp::average : ReduceOp::sum;
+  const ReduceOp op = reduce_op_of(options_.op);
   std::vector<Work> works;
   for (const auto& [dtype, spans] : buffers)
     works.push_back(all_reduce_grouped_bytes(group_, spans, {.dtype = dtype, .op = op}));
