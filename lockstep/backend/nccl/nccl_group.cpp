@@ -3,12 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "lockstep/backend/forked.h"
-#include "lockstep/backend/mismatch.h"
 #include "lockstep/backend/nccl/nccl_meeting.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/start_thread.h"
@@ -32,27 +30,6 @@ constexpr std::chrono::nanoseconds longest_untold = 1s;
 constexpr auto end_takes = 10s;
 // When NCCL fails because a rank has died, its launcher says so within this time.
 constexpr auto word_takes = 500ms;
-
-/// What a rank tells of the call that it waits in, in the store.
-struct Position {
-  std::uint64_t number = 0;
-  Signature signature;
-};
-
-/// In place of elements: no call waits, and all before the number have ended.
-constexpr std::uint64_t idle_elements = ~std::uint64_t{0};
-
-std::string key_of_position(int rank) { return "at/" + std::to_string(rank); }
-
-std::optional<Position> position_of(Store& store, int rank) {
-  const auto text = store.try_get(key_of_position(rank));
-  Position position;
-  if (!text || text->size() != sizeof(position)) return std::nullopt;
-  std::memcpy(static_cast<void*>(&position), text->data(), sizeof(position));
-  const Signature& called = position.signature;
-  if (!trace::makes_sense(called.operation, called.dtype, called.reduce_op)) return std::nullopt;
-  return position;
-}
 
 }  // namespace
 
@@ -170,6 +147,7 @@ NcclGroup::NcclGroup(Options options)
       record_(options_.record, options_.record_name, options_.members),
       events_(std::make_shared<GpuEvents>(options_.gpu)) {
   watch_for_forks();
+  if (options_.store) positions_.emplace(*options_.store, options_.members);
   const auto lock = options_.progress->lock();
   engine_number_ = options_.record.recorder->number_of("nccl");
 }
@@ -274,7 +252,7 @@ void NcclGroup::end() {
   }
   if (scratch_ != 0) (void)driver.free(scratch_);
   if (stream_ != nullptr) (void)driver.destroy_stream(stream_);
-  if (options_.store) (void)options_.store->erase(key_of_position(options_.members.rank()));
+  if (positions_) positions_->erase();
 }
 
 void NcclGroup::require_live() const {
@@ -384,7 +362,7 @@ void NcclGroup::settle(Call& call) {
     if (looks < first_looks) continue;
     const bool is_long = telling.expired();
     if (const auto cause = failure_elsewhere(is_long)) throw Error(*cause);
-    if (is_long && !std::exchange(call.is_told, true)) tell_position(call.number, call.signature);
+    if (is_long && !std::exchange(call.is_told, true)) tell_waiting(call);
     if (deadline.expired()) throw timed_out(call);
     std::this_thread::sleep_for(between_looks);
   }
@@ -400,7 +378,7 @@ void NcclGroup::watch() {
       } else if (!changed_.wait_for(lock, tell_after(), is_called)) {
         told_through_ = next_number_;
         lock.unlock();
-        tell_that_all_are_through();
+        if (positions_) positions_->tell_through(told_through_);
         lock.lock();
       }
       continue;
@@ -459,7 +437,7 @@ void NcclGroup::look_at_clock(Call& call) {
   }
   const std::chrono::nanoseconds waited(now - call.running_ns);
   if (waited >= tell_after()) {
-    if (!std::exchange(call.is_told, true)) tell_position(call.number, call.signature);
+    if (!std::exchange(call.is_told, true)) tell_waiting(call);
     // Not sooner: one that has done its part may leave, and the call ends all the same.
     if (const auto cause = failure_elsewhere(true)) return fail(*cause, false);
   }
@@ -475,19 +453,11 @@ std::chrono::nanoseconds NcclGroup::tell_after() const {
   return std::min(options_.timeout / 4, longest_untold);
 }
 
-/// This rank waits in collective `number`, or has ended all before it. Messages are their two ranks' business.
-void NcclGroup::tell_position(std::uint64_t number, const Signature& called) {
-  if (!options_.store || is_message(called.operation)) return;
-  const Position position{number, called};
-  try {
-    options_.store->set(key_of_position(options_.members.rank()),
-                        std::string(reinterpret_cast<const char*>(&position), sizeof(position)));
-  } catch (const Error& error) {  // the rank that serves the store is gone: the others say less, then
-    log::debug(error.what());
-  }
+/// Messages are their two ranks' business.
+void NcclGroup::tell_waiting(const Call& call) {
+  if (positions_ && !is_message(call.signature.operation))
+    positions_->tell_waiting(call.number, call.signature);
 }
-
-void NcclGroup::tell_that_all_are_through() { tell_position(told_through_, {.elements = idle_elements}); }
 
 /// By what the other ranks have told.
 Error NcclGroup::timed_out(const Call& call) {
@@ -499,28 +469,15 @@ Error NcclGroup::timed_out(const Call& call) {
     return Error(ErrorCode::timeout,
                  fmt::format("rank {} did not do its part of {} within {}", peer, what, within), peer);
   }
-  if (!options_.store) return Error(ErrorCode::timeout, what + " did not end within " + within);
+  if (!positions_) return Error(ErrorCode::timeout, what + " did not end within " + within);
   std::this_thread::sleep_for(2 * tell_after());  // one that came, or was through, just now has told by then
   std::vector<int> missing;
-  for (int rank = 0; rank < members.size(); ++rank) {
-    if (rank == members.rank()) continue;
-    std::optional<Position> position;
-    try {
-      position = position_of(*options_.store, rank);
-    } catch (const Error& error) {
-      return Error(ErrorCode::timeout, what + " did not end within " + within +
-                                           ", and who is missing is not known (" + error.what() + ")");
-    }
-    const bool is_behind = !position || position->number < call.number;
-    const bool has_ended_those_before =
-        position && position->number == call.number && position->signature.elements == idle_elements;
-    if (is_behind || has_ended_those_before) {
-      missing.push_back(members[rank].world);
-    } else if (position->number == call.number && !call.signature.matches(position->signature)) {
-      const Caller mine{members.self().world, call.signature, call.number};
-      const Caller other{members[rank].world, position->signature, call.number};
-      return rank < members.rank() ? mismatch(other, mine) : mismatch(mine, other);
-    }
+  try {
+    missing = positions_->missing_in(call.number, call.signature);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::mismatch) return error;
+    return Error(ErrorCode::timeout, what + " did not end within " + within +
+                                         ", and who is missing is not known (" + error.what() + ")");
   }
   if (missing.empty()) {
     return Error(ErrorCode::timeout,

@@ -24,6 +24,7 @@
 #include "lockstep/backend/backend.h"
 #include "lockstep/backend/call_record.h"
 #include "lockstep/backend/nccl/nccl_calls.h"
+#include "lockstep/backend/nccl/nccl_positions.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "lockstep/execute/progress.h"
@@ -90,8 +91,7 @@ class NcclGroup final : public std::enable_shared_from_this<NcclGroup> {
   void look();
   bool advance();
   void look_at_clock(Call& call);
-  void tell_position(std::uint64_t number, const Signature& called);
-  void tell_that_all_are_through();
+  void tell_waiting(const Call& call);
   Error timed_out(const Call& call);
   Error nccl_failed(nccl::Result result) const;
   void fail(const Error& cause, bool is_told) noexcept;
@@ -110,6 +110,7 @@ class NcclGroup final : public std::enable_shared_from_this<NcclGroup> {
   cuda::Address scratch_ = 0;
   std::shared_ptr<GpuEvents> events_;
   std::optional<nccl::Calls> calls_;
+  std::optional<nccl::Positions> positions_;  // where there are other ranks
 
   // In this order, where several are taken; the progress lock last.
   std::mutex order_;               // of calls, as they are begun
