@@ -128,10 +128,12 @@ TEST_F(UnderSlurm, ASignalAheadOfTheEndReachesAllRanks) {
                         << "while :; do sleep 0.1; done' &\n"
                         << "trap 'kill -USR1 $!; wait $!; echo ended with $?' USR1\nwait $!\n";
   const auto text = [&] { return text_in(out); };
-  const auto await = [&](const std::string& words) {
+  const auto until = [&](const auto& is_so) {  // Slurm says nothing when a job prints or ends
     const Deadline deadline = Deadline::after(std::chrono::seconds(60));
-    while (text().find(words) == std::string::npos && !deadline.expired())
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // Slurm says nothing when a job prints
+    while (!is_so() && !deadline.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  };
+  const auto await = [&](const std::string& words) {
+    until([&] { return text().find(words) != std::string::npos; });
     EXPECT_THAT(text(), HasSubstr(words));
   };
   const Ending queued = run_by({"sbatch", "--parsable", "-o", out.string(), script.string()});
@@ -142,6 +144,7 @@ TEST_F(UnderSlurm, ASignalAheadOfTheEndReachesAllRanks) {
   EXPECT_EQ(run_by({"scancel", "--signal=USR1", "--batch", job}).exit_code, 0);
   await("ended with 0");
   EXPECT_THAT(text(), AllOf(HasSubstr("[0] saved"), HasSubstr("[1] saved")));
+  until([&] { return run_by({"squeue", "--noheader", "--jobs", job}).out.empty(); });
 }
 
 }  // namespace

@@ -345,12 +345,15 @@ TEST_F(Gpus, LeaveAGraphAloneThatIsCapturedMeanwhile) {
   const Group alone;
   const ProgramStream captured(0), stream(0);
   const OnGpu<float> values(0, 10, 1);
-  standin::launch(stream, [] { std::this_thread::sleep_for(30ms); });
+  std::atomic<bool> may_end = false;
+  standin::launch(stream, [&] { may_end.wait(false); });
   Work before = all_reduce(alone, values.span(), ReduceOp::sum, {.place = gpu(0, stream)});
   standin::capture(captured, true);
   std::this_thread::sleep_for(10ms);  // the watch has looked
   EXPECT_FALSE(before.test());
   standin::capture(captured, false);
+  may_end = true;
+  may_end.notify_all();
   before.synchronize();
 }
 

@@ -34,6 +34,11 @@ thread_local int capture_mode = 0;  // global: a query spoils what another threa
 class Stream {
  public:
   explicit Stream(int device) : device(device), state_(std::make_shared<State>()) {
+    {
+      const std::lock_guard lock(of_all().mutex);
+      std::erase_if(of_all().states, [](const auto& other) { return other.second.expired(); });
+      of_all().states.emplace_back(device, state_);
+    }
     std::thread([state = state_] { run(*state); }).detach();
   }
   ~Stream() { push(nullptr); }
@@ -45,6 +50,7 @@ class Stream {
     {
       const std::lock_guard lock(state_->mutex);
       state_->queue.push_back(std::move(work));
+      ++state_->pushed;
     }
     state_->changed.notify_all();
   }
@@ -57,6 +63,20 @@ class Stream {
     is_through->wait(false);
   }
 
+  /// Until all is through that was put on any stream of `device` so far, also on those that are gone.
+  static void synchronize_all(int device) {
+    std::vector<std::shared_ptr<State>> states;
+    {
+      const std::lock_guard lock(of_all().mutex);
+      for (const auto& [number, state] : of_all().states)
+        if (auto kept = number == device ? state.lock() : nullptr) states.push_back(std::move(kept));
+    }
+    for (const auto& state : states) {
+      std::unique_lock lock(state->mutex);
+      state->changed.wait(lock, [&, before = state->pushed] { return state->done >= before; });
+    }
+  }
+
   const int device;
   std::atomic<bool> is_captured = false;
 
@@ -65,7 +85,17 @@ class Stream {
     std::mutex mutex;
     std::condition_variable changed;
     std::deque<std::function<void()>> queue;
+    std::uint64_t pushed = 0, done = 0;
   };
+  struct All {
+    std::mutex mutex;
+    std::vector<std::pair<int, std::weak_ptr<State>>> states;
+  };
+  /// Never destroyed: see devices().
+  static All& of_all() {
+    static auto* const all = new All;
+    return *all;
+  }
   static void run(State& state) {
     for (;;) {
       std::unique_lock lock(state.mutex);
@@ -73,8 +103,11 @@ class Stream {
       const auto work = std::move(state.queue.front());
       state.queue.pop_front();
       lock.unlock();
+      if (work) work();
+      lock.lock();
+      ++state.done;
+      state.changed.notify_all();
       if (!work) return;
-      work();
     }
   }
 
@@ -194,6 +227,7 @@ void* allocate(int number, std::size_t bytes) {
 
 void release(void* on_gpu) {
   Device* const device = owner_of(on_gpu);
+  Stream::synchronize_all(device->number);
   const std::lock_guard lock(device->mutex);
   left -= device->used.erase(offset_in(*device, on_gpu));
 }
