@@ -87,7 +87,8 @@ struct Sets {
   std::map<int, std::shared_ptr<Set>> all;
   int next = LOCKSTEP_WORLD + 1;
   std::map<void*, lockstep::ArenaBlock> blocks;
-  bool was_told = false;  ///< the world is that of lockstep_init_at()
+  bool was_told = false;                                       ///< the world is that of lockstep_init_at()
+  std::shared_ptr<lockstep::TimelineRecording> timeline = {};  ///< of the world that is there
 
   bool world_was_told() {
     const std::lock_guard lock(mutex);

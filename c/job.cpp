@@ -60,9 +60,11 @@ int lockstep_shutdown(void) {
   return guarded([] {
     Sets& sets = Sets::of_process();
     std::map<int, std::shared_ptr<Set>> gone;
+    std::shared_ptr<lockstep::TimelineRecording> unwritten;
     {
       const std::lock_guard lock(sets.mutex);
       gone.swap(sets.all);
+      unwritten.swap(sets.timeline);
     }
     lockstep::shutdown();
     return LOCKSTEP_OK;
@@ -155,3 +157,33 @@ lockstep_range* lockstep_range_new(const char* name) {
   return new (std::nothrow) lockstep_range{lockstep::TracedRange(name)};
 }
 void lockstep_range_free(lockstep_range* range) { delete range; }
+
+int lockstep_timeline_start(const char* file) {
+  return guarded([&] {
+    require(file != nullptr, "the timeline's file is NULL");
+    const auto world = set_of(LOCKSTEP_WORLD);
+    Sets& sets = Sets::of_process();
+    {
+      const std::lock_guard lock(sets.mutex);
+      require(!sets.timeline, "a timeline was started before; lockstep_timeline_stop() writes it");
+    }
+    auto timeline = std::make_shared<lockstep::TimelineRecording>(world->group, file);
+    const std::lock_guard lock(sets.mutex);
+    sets.timeline = std::move(timeline);
+    return LOCKSTEP_OK;
+  });
+}
+
+int lockstep_timeline_stop(void) {
+  return guarded([] {
+    Sets& sets = Sets::of_process();
+    std::shared_ptr<lockstep::TimelineRecording> timeline;
+    {
+      const std::lock_guard lock(sets.mutex);
+      timeline.swap(sets.timeline);
+    }
+    require(timeline != nullptr, "no timeline was started");
+    (void)timeline->write();
+    return LOCKSTEP_OK;
+  });
+}

@@ -28,7 +28,7 @@
 extern "C" {
 #endif
 
-#define LOCKSTEP_C_VERSION 2
+#define LOCKSTEP_C_VERSION 3
 
 enum {
   LOCKSTEP_PENDING = -1, /* not over yet; no error */
@@ -210,6 +210,12 @@ void lockstep_allocate_free(void* data); /* NULL: nothing */
 typedef struct lockstep_range lockstep_range;
 lockstep_range* lockstep_range_new(const char* name); /* NULL without memory */
 void lockstep_range_free(lockstep_range* range);      /* NULL: nothing */
+
+/* From now on, until lockstep_timeline_stop(), what all ranks do goes into a timeline, which rank 0 then writes into this file.
+ * Collective over the world; fails on all ranks where the file cannot be. Since version 3. */
+int lockstep_timeline_start(const char* file);
+/* Returns when the file is there. Collective over the world. Since version 3. */
+int lockstep_timeline_stop(void);
 
 #ifdef __cplusplus
 }

@@ -39,6 +39,7 @@ set(lockstep_reached_headers
     lockstep/group/once_per_host.h
     lockstep/group/profile.h
     lockstep/group/reproducible.h
+    lockstep/group/timeline.h
     lockstep/launch/spawn.h
     lockstep/memory/arena_block.h
     lockstep/pipeline/plan.h

@@ -10,6 +10,7 @@
 #include <lockstep/group/once_per_host.h>
 #include <lockstep/group/profile.h>
 #include <lockstep/group/reproducible.h>
+#include <lockstep/group/timeline.h>
 #include <lockstep/launch/spawn.h>
 #include <lockstep/trace/recorder.h>
 #include <lockstep/trace/traced_range.h>

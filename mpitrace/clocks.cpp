@@ -2,13 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <functional>
-#include <iterator>
 #include <string>
 #include <vector>
 
-#include "lockstep/base/words.h"
 #include "lockstep/trace/clock.h"
 #include "mpitrace/tell_all.h"
 
@@ -75,17 +71,6 @@ void note(Events* events, const Exchanges& all) {
 }
 
 }  // namespace
-
-std::uint64_t clock_of_this_system() {
-  const auto content = [](const char* path) {
-    std::ifstream file(path);
-    return std::string{std::istreambuf_iterator<char>(file), {}};
-  };
-  const std::string system = content("/proc/sys/kernel/random/boot_id");
-  // A container may have a clock that is offset.
-  return std::hash<std::string>()((system.empty() ? base::host_name() : system) +
-                                  content("/proc/self/timens_offsets"));
-}
 
 Clocks compare_clocks(Events* events, std::uint64_t clock, int rank, int ranks, bool begins) {
   const std::vector<std::uint64_t> clocks = tell_all(clock, ranks);

@@ -1,4 +1,4 @@
-// Hosts' clocks held against rank 0's by messages, as other hosts' are under `lockstep run` (launch/agents/clock_offset.h):
+// Hosts' clocks held against rank 0's by messages, as other hosts' are under `lockstep run` (trace/clock_offset.h):
 // the first rank of each is asked eight times what it says, and the fastest answer knows best.
 #pragma once
 
@@ -7,9 +7,6 @@
 #include "mpitrace/events.h"
 
 namespace lockstep::mpitrace {
-
-/// The same on two ranks if they have one clock, as far as the system says it.
-std::uint64_t clock_of_this_system();
 
 struct Clocks {
   bool are_several = false;

@@ -12,14 +12,14 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
 #include "lockstep/base/words.h"
-#include "lockstep/launch/agents/clock_offset.h"
+#include "lockstep/trace/clock_offset.h"
 #include "lockstep/view/profile/time_slices.h"
 #include "mpitrace/event_file.h"
 
 namespace lockstep::mpitrace {
 namespace {
 
-using launch::agents::ClockOffset;
+using trace::ClockOffset;
 
 class Merger {
  public:

@@ -11,6 +11,7 @@
 #include "lockstep/base/file.h"
 #include "lockstep/base/words.h"
 #include "lockstep/trace/clock.h"
+#include "lockstep/trace/clock_offset.h"
 #include "mpitrace/clocks.h"
 #include "mpitrace/event_file.h"
 #include "mpitrace/left_files.h"
@@ -104,7 +105,7 @@ std::string problem_with(const std::string& timeline) {
 Events* begin_timeline(const TimelineRun& run) {
   std::string problem;
   Events* const events = Events::create(rank_file(run.folder, events_beginning, run.job, run.rank), problem);
-  const std::uint64_t clock = clock_of_this_system();
+  const std::uint64_t clock = trace::clock_of_this_system();
   if (events != nullptr) fill(events->header(), run, clock);
   say_who_is_missing(run, events, problem);
   ThreadEvents::ahead_ns = compare_clocks(events, clock, run.rank, run.ranks, true).ahead_ns;
@@ -112,7 +113,7 @@ Events* begin_timeline(const TimelineRun& run) {
 }
 
 void end_timeline(const TimelineRun& run, Events* events) {
-  const Clocks clocks = compare_clocks(events, clock_of_this_system(), run.rank, run.ranks, false);
+  const Clocks clocks = compare_clocks(events, trace::clock_of_this_system(), run.rank, run.ranks, false);
   if (events != nullptr && clocks.are_several) events->flush();
   tell_all<char>(0, run.ranks);  // all have written
   std::vector<char> is_in_it(static_cast<std::size_t>(run.ranks));

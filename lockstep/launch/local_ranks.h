@@ -19,8 +19,8 @@
 #include "lockstep/launch/oom_watch.h"
 #include "lockstep/launch/output/rank_pipes.h"
 #include "lockstep/launch/placement.h"
-#include "lockstep/launch/timeline_spool.h"
 #include "lockstep/rendezvous/store_server.h"
+#include "lockstep/view/profile/timeline_spool.h"
 
 namespace lockstep::launch {
 
@@ -97,7 +97,7 @@ class LocalRanks final : public HostRanks {
   UniqueFd child_events_;  // signalfd of SIGCHLD
   UniqueFd secret_fd_;
   ControlPage page_;
-  std::optional<TimelineSpool> timeline_;
+  std::optional<view::TimelineSpool> timeline_;
   std::optional<view::LiveReader> live_;
   RankPipes pipes_;
   std::optional<StoreServer> store_;

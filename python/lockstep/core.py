@@ -16,7 +16,7 @@ U8, I32, I64, F16, BF16, F32, F64, I8, U16, I16, U32, U64, BOOL, COMPLEX64, COMP
 SUM, PRODUCT, MIN, MAX, AVERAGE, BAND, BOR, BXOR, ADASUM = range(9)
 NAMED_ALL_REDUCE, NAMED_BROADCAST, NAMED_ALL_GATHER, NAMED_ALL_TO_ALL, NAMED_REDUCE_SCATTER, NAMED_BARRIER = range(1, 7)
 _SLICE_MS = 100
-_VERSION = 2
+_VERSION = 3
 
 _pointer, _int, _size, _int64 = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_int64
 
@@ -87,7 +87,9 @@ def _load():
             ("allocate", _int, [_int, _size, ctypes.POINTER(_pointer)]),
             ("allocate_free", None, [_pointer]),
             ("range_new", _pointer, [ctypes.c_char_p]),
-            ("range_free", None, [_pointer])):
+            ("range_free", None, [_pointer]),
+            ("timeline_start", _int, [ctypes.c_char_p]),
+            ("timeline_stop", _int, [])):
         found = getattr(library, "lockstep_" + function)
         found.restype, found.argtypes = result, arguments
     if library.lockstep_c_version() < _VERSION:
@@ -171,6 +173,16 @@ def join(number):
     last = _int()
     _check(_library.lockstep_join(number, last))
     return last.value
+
+
+def start_timeline(path):
+    """Begins a timeline of what all ranks do, which rank 0 will write to `path`. Collective over the world."""
+    _check(_library.lockstep_timeline_start(os.fsencode(path)))
+
+
+def stop_timeline():
+    """Returns when its file is there. Collective over the world."""
+    _check(_library.lockstep_timeline_stop())
 
 
 class Memory:

@@ -232,6 +232,27 @@ static void come_to_a_world(int argc, char** argv, int world) {
   REFUSED(lockstep_init_at(atoi(argv[1]), atoi(argv[2]), "127.0.0.1", atoi(argv[3])), "there is a world already");
 }
 
+/* Which rank 0 writes, before any of them comes back. */
+static void timeline(void) {
+  char file[1000];
+  const char* const folder = getenv("TMPDIR");
+  snprintf(file, sizeof file, "%s/timeline.json", folder != NULL ? folder : "/tmp");
+  REFUSED(lockstep_timeline_stop(), "no timeline was started");
+  REFUSED(lockstep_timeline_start(NULL), "NULL");
+  REFUSED(lockstep_timeline_start("/absent/timeline.json"), "there is no folder /absent");
+  OK(lockstep_timeline_start(file));
+  REFUSED(lockstep_timeline_start(file), "was started before");
+  OK(lockstep_timeline_stop());
+  FILE* const made = fopen(file, "r");
+  CHECK(made != NULL);
+  CHECK(fgetc(made) == '{');
+  CHECK(fclose(made) == 0);
+  lockstep_work* work = NULL;
+  OK(lockstep_barrier(LOCKSTEP_WORLD, &work));
+  finish(work);
+  if (rank_of_this == 0) CHECK(remove(file) == 0);
+}
+
 int main(int argc, char** argv) {
   CHECK(lockstep_c_version() >= LOCKSTEP_C_VERSION);
   CHECK(!lockstep_is_initialized());
@@ -252,6 +273,7 @@ int main(int argc, char** argv) {
     lockstep_range* const range = lockstep_range_new("probe");
     lockstep_range_free(range);
     lockstep_range_free(NULL);
+    timeline();
     lockstep_work_free(NULL);
     lockstep_work_abandon(NULL);
     OK(lockstep_barrier(LOCKSTEP_WORLD, &work));

@@ -210,6 +210,8 @@ void subgroup_of_itself(const Group& group, const Words&) {
 }
 
 /// Made by "subgroup", used by "within": name -> group.
+std::optional<lockstep::TimelineRecording> recording;
+
 std::map<std::string, Group>& subgroups() {
   static std::map<std::string, Group> made;
   return made;
@@ -332,6 +334,12 @@ const std::map<std::string, Action>& actions() {
       {"many_barriers",
        [](auto& group, auto& words) {
          for (int i = 0; i < number(words, 1); ++i) lockstep::barrier(group).wait();
+       }},
+      {"timeline", [](auto& group, auto& words) { recording.emplace(group, words.at(1)); }},
+      {"timeline_end",
+       [](auto& group, auto&) {
+         say(group, "timeline: " + recording->write());
+         recording.reset();
        }},
       {"range", [](auto&, auto& words) { const lockstep::TracedRange range(words.at(1)); }},
       {"counter", [](auto&, auto& words) { lockstep::traced_counter(words.at(1), std::stod(words.at(2))); }},

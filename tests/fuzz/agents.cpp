@@ -35,7 +35,7 @@ void take_timeline(const Message& message, ReceivedTimeline& timeline) {
 
 void show(ReceivedTimeline& received) {
   view::Timeline timeline;
-  timeline.ranks = received.in_our_time(ClockOffset(5), "far");
+  timeline.ranks = received.in_our_time(trace::ClockOffset(5), "far");
   std::string text;
   view::write_timeline(timeline, [&](std::string_view piece) { text += piece; });
   require(nlohmann::json::accept(text), "whatever the events hold, the timeline is JSON");
@@ -46,7 +46,7 @@ void take_live(const Message& message, ReceivedLive& live) {
   if (message.kind == Kind::live_part) live.take(content_of<LivePart>(message));
   if (message.kind == Kind::live_rank) live.take(content_of<LiveRankTold>(message));
   if (message.kind != Kind::live_end) return;
-  const auto host = live.finish(ranks, ClockOffset(5), "far");
+  const auto host = live.finish(ranks, trace::ClockOffset(5), "far");
   if (!host) return;
   require(host->ranks.size() == host->record.ranks.size(), "of each rank there is all");
   (void)view::text_of(view::metrics_of({.ranks = 4}, {*host}));

@@ -174,6 +174,21 @@ TEST_F(Python, AFunctionRunsOnSeveralRanks) {
 }
 
 TEST_F(Python, AStepNeedsNoBackward) { expect_right("step_without_backward"); }
+TEST_F(Python, ATimelineIsOfWhatIsBetweenItsBeginningAndItsEnd) {
+  const Ending ending = job(2, {"torch_faults.py", "timeline", folder().string()}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  for (const char* rank : {"probe 0", "probe 1"}) {
+    EXPECT_THAT(ending.out, HasSubstr(rank + std::string(" right")));
+    EXPECT_THAT(ending.out,
+                HasSubstr(rank + std::string(" ValueError invalid_argument None no timeline was started")));
+    EXPECT_THAT(
+        ending.out,
+        ContainsRegex(rank + std::string(" ValueError invalid_argument None [^\n]*there is no folder ")));
+    EXPECT_THAT(
+        ending.out,
+        ContainsRegex(rank + std::string(" ValueError invalid_argument None a timeline was started before")));
+  }
+}
 TEST_F(Python, SeveralThreadsCallAtOnce) { expect_right("threads"); }
 TEST_F(Python, WorkersOfALoaderAreForkedAfterwards) { expect_right("workers"); }
 TEST_F(Python, InitAndShutdownMayBeCalledTwice) { expect_right("init_twice"); }

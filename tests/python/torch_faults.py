@@ -4,6 +4,7 @@
 """
 import functools
 import gc
+import json
 import os
 import signal
 import sys
@@ -127,6 +128,28 @@ def step_without_backward():
     before = [parameter.detach().clone() for parameter in net.parameters()]
     optimizer_of(net).step()
     assert all(torch.equal(a, b) for a, b in zip(before, net.parameters()))
+    say("right")
+
+
+@action
+def timeline():
+    """Of some calls, in the folder that follows; and what is refused."""
+    place = os.path.join(sys.argv[2], "timeline.json")
+    expect_error(ValueError, hvd.stop_timeline)
+    expect_error(ValueError, lambda: hvd.start_timeline(os.path.join(place, "in", "no", "folder")))
+    hvd.allreduce(torch.ones(1), name="before")
+    for calls in (1, 3):
+        hvd.start_timeline(place, mark_cycles=True)
+        expect_error(ValueError, lambda: hvd.start_timeline(place))
+        for call in range(calls):
+            hvd.allreduce(torch.ones(10), name=f"call {call}")
+        hvd.stop_timeline()
+        events = json.load(open(place))["traceEvents"]
+        for rank in range(hvd.size()):
+            found = [event for event in events if event["ph"] == "X" and event["pid"] == rank and event["name"] == "all_reduce"
+                     and event["args"]["bytes"] == 40]
+            assert len(found) == calls, (rank, calls, found)
+        hvd.barrier()
     say("right")
 
 

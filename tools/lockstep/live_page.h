@@ -10,7 +10,7 @@
 #include "lockstep/launch/http_server.h"
 #include "lockstep/launch/live_record.h"
 #include "lockstep/launch/poll_set.h"
-#include "lockstep/launch/timeline_spool.h"
+#include "lockstep/view/profile/timeline_spool.h"
 
 class LivePage {
  public:
@@ -34,7 +34,7 @@ class LivePage {
   const std::string path_;  // "/" and the token
   lockstep::launch::HttpServer server_;
   std::optional<lockstep::ControlPage> page_;
-  std::optional<lockstep::launch::TimelineSpool> spool_;
+  std::optional<lockstep::view::TimelineSpool> spool_;
   std::string made_;  // and kept for a moment
   lockstep::Deadline made_until_ = lockstep::Deadline::after({});
   lockstep::Deadline next_page_ = lockstep::Deadline::after({});

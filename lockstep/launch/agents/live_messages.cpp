@@ -48,8 +48,8 @@ void ReceivedLive::take(const LiveRankTold& told) {
   ranks_[told.rank] = std::move(rank);
 }
 
-std::optional<view::LiveHost> ReceivedLive::finish(std::span<const int> ranks, const ClockOffset& clock,
-                                                   const std::string& host) {
+std::optional<view::LiveHost> ReceivedLive::finish(std::span<const int> ranks,
+                                                   const trace::ClockOffset& clock, const std::string& host) {
   const std::string text = std::exchange(text_, {});
   auto beside = std::exchange(ranks_, {});
   view::LiveHost live;

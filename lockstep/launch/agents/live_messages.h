@@ -6,9 +6,9 @@
 #include <span>
 #include <string>
 
-#include "lockstep/launch/agents/clock_offset.h"
 #include "lockstep/launch/agents/message_pipe.h"
 #include "lockstep/launch/agents/wire.h"
+#include "lockstep/trace/clock_offset.h"
 #include "lockstep/view/live/live_reader.h"
 
 namespace lockstep::launch::agents {
@@ -23,7 +23,7 @@ class ReceivedLive {
   void take(const LivePart& part);
   void take(const LiveRankTold& told);
   /// At its end: of those of `ranks` that are in it, in our clock; nullopt for what makes no sense. The next look begins.
-  std::optional<view::LiveHost> finish(std::span<const int> ranks, const ClockOffset& clock,
+  std::optional<view::LiveHost> finish(std::span<const int> ranks, const trace::ClockOffset& clock,
                                        const std::string& host);
 
  private:

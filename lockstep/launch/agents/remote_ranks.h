@@ -8,13 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/launch/agents/clock_offset.h"
 #include "lockstep/launch/agents/connection.h"
 #include "lockstep/launch/agents/live_messages.h"
 #include "lockstep/launch/agents/timeline_messages.h"
 #include "lockstep/launch/agents/wire.h"
 #include "lockstep/launch/host_ranks.h"
 #include "lockstep/launch/output/rank_output.h"
+#include "lockstep/trace/clock_offset.h"
 
 namespace lockstep::launch::agents {
 
@@ -105,7 +105,7 @@ class RemoteRanks final : public HostRanks {
   bool finished_ = false;
   Deadline finished_by_ = Deadline::never();
   Deadline killed_by_ = Deadline::never();  // of ranks that are to be killed
-  ClockOffset clock_;
+  trace::ClockOffset clock_;
   Deadline ask_at_;  // the other clock
   int clocks_asked_ = 0;
   ReceivedTimeline timeline_;

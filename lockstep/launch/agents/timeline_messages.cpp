@@ -5,14 +5,14 @@
 #include <span>
 #include <utility>
 
-#include "lockstep/launch/timeline_spool.h"
+#include "lockstep/view/profile/timeline_spool.h"
 
 namespace lockstep::launch::agents {
 namespace {
 
 constexpr std::size_t piece_bytes = std::size_t{1} << 20;
 // Each rank may have two events where there is no room.
-constexpr std::size_t most_bytes = 2 * TimelineSpool::most_events * sizeof(trace::CollectiveEvent);
+constexpr std::size_t most_bytes = 2 * view::TimelineSpool::most_events * sizeof(trace::CollectiveEvent);
 
 template <class Event>
 void send_events(MessagePipe& pipe, int rank, TimelinePart::Of of, const std::vector<Event>& events) {
@@ -64,11 +64,8 @@ void ReceivedTimeline::take(const TimelineNames& names) {
   rank.left_out = names.left_out;
 }
 
-std::vector<view::RankTimeline> ReceivedTimeline::in_our_time(const ClockOffset& clock,
+std::vector<view::RankTimeline> ReceivedTimeline::in_our_time(const trace::ClockOffset& clock,
                                                               const std::string& host) {
-  const auto shift = [&](std::uint64_t& time) {
-    if (time != 0) time = clock.to_ours(time);
-  };
   std::vector<view::RankTimeline> all;
   for (auto& [number, rank] : ranks_) {
     rank.rank = number;
@@ -76,15 +73,7 @@ std::vector<view::RankTimeline> ReceivedTimeline::in_our_time(const ClockOffset&
     std::erase_if(rank.calls, [](const trace::CollectiveEvent& call) {
       return !trace::makes_sense(call.operation, call.dtype, call.reduce_op);
     });
-    for (auto& call : rank.calls) {
-      for (std::uint64_t* time : {&call.begin_ns, &call.arrived_ns, &call.end_ns}) shift(*time);
-    }
-    for (auto& step : rank.steps) {
-      for (std::uint64_t* time : {&step.begin_ns, &step.last_gradient_ns, &step.end_ns}) shift(*time);
-    }
-    for (auto& span : rank.spans) {
-      for (std::uint64_t* time : {&span.begin_ns, &span.end_ns}) shift(*time);
-    }
+    view::shift_times(rank, [&](std::uint64_t theirs) { return clock.to_ours(theirs); });
     all.push_back(std::move(rank));
   }
   ranks_.clear();

@@ -4,9 +4,9 @@
 #include <map>
 #include <vector>
 
-#include "lockstep/launch/agents/clock_offset.h"
 #include "lockstep/launch/agents/message_pipe.h"
 #include "lockstep/launch/agents/wire.h"
+#include "lockstep/trace/clock_offset.h"
 #include "lockstep/view/profile/timeline.h"
 
 namespace lockstep::launch::agents {
@@ -20,7 +20,7 @@ class ReceivedTimeline {
   void take(const TimelinePart& part);
   void take(const TimelineNames& names);
   /// In our clock.
-  std::vector<view::RankTimeline> in_our_time(const ClockOffset& clock, const std::string& host);
+  std::vector<view::RankTimeline> in_our_time(const trace::ClockOffset& clock, const std::string& host);
 
  private:
   std::map<int, view::RankTimeline> ranks_;

@@ -252,6 +252,21 @@ class Writer {
 
 }  // namespace
 
+void shift_times(RankTimeline& rank, const std::function<std::uint64_t(std::uint64_t)>& to_ours) {
+  const auto shift = [&](std::uint64_t& time) {
+    if (time != 0) time = to_ours(time);
+  };
+  for (auto& call : rank.calls) {
+    for (std::uint64_t* time : {&call.begin_ns, &call.arrived_ns, &call.end_ns}) shift(*time);
+  }
+  for (auto& step : rank.steps) {
+    for (std::uint64_t* time : {&step.begin_ns, &step.last_gradient_ns, &step.end_ns}) shift(*time);
+  }
+  for (auto& span : rank.spans) {
+    for (std::uint64_t* time : {&span.begin_ns, &span.end_ns}) shift(*time);
+  }
+}
+
 void write_timeline(const Timeline& timeline, const std::function<void(std::string_view)>& write) {
   Writer(timeline, write).run();
 }

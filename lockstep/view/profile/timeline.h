@@ -35,6 +35,9 @@ struct RankTimeline {
   std::string left_out_when = {};  ///< "": not known
 };
 
+/// All times of calls, steps and spans (of MPI calls none) become what `to_ours` makes of them; 0 stays, which is no time.
+void shift_times(RankTimeline& rank, const std::function<std::uint64_t(std::uint64_t)>& to_ours);
+
 /// Rows of a rank by their `tid`; those of a kind begin here, in the order of FreeRows or of threads. None is a rank's number:
 /// viewers take a thread of its process's number for the main thread.
 inline constexpr int first_training_row = 10000, first_call_row = 20000, first_thread_row = 100000;

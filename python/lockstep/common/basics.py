@@ -115,9 +115,15 @@ def rocm_built(verbose=False):
 
 
 def start_timeline(file_path, mark_cycles=False):
-    """No such: `lockstep run --timeline FILE`, or LOCKSTEP_TIMELINE, records all ranks from the beginning."""
-    raise NotImplementedError("start_timeline: start the job with `lockstep run --timeline FILE`")
+    """Begins a timeline of what all ranks do from now on, which rank 0 writes to `file_path` at stop_timeline(). All ranks call it.
+
+    `lockstep run --timeline FILE` makes one of the whole job. mark_cycles: there are no cycles.
+    """
+    _place()
+    core.start_timeline(file_path)
 
 
 def stop_timeline():
-    raise NotImplementedError("stop_timeline: start the job with `lockstep run --timeline FILE`")
+    """Returns when the timeline's file is there. All ranks call it."""
+    _place()
+    core.stop_timeline()

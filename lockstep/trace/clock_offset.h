@@ -6,7 +6,10 @@
 #include <deque>
 #include <optional>
 
-namespace lockstep::launch::agents {
+namespace lockstep::trace {
+
+/// The same in two processes if they have one clock, as far as the system says it.
+std::uint64_t clock_of_this_system();
 
 /// Times are nanoseconds of CLOCK_MONOTONIC, ours but where it says otherwise.
 class ClockOffset {
@@ -37,4 +40,4 @@ class ClockOffset {
   std::deque<Exchange> first_, last_;
 };
 
-}  // namespace lockstep::launch::agents
+}  // namespace lockstep::trace

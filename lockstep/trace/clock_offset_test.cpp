@@ -1,11 +1,11 @@
-#include "lockstep/launch/agents/clock_offset.h"
+#include "lockstep/trace/clock_offset.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
 
-namespace lockstep::launch::agents {
+namespace lockstep::trace {
 namespace {
 
 constexpr std::uint64_t second = 1'000'000'000;
@@ -73,4 +73,4 @@ TEST(ClockOffset, WithoutExchangesIsWhatWasSupposed) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::agents
+}  // namespace lockstep::trace

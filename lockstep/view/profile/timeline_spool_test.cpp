@@ -1,11 +1,11 @@
-#include "lockstep/launch/timeline_spool.h"
+#include "lockstep/view/profile/timeline_spool.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "lockstep/view/profile/time_slices.h"
 
-namespace lockstep::launch {
+namespace lockstep::view {
 namespace {
 
 using ::testing::SizeIs;
@@ -77,4 +77,4 @@ TEST(TimelineSpool, KeepsTheSameSlicesOfTimeOfAllRanks) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch
+}  // namespace lockstep::view
