@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -97,7 +98,8 @@ class PartReader {
   template <class Event>
   void events(std::vector<Event>& into) {
     const auto count = number<std::uint64_t>();
-    const auto bytes = take(std::min<std::uint64_t>(count, reader_.left().size()) * sizeof(Event));
+    const bool are_there = count <= reader_.left().size() / sizeof(Event);
+    const auto bytes = take(are_there ? count * sizeof(Event) : reader_.left().size() + 1);
     into.resize(count);
     if (count > 0) std::memcpy(into.data(), bytes.data(), bytes.size());
   }
@@ -176,9 +178,10 @@ struct TimelineRecording::State {
   }
   ~State() { end(); }
 
-  void look_again_and_again() {
+  void look_again_and_again() try {
     std::unique_lock lock(mutex);
     while (!changed.wait_for(lock, spool.next_look().remaining(), [&] { return is_over; })) spool.look();
+  } catch (const std::bad_alloc&) {  // what is overwritten until the end counts as left out
   }
 
   /// Of this rank.
