@@ -22,7 +22,7 @@
 #include "lockstep/group/outcome.h"
 #include "lockstep/trace/clock.h"
 #include "lockstep/trace/clock_offset.h"
-#include "lockstep/view/profile/page_record.h"
+#include "lockstep/trace/group_names.h"
 #include "lockstep/view/profile/timeline.h"
 #include "lockstep/view/profile/timeline_spool.h"
 
@@ -187,7 +187,8 @@ struct TimelineRecording::State {
   /// Of this rank.
   Part part() {
     Part mine{.rank = std::move(spool.take().front()), .groups = {}};
-    for (const auto& group : view::read_record(*world.impl().context->page).groups)
+    const Context& context = *world.impl().context;
+    for (const auto& group : trace::read_group_names(context.page->groups(context.rank_in_page)))
       mine.groups.emplace_back(group.number, group.name);
     return mine;
   }
