@@ -1,16 +1,13 @@
 #include "lockstep/group/timeline.h"
 
 #include <algorithm>
-#include <array>
 #include <condition_variable>
 #include <cstring>
-#include <filesystem>
 #include <map>
 #include <mutex>
 #include <new>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,6 +21,7 @@
 #include "lockstep/trace/clock_offset.h"
 #include "lockstep/trace/group_names.h"
 #include "lockstep/view/profile/timeline.h"
+#include "lockstep/view/profile/timeline_place.h"
 #include "lockstep/view/profile/timeline_spool.h"
 
 namespace lockstep {
@@ -107,15 +105,9 @@ class PartReader {
   base::ByteReader reader_;
 };
 
-void require_place(const std::filesystem::path& path) {
+void require_place(const std::string& path) {
   if (path.empty()) throw_invalid_argument("a timeline needs the path of a file");
-  if (std::filesystem::is_directory(path))
-    throw_invalid_argument("the timeline " + path.string() + " is a folder; name a file in it");
-  const std::filesystem::path folder = path.parent_path();
-  if (!folder.empty() && !std::filesystem::is_directory(folder)) {
-    throw_invalid_argument("the timeline " + path.string() + ": there is no folder " + folder.string() +
-                           "; make it first");
-  }
+  view::require_timeline_place(path, "the timeline " + path);
 }
 
 /// On rank 0: of the ranks' clocks.

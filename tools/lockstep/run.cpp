@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -19,6 +18,7 @@
 #include "lockstep/launch/dry_run.h"
 #include "lockstep/launch/metrics_server.h"
 #include "lockstep/launch/run.h"
+#include "lockstep/view/profile/timeline_place.h"
 #include "lockstep/view/report/leave_report.h"
 #include "named_hosts.h"
 #include "run_flags.h"
@@ -111,13 +111,8 @@ void require_places(const RunOptions& options, const RunFlags& flags) {
     throw_invalid_argument("--profile-all without --profile DIR, or LOCKSTEP_PROFILE");
   if (!options.profile.folder.empty()) lockstep::make_folders(options.profile.folder, "profile");
   if (!options.report.empty()) lockstep::make_folders(options.report, "report");
-  if (options.timeline.empty()) return;
-  const std::filesystem::path folder = std::filesystem::path(options.timeline).parent_path();
-  if (std::filesystem::is_directory(options.timeline))
-    throw_invalid_argument("--timeline " + options.timeline + " is a folder; name a file in it");
-  if (!folder.empty() && !std::filesystem::is_directory(folder))
-    throw_invalid_argument("--timeline " + options.timeline + ": there is no folder " + folder.string() +
-                           "; make it first");
+  if (!options.timeline.empty())
+    lockstep::view::require_timeline_place(options.timeline, "--timeline " + options.timeline);
 }
 
 /// Of the ranks: what `--engine` says. An MPI's processes know each other by its own launcher alone.

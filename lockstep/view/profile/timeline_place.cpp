@@ -1,0 +1,16 @@
+#include "lockstep/view/profile/timeline_place.h"
+
+#include <filesystem>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::view {
+
+void require_timeline_place(const std::string& path, const std::string& asked) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (std::filesystem::is_directory(path)) throw_invalid_argument(asked + " is a folder; name a file in it");
+  if (!folder.empty() && !std::filesystem::is_directory(folder))
+    throw_invalid_argument(asked + ": there is no folder " + folder.string() + "; make it first");
+}
+
+}  // namespace lockstep::view
