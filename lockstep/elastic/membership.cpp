@@ -56,10 +56,16 @@ class Membership::Impl {
 
   /// Counts the groups of the same lives and name.
   std::string name_of(std::span<const Life> lives, const std::string& name) {
-    const std::string whole = name + "/" + text_of(lives);
     const std::lock_guard lock(mutex_);
-    const int count = ++made_[whole];
-    return whole + (count > 1 ? "#" + std::to_string(count) : "");
+    return next_of(made_, lives, name);
+  }
+  /// As name_of(), of a view's groups, which are counted until there are some of a newer one. Empty where there are already.
+  std::string name_of(const View& view, const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    if (view.number < last_view_) return "";
+    if (view.number > last_view_) made_of_view_.clear();
+    last_view_ = view.number;
+    return next_of(made_of_view_, view.members, name + std::to_string(view.number));
   }
 
   std::shared_ptr<JobViews> views;
@@ -67,8 +73,17 @@ class Membership::Impl {
   std::chrono::nanoseconds timeout{};
 
  private:
+  using Counts = std::map<std::string, int>;
+
+  static std::string next_of(Counts& made, std::span<const Life> lives, const std::string& name) {
+    const std::string whole = name + "/" + text_of(lives);
+    const int count = ++made[whole];
+    return whole + (count > 1 ? "#" + std::to_string(count) : "");
+  }
+
   std::mutex mutex_;
-  std::map<std::string, int> made_;
+  Counts made_, made_of_view_;
+  std::uint64_t last_view_ = 0;
 };
 
 Membership::Membership(const InitOptions& options) : impl_(std::make_shared<Impl>(options)) {}
@@ -104,7 +119,8 @@ std::optional<Group> Membership::group(const View& view, const std::string& name
     throw_invalid_argument("Membership::group of view " + std::to_string(view.number) + ": this rank, " +
                            to_text(self()) + ", is not in it");
   }
-  const std::string whole = impl_->name_of(view.members, name + std::to_string(view.number));
+  const std::string whole = impl_->name_of(view, name);
+  if (whole.empty()) return std::nullopt;
   PrefixStore store(impl_->views->store(), ViewBoard::place_of(view.number) + "/" + whole);
   if (!impl_->views->meet(store, view, Deadline::after(impl_->timeout))) return std::nullopt;
   return group_of_lives(impl_->root, impl_->views, view.members, whole);

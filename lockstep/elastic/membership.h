@@ -42,7 +42,8 @@ class Membership {
   bool await_after(std::uint64_t number, std::chrono::nanoseconds timeout) const;
 
   /// A group of all that are in `view`, in its order. Collective over them. nullopt, for all of them, where there is a newer view
-  /// before all have come. They make as many of each name in each view. Throws Error: invalid_argument where this life is not in
+  /// before all have come, and at once where this rank made one of a newer view. They make as many of each name in each view.
+  /// Throws Error: invalid_argument where this life is not in
   /// it; peer_lost where one is out before the group is made, which is in a newer view, too; timeout.
   std::optional<Group> group(const View& view, const std::string& name = "view") const;
 

@@ -28,8 +28,7 @@ void Execution::begin(const Schedule& schedule, Surroundings& surroundings, int 
   signature_ = signature;
   next_ = first_step;
   if (schedule.uses_channels() || schedule.uses_exchange()) tickets_.resize(schedule.steps().size());
-  const std::size_t scratch_bytes = schedule.scratch_elements() * bindings_.element_bytes;
-  if (scratch_.size() < scratch_bytes) scratch_.resize(scratch_bytes);
+  scratch_.at_least(schedule.scratch_elements() * bindings_.element_bytes);
 }
 
 bool Execution::advance(std::uint64_t& own_work_ns) {
@@ -170,8 +169,7 @@ void Execution::reduce(const Step& step) {
   if (is_copied && destinations_.size() > 1) {
     destinations_.pop_back();
   } else if (is_copied) {
-    if (not_crossed_.size() < bytes_of(step)) not_crossed_.resize(bytes_of(step));
-    destinations_.back() = not_crossed_.data();
+    destinations_.back() = not_crossed_.at_least(bytes_of(step));
   }
   if (bindings_.custom != nullptr) {
     bindings_.custom->reduce(step.elements, sources_, destinations_);
@@ -189,7 +187,7 @@ std::byte* Execution::address(const Place& place) const {
     // Schedules never write inputs (verify.h), so the const is only left out of the type.
     case Space::input: return const_cast<std::byte*>(bindings_.inputs[rank]) + offset;
     case Space::output: return bindings_.outputs[rank] + offset;
-    case Space::scratch: return const_cast<std::byte*>(scratch_.data()) + offset;
+    case Space::scratch: return scratch_.data() + offset;
     case Space::slot: return bindings_.slots[rank] + offset;
     case Space::staging: {
       const std::size_t piece = place.offset / bindings_.window_elements;

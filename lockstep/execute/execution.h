@@ -13,6 +13,7 @@
 #include "lockstep/execute/arrivals.h"
 #include "lockstep/execute/exchange.h"
 #include "lockstep/execute/link.h"
+#include "lockstep/execute/work_memory.h"
 #include "lockstep/kernel/copy.h"
 #include "lockstep/schedule/schedule.h"
 #include "lockstep/schedule/staging_ring.h"
@@ -105,8 +106,8 @@ class Execution {
   std::size_t next_ = 0;
   bool moved_ = false;
   std::vector<std::uint64_t> tickets_;  // of sends and receives, by step
-  std::vector<std::byte> scratch_;
-  std::vector<std::byte> not_crossed_;  // a result that others get by a copy
+  WorkMemory scratch_;
+  WorkMemory not_crossed_;  // a result that others get by a copy
   std::vector<const std::byte*> sources_;
   std::vector<std::byte*> destinations_;
 };

@@ -77,11 +77,12 @@ bool JobViews::meet(Store& store, const View& view, Deadline deadline) const {
 HostHint JobViews::hint_of(const Life& life, Deadline deadline) {
   {
     const std::lock_guard lock(mutex_);
-    if (const auto known = hints_.find(life); known != hints_.end()) return known->second;
+    const auto known = hints_.find(life.rank);
+    if (known != hints_.end() && known->second.first == life) return known->second.second;
   }
   HostHint hint = HostHint::parse(life.rank, store_->get(key_of(life), deadline));
   const std::lock_guard lock(mutex_);
-  return hints_.emplace(life, std::move(hint)).first->second;
+  return hints_.insert_or_assign(life.rank, std::pair(life, std::move(hint))).first->second.second;
 }
 
 void JobViews::note_working() { page_->status(place_in_page_).has_worked.store(1); }

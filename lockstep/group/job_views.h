@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/group/host_hint.h"
@@ -36,7 +37,7 @@ class JobViews {
   bool await_after(std::uint64_t number, Deadline deadline) const;
   /// meet_in_view() of this process.
   bool meet(Store& store, const View& view, Deadline deadline) const;
-  /// Where a life is; asked once for each.
+  /// Where a life is; of each rank, the life that was asked for last is remembered.
   HostHint hint_of(const Life& life, Deadline deadline);
   /// This process is where the others are: it need not be spared what is over.
   void note_working();
@@ -51,7 +52,7 @@ class JobViews {
   std::shared_ptr<Store> store_;
   std::shared_ptr<ControlPage> page_;
   std::mutex mutex_;
-  std::map<Life, HostHint> hints_;
+  std::map<int, std::pair<Life, HostHint>> hints_;  // by rank
 };
 
 }  // namespace lockstep

@@ -15,7 +15,6 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/random_name.h"
 #include "lockstep/base/secret.h"
-#include "lockstep/base/socket.h"
 #include "lockstep/base/words.h"
 #include "lockstep/launch/agents/follow.h"
 #include "lockstep/launch/agents/gather.h"
@@ -25,6 +24,7 @@
 #include "lockstep/launch/job.h"
 #include "lockstep/launch/local_ranks.h"
 #include "lockstep/launch/local_start.h"
+#include "lockstep/launch/master_port.h"
 #include "lockstep/launch/output/rank_output.h"
 #include "lockstep/launch/terminal_input.h"
 
@@ -48,11 +48,10 @@ Listener listen_for_store(const std::string& job) {
 
 JobFacts facts_of(const RunOptions& options, const Attempt& attempt, const Endpoint& store,
                   const Placement& placement) {
-  const auto wished = static_cast<std::uint16_t>(options.master_port);
   return {.ranks = options.ranks,
           .job = attempt.job,
           .store = store.to_string(),
-          .master_port = Listener::bind(Endpoint::tcp("127.0.0.1", wished)).endpoint().port,
+          .master_port = pick_master_port("127.0.0.1", options.master_port),
           .host_name = base::host_name(),
           .cores = placement.cores,
           .threads = placement.threads,

@@ -26,7 +26,7 @@ void expect_no_growth(const Ending& ending, int most_descriptors = 0) {
   } descriptors, mappings, kib;
   const std::size_t begin = ending.out.find("descriptors=");
   ASSERT_NE(begin, std::string::npos) << ending.out << ending.err;
-  ASSERT_EQ(std::sscanf(ending.out.c_str() + begin, "descriptors=%d..%d mappings=%d..%d resident_kib=%d..%d",
+  ASSERT_EQ(std::sscanf(ending.out.c_str() + begin, "descriptors=%d..%d mappings=%d..%d memory_kib=%d..%d",
                         &descriptors.before, &descriptors.after, &mappings.before, &mappings.after,
                         &kib.before, &kib.after),
             6)

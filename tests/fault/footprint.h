@@ -1,7 +1,7 @@
-// What a process holds, and whether it grows: "descriptors=9..9 mappings=80..80 resident_kib=9000..9100".
+// What a process holds, and whether it grows: "descriptors=9..9 mappings=80..80 memory_kib=1600..1610".
+// Its memory is what it has written to, private and shared. Pages of programs and libraries are files' and the system's to take
+// back; they come, 64 KiB at a time, as code runs for the first time.
 #pragma once
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -13,7 +13,7 @@
 namespace probe {
 
 struct Footprint {
-  std::ptrdiff_t descriptors = 0, mappings = 0, resident_kib = 0;
+  std::ptrdiff_t descriptors = 0, mappings = 0, memory_kib = 0;
 
   static Footprint now() {
     Footprint found;
@@ -21,9 +21,11 @@ struct Footprint {
     found.descriptors = std::distance(begin(descriptors), end(descriptors));
     std::ifstream maps("/proc/self/maps");
     found.mappings = std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
-    std::ptrdiff_t all_pages = 0, resident_pages = 0;
-    std::ifstream("/proc/self/statm") >> all_pages >> resident_pages;
-    found.resident_kib = resident_pages * ::sysconf(_SC_PAGESIZE) / 1024;
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with("RssAnon:") || line.starts_with("RssShmem:"))
+        found.memory_kib += std::stol(line.substr(line.find(':') + 1));
+    }
     return found;
   }
   static std::string text(const Footprint& from, const Footprint& to) {
@@ -32,7 +34,7 @@ struct Footprint {
     };
     return shown("descriptors", from.descriptors, to.descriptors) + " " +
            shown("mappings", from.mappings, to.mappings) + " " +
-           shown("resident_kib", from.resident_kib, to.resident_kib);
+           shown("memory_kib", from.memory_kib, to.memory_kib);
   }
 };
 

@@ -2,7 +2,7 @@
 // `cycles` times after a warm-up, and returns what the process held before and afterwards, for a test to
 // read:
 //
-//   descriptors=9..9 mappings=80..80 resident_kib=9000..9100
+//   descriptors=9..9 mappings=80..80 memory_kib=1600..1610
 #pragma once
 
 #include <string>

@@ -198,9 +198,8 @@ void NativeTask::bind() {
 // overflowing.
 void NativeTask::prescale() {
   Bindings& bindings = execution_.bindings();
-  prescaled_.resize(request_.input.size());
   const std::byte* source = request_.input.data();
-  std::byte* destination = prescaled_.data();
+  std::byte* destination = prescaled_.at_least(request_.input.size());
   kernel::reduce(signature().dtype, ReduceOp::sum, request_.input.size() / request_.element_bytes,
                  std::span(&source, 1), std::span(&destination, 1), signature().prescale);
   bindings.inputs[static_cast<std::size_t>(parts_.rank())] = prescaled_.data();

@@ -101,7 +101,7 @@ class NativeTask final : public Surroundings {
   Request request_;
   BufferOffsets offsets_;  // of our buffers
   Execution execution_;
-  std::vector<std::byte> prescaled_;  // our input, where it cannot be scaled on its way
+  WorkMemory prescaled_;  // our input, where it cannot be scaled on its way
   Outgoing outgoing_;
   Incoming incoming_;
   std::uint64_t last_look_ns_ = 0;  // that did not find all others

@@ -33,6 +33,7 @@
 #include "lockstep/launch/descendants.h"
 #include "lockstep/launch/guard.h"
 #include "lockstep/launch/local_ranks.h"
+#include "lockstep/launch/master_port.h"
 #include "lockstep/launch/output/rank_output.h"
 #include "lockstep/launch/placement.h"
 #include "lockstep/launch/program.h"
@@ -317,7 +318,7 @@ void Agent::turn_away() try {
 void Agent::serve(const Serve& serve) {
   door_.reset();
   store_ = Listener::bind(Endpoint::tcp(serve.address, 0));
-  const std::uint16_t port = Listener::bind(Endpoint::tcp(serve.address, serve.master_port)).endpoint().port;
+  const std::uint16_t port = pick_master_port(serve.address, serve.master_port);
   pipe_.send(Serving{.store = store_->endpoint().to_string(), .master_port = port});
 }
 
