@@ -1,4 +1,5 @@
 #include <fmt/core.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -39,11 +40,22 @@ std::string holder_of(const Endpoint& endpoint) try {
   throw Error(ErrorCode::system, sentence);
 }
 
+bool is_any_v6(const detail::SocketAddress& address) {
+  if (address.storage.ss_family != AF_INET6) return false;
+  sockaddr_in6 v6{};
+  std::memcpy(&v6, &address.storage, sizeof(v6));
+  return IN6_IS_ADDR_UNSPECIFIED(&v6.sin6_addr);
+}
+
 // 0, or errno.
 int bind_and_listen(int fd, const detail::SocketAddress& address) {
   const int on =
       1;  // lets us follow a predecessor whose connections are in TIME_WAIT; a live listener still wins
   if (address.storage.ss_family != AF_UNIX) (void)::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (is_any_v6(address)) {  // IPv4's, too, whatever the system's default is
+    const int off = 0;
+    (void)::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  }
   if (::bind(fd, address.get(), address.bytes) != 0) return errno;
   return ::listen(fd, SOMAXCONN) == 0 ? 0 : errno;
 }
@@ -83,6 +95,15 @@ Listener Listener::bind(const Endpoint& endpoint, const std::string& port_option
     return Listener(std::move(fd), std::move(real));
   }
   throw_unbound(endpoint, error_number, port_option);
+}
+
+Listener Listener::bind_all_addresses(std::uint16_t port) {
+  try {
+    return bind(Endpoint::tcp("::", port));
+  } catch (const Error&) {
+    return bind(
+        Endpoint::tcp("0.0.0.0", port));  // a system without IPv6; or the port is taken, which this says
+  }
 }
 
 Socket Listener::accept(Deadline deadline) {

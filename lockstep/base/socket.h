@@ -119,6 +119,8 @@ class Listener {
   /// endpoint(). A taken port or name is Error{system} that says what to pass instead: another `port_option`.
   static Listener bind(const Endpoint& endpoint,
                        const std::string& port_option = "--master-port/MASTER_PORT");
+  /// On all addresses of this host, of IPv6 and IPv4 where it has both. Throws as bind().
+  static Listener bind_all_addresses(std::uint16_t port);
 
   Socket accept(Deadline deadline);
   /// nullopt: nobody is waiting. Error{system} (e.g. out of descriptors) leaves the caller where it was.

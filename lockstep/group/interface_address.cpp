@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 
 #include "lockstep/base/error.h"
@@ -22,7 +23,12 @@ std::string numeric(const ifaddrs& entry) {
   return text;
 }
 
+/// "fe80::1%eth0": another host would need the name of its own interface.
+bool is_of_one_link(const std::string& address) { return address.find('%') != std::string::npos; }
+
 }  // namespace
+
+bool is_v6(const std::string& address) { return address.find(':') != std::string::npos; }
 
 std::vector<NetworkInterface> network_interfaces() {
   ifaddrs* list = nullptr;
@@ -59,15 +65,18 @@ std::string address_of_interface(const std::string& name_or_address) {
 
 std::vector<std::string> own_addresses() {
   std::vector<std::string> addresses;
-  for (const NetworkInterface& one : network_interfaces()) {
-    if (one.is_up && !one.is_loopback) addresses.insert(addresses.end(), one.v4.begin(), one.v4.end());
+  const auto all = network_interfaces();
+  for (const auto family : {&NetworkInterface::v4, &NetworkInterface::v6}) {
+    for (const NetworkInterface& one : all) {
+      if (!one.is_up || one.is_loopback) continue;
+      std::ranges::remove_copy_if(one.*family, std::back_inserter(addresses), is_of_one_link);
+    }
   }
   return addresses;
 }
 
 std::vector<std::string> addresses_of(const std::string& name) {
   addrinfo hints{};
-  hints.ai_family = AF_INET;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
   if (::getaddrinfo(name.c_str(), nullptr, &hints, &list) != 0) return {};
@@ -78,6 +87,9 @@ std::vector<std::string> addresses_of(const std::string& name) {
     if (::getnameinfo(entry->ai_addr, entry->ai_addrlen, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0)
       addresses.emplace_back(text);
   }
+  std::erase_if(addresses, is_of_one_link);
+  std::stable_partition(addresses.begin(), addresses.end(),
+                        [](const std::string& address) { return !is_v6(address); });
   return addresses;
 }
 

@@ -20,10 +20,14 @@ std::vector<NetworkInterface> network_interfaces();
 /// Throws invalid_argument listing the interfaces there are.
 std::string address_of_interface(const std::string& name_or_address);
 
-/// Numeric IPv4 addresses of the interfaces that are up, but for loopback. Throws Error{system}.
+bool is_v6(const std::string& address);
+
+/// Numeric addresses of the interfaces that are up, IPv4 before IPv6, without those of loopback and of a single link. Throws
+/// Error{system}.
 std::vector<std::string> own_addresses();
 
-/// The numeric IPv4 addresses of a name, in the system's order; empty where it has none.
+/// The numeric addresses of a name, IPv4 before IPv6, else in the system's order, without those of a single link; empty where it has
+/// none.
 std::vector<std::string> addresses_of(const std::string& name);
 
 /// One of own_addresses(): if possible that of this host's name. Throws Error{system} where there is none.

@@ -49,6 +49,26 @@ TEST_F(RunOnHosts, ThreeGetRightResultsFromAHostThatTakesNone) {
   EXPECT_THAT(ending.out, ContainsRegex("\\[2\\] .*checked [0-9]{3} calls"));
 }
 
+TEST_F(RunOnHosts, ThatHaveOnlyIPv6GetRightResults) {
+  REQUIRE_SSH_HOSTS(2);
+  for (int host = 0; host < 2; ++host) {
+    const std::string own = "fd00:177::" + std::to_string(host + 1) + "/64";
+    const Ending set_up =
+        run({.words = {"/bin/sh", "-ec",
+                       "ip -4 address flush dev cable; ip -6 address add " + own + " dev cable nodad"},
+             .network = hosts().network(host)});
+    ASSERT_EQ(set_up.exit_code, 0) << set_up.err;
+  }
+  const std::vector<std::string> both = {"-H", "[fd00:177::1]:2,[fd00:177::2]:2"};
+  const Ending ending = launch(both, probe({"everything"})).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  for (int rank = 0; rank < 4; ++rank)
+    EXPECT_THAT(ending.out, ContainsRegex("\\[" + std::to_string(rank) + "\\] .*checked [0-9]{3} calls"));
+  const Ending told = launch(both, {"/bin/sh", "-c", "echo at $MASTER_ADDR"}, {}, 1).finish();
+  EXPECT_THAT(told.out, AllOf(HasSubstr("[0] at fd00:177::1\n"), HasSubstr("[3] at fd00:177::1\n")))
+      << told.err;
+}
+
 TEST_F(RunOnHosts, EachRankIsToldItsPlace) {
   REQUIRE_SSH_HOSTS(3);
   const std::string say =

@@ -153,6 +153,15 @@ TEST_F(RunOptions, TheFilterShowsSomeRanksAndKeepsTheReportOfTheOthers) {
   EXPECT_THAT(ending.err, AllOf(Not(HasSubstr("[1] oh")), HasSubstr("    oh\n")));
 }
 
+TEST_F(RunOptions, AFilterThatShowsNobodySaysSo) {
+  const Ending ending = launch({"-np", "2", "--local-ranks-filter", "2,9"}, talk());
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out, Not(HasSubstr("out of")));
+  EXPECT_THAT(ending.err,
+              HasSubstr("lockstep run: --local-ranks-filter has none of the local ranks, which are "
+                        "0 to 1: nothing that they print is shown\n"));
+}
+
 TEST_F(RunOptions, BinaryOutputIsInFilesAsItIs) {
   const fs::path out = folder() / "out";
   const Ending ending = launch({"-np", "1", "--output-filename", out.string()},

@@ -5,10 +5,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "launcher_job.h"
 
 namespace lockstep::launch {
 namespace {
+
+namespace fs = std::filesystem;
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -26,6 +31,52 @@ Result run_role(int ranks, const std::string& role,
 void limit_to(__rlimit_resource resource, rlim_t most) {
   const rlimit limit{most, most};
   if (setrlimit(resource, &limit) != 0) _exit(99);
+}
+
+/// A cgroup of this test's own, of 100 MiB; its folder is empty where there can be none.
+class SmallCgroup {
+ public:
+  SmallCgroup() {
+    const std::string memory = "/sys/fs/cgroup/memory";
+    const bool is_v1 = fs::exists(memory);
+    const fs::path made =
+        fs::path(is_v1 ? memory : "/sys/fs/cgroup") / ("lockstep-test-" + std::to_string(getpid()));
+    std::error_code error;
+    if (!fs::create_directory(made, error)) return;
+    folder_ = made;
+    std::ofstream limit(folder_ / (is_v1 ? "memory.limit_in_bytes" : "memory.max"));
+    if (limit << (100 << 20) << std::flush) return;
+    fs::remove(folder_, error);
+    folder_.clear();
+  }
+  ~SmallCgroup() {
+    std::error_code error;  // the kernel needs a moment after the last process has ended
+    for (int tries = 0; !folder_.empty() && !fs::remove(folder_, error) && tries < 500; ++tries)
+      usleep(10'000);
+    EXPECT_FALSE(!folder_.empty() && fs::exists(folder_)) << folder_;
+  }
+  SmallCgroup(const SmallCgroup&) = delete;
+  SmallCgroup& operator=(const SmallCgroup&) = delete;
+
+  bool exists() const { return !folder_.empty(); }
+  void enter() const {
+    if (!(std::ofstream(folder_ / "cgroup.procs") << getpid() << std::flush)) _exit(99);
+  }
+
+ private:
+  fs::path folder_;
+};
+
+TEST(LauncherFailure, SaysThatTheOomKillerDidIt) {
+  const SmallCgroup small;
+  if (!small.exists()) GTEST_SKIP() << "no cgroup can be made here, which takes root's rights";
+  const std::string script = "[ $RANK = 1 ] || exec sleep 1000; exec tail /dev/zero";
+  JobUnderTest job(shells(2, script), {.in_launcher = [&] { small.enter(); }});
+  const Result result = job.finish();
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.err,
+              HasSubstr("the system's OOM killer did it: there was no memory left of the 0.09766 GiB that "
+                        "its cgroup may have"));
 }
 
 TEST(LauncherFailure, SaysWhichLimitOnOpenFilesToRaise) {

@@ -42,8 +42,8 @@ std::optional<SshServers> SshServers::start(const Hosts& hosts, const fs::path& 
   write(folder / "ssh_config", client_config(folder, "user_key"));
   write(folder / "other_config", client_config(folder, "other_key"));
   write(folder / "sshd_config",
-        "ListenAddress 0.0.0.0\nHostKey " + (folder / "host_key").string() + "\nAuthorizedKeysFile " +
-            (folder / "user_key.pub").string() +
+        "ListenAddress 0.0.0.0\nListenAddress ::\nHostKey " + (folder / "host_key").string() +
+            "\nAuthorizedKeysFile " + (folder / "user_key.pub").string() +
             "\nPidFile none\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n"
             "PasswordAuthentication no\nKbdInteractiveAuthentication no\nMaxStartups 100\n");
   std::string names = "127.0.0.1 localhost " + base::host_name() + "\n";

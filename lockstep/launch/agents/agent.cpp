@@ -254,7 +254,7 @@ void Agent::plan(const Plan& told) {
   place_here(plan);
   Planned planned{.placement = local_.placement.line};
   if (plan.opens_door != 0) {
-    door_ = Listener::bind(Endpoint::tcp("0.0.0.0", 0));
+    door_ = Listener::bind_all_addresses(0);
     planned.door = door_->endpoint().port;
   }
   pipe_.send(planned);

@@ -47,9 +47,14 @@ std::vector<std::string> addresses_to_try(const Candidates& candidates, const st
     return {"127.0.0.1"};
   std::vector<std::string> addresses = first.hello->addresses;
   const std::vector<std::string> named = addresses_of(name);
-  std::stable_partition(addresses.begin(), addresses.end(), [&](const std::string& address) {
+  const auto is_named = [&](const std::string& address) {
     return std::ranges::find(named, address) != named.end();
-  });
+  };
+  // Each that nobody answers at takes time: where there is IPv4, IPv6 has to be wished for.
+  if (!std::ranges::all_of(addresses, is_v6))
+    std::erase_if(addresses,
+                  [&](const std::string& address) { return is_v6(address) && !is_named(address); });
+  std::stable_partition(addresses.begin(), addresses.end(), is_named);
   return addresses;
 }
 

@@ -5,15 +5,6 @@
 
 namespace lockstep::launch::agents {
 
-namespace {
-
-Endpoint all_addresses(const Endpoint& meeting) {
-  const bool is_v6 = meeting.host.find(':') != std::string::npos;
-  return Endpoint::tcp(is_v6 ? "::" : "0.0.0.0", meeting.port);
-}
-
-}  // namespace
-
 Destination meeting_of(const NodeOptions& nodes) {
   return {.kind = Destination::Kind::launcher, .job = nodes.id, .endpoint = nodes.meeting.to_string()};
 }
@@ -21,7 +12,7 @@ Destination meeting_of(const NodeOptions& nodes) {
 NodeDoor::NodeDoor(const NodeOptions& nodes)
     : trust_{.secret = nodes.secret},
       destination_(meeting_of(nodes)),
-      listener_(Listener::bind(all_addresses(nodes.meeting))),
+      listener_(Listener::bind_all_addresses(nodes.meeting.port)),
       room_(trust_, destination_, {}) {}
 
 void NodeDoor::watch(PollSet& poll) {

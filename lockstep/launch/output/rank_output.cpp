@@ -63,13 +63,25 @@ void RankOutput::expect(const std::vector<RankPlace>& places, int ranks) {
   if (const std::string folder = files_.new_folder(); !folder.empty())
     say("lockstep run: what ranks print is in " + folder + "\n");
   say_problem_of_files();
+  if (!places.empty() && std::ranges::none_of(places, [&](const RankPlace& place) { return shows(place); })) {
+    const int last = std::ranges::max(places, {}, &RankPlace::local_rank).local_rank;
+    say(
+        fmt::format("lockstep run: --local-ranks-filter has none of the local ranks, which are 0 to {}: "
+                    "nothing that they print is "
+                    "shown\n",
+                    last));
+  }
+}
+
+bool RankOutput::shows(const RankPlace& place) const {
+  const auto& shown = options_.local_ranks_shown;
+  return !shown || std::ranges::find(*shown, place.local_rank) != shown->end();
 }
 
 RankOutput::Stream RankOutput::new_stream(const RankPlace& place, PrintStream stream) const {
   const std::string prefix = options_.prefix ? fmt::format("[{}] ", place.rank) : "";
-  const auto& shown = options_.local_ranks_shown;
   return {.lines = LinePrefixer(prefix, stream == PrintStream::err ? lines_kept : 0),
-          .is_shown = !shown || std::ranges::find(*shown, place.local_rank) != shown->end(),
+          .is_shown = shows(place),
           .is_redirected = options_.redirected.has(place.local_rank, stream) &&
                            !options_.teed.has(place.local_rank, stream)};
 }

@@ -92,6 +92,8 @@ class RankOutput final : public OutputTaker {
   Stream& stream_of(int rank, PrintStream stream) {
     return streams_.at(rank)[static_cast<std::size_t>(stream)];
   }
+  /// Whether the terminal gets what it prints (--local-ranks-filter).
+  bool shows(const RankPlace& place) const;
   Stream new_stream(const RankPlace& place, PrintStream stream) const;
   /// Where the lines of a stream go.
   std::string& queue_for(const Stream& of, PrintStream stream, bool is_in_file);
