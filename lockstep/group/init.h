@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-/// What is left empty comes from the environment: of `lockstep run`, of torchrun, or, where neither is there,
-/// from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set by hand. With none of them the world has one rank.
+/// What is left empty comes from the environment: of `lockstep run`, torchrun, mpirun, srun and other launchers, of TF_CONFIG, or of
+/// RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set by hand (docs/environment.md). With none of them the world has one rank.
 struct InitOptions {
   std::optional<int> rank;
   std::optional<int> size;
@@ -24,7 +24,7 @@ struct InitOptions {
   /// Interface address on which this rank listens for ranks of other hosts (LOCKSTEP_IFACE, a name or an
   /// address); default: the one from which the address above is reached.
   std::optional<std::string> interface;
-  /// What carries collectives between hosts (LOCKSTEP_ENGINE, `lockstep run --engine`): "native", sockets of our own, the
+  /// What carries collectives between hosts (LOCKSTEP_ENGINE; `lockstep run --engine`, but for mpi): "native", sockets of our own, the
   /// default, also called "gloo" and "tcp"; or "mpi", the MPI whose launcher started the job, or with which the program
   /// is linked. Inside a host it is shared memory in any case. "nccl" is "native" for main memory, and throws
   /// Error{unsupported} where GPUs' memory (MemoryPlace) would find no GPU or no NCCL. The same on all ranks.

@@ -96,9 +96,10 @@ TfConfig parse_tf_config(const std::string& text) {
   if (chiefs.size() > 1) refuse(fmt::format("the cluster has {} chiefs; there can be one", chiefs.size()));
   if (type == "evaluator") return {};
   if (type == "ps") {
-    throw Error(
-        ErrorCode::unsupported,
-        "TF_CONFIG: the task is a parameter server; this version trains with a chief and workers alone");
+    throw Error(ErrorCode::unsupported,
+                "TF_CONFIG: the task is a parameter server, and it is for a chief and workers alone; start "
+                "servers by "
+                "`lockstep run --role server:N --role worker:N` (docs/strategies.md)");
   }
   TfConfig found{.size = static_cast<int>(chiefs.size() + workers.size())};
   if (type == "chief") {

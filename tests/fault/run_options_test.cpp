@@ -211,7 +211,8 @@ TEST_F(RunOptions, CheckBuildSaysWhatIsThere) {
   const Ending ending = launch({"--check-build"}, {});
   EXPECT_EQ(ending.exit_code, 0);
   EXPECT_THAT(ending.out, AllOf(HasSubstr("Available Frameworks:\n    [X] plain C++\n"),
-                                HasSubstr("    [X] shared memory\n"), HasSubstr("    [ ] NCCL\n")));
+                                HasSubstr("    [X] shared memory\n"),
+                                HasSubstr("    [X] NCCL, where it is installed\n")));
 }
 
 TEST_F(RunOptions, ThatContradictOneAnotherAreRefused) {

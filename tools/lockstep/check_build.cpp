@@ -33,11 +33,12 @@ std::string describe_build() {
   const std::string torch = has_torch ? "libtorch " + torch_version() + " (C++)" : "libtorch (C++)";
   return "Lockstep v" LOCKSTEP_VERSION ":\n" +
          list("Available Frameworks",
-              std::array{Part{"plain C++", true}, Part{torch.c_str(), has_torch}, Part{"TensorFlow", false},
-                         Part{"PyTorch (Python)", false}}) +
+              std::array{Part{"plain C++", true}, Part{torch.c_str(), has_torch},
+                         Part{"TensorFlow (Python)", true}, Part{"PyTorch (Python)", true}}) +
          list("Available Controllers",
               std::array{Part{"Lockstep's own, also under mpirun, srun and torchrun", true},
-                         Part{"MPI", false}}) +
+                         Part{"MPI, to meet: PMI-1, PMI-2, PMIx", true}}) +
          list("Available Tensor Operations", std::array{Part{"shared memory", true}, Part{"TCP", true},
-                                                        Part{"NCCL", false}, Part{"MPI", false}});
+                                                        Part{"NCCL, where it is installed", true},
+                                                        Part{"MPI, where it is installed", true}});
 }

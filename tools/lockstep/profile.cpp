@@ -201,6 +201,8 @@ int profile(ProfileFlags flags) {
 int profile_command(const std::vector<std::string>& arguments) {
   ProfileFlags flags;
   CLI::App app("Profiles an MPI program: which routines it calls, how often, how long, with which sizes.");
+  command_line::set_usage(
+      app, "Usage: lockstep profile [options] -- mpirun -np 4 ./app\n       lockstep profile --dir DIR\n");
   describe(app, flags);
   try {
     const auto end = std::find(arguments.begin(), arguments.end(), "--");

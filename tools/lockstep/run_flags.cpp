@@ -197,8 +197,9 @@ void describe_torchrun(CLI::App& app, RunFlags& flags) {
       ->group(group);
   app.add_option("--rdzv-id", flags.run_id, "Name of the run: others' launchers do not mix with it [none]")
       ->group(group);
-  app.add_option("--rdzv-conf", flags.meeting_settings,
-                 "is_host=BOOL, timeout=SECONDS, last_call_timeout=SECONDS, separated by commas")
+  app.add_option(
+         "--rdzv-conf", flags.meeting_settings,
+         "is_host=BOOL, timeout=SECONDS (or join_timeout), last_call_timeout=SECONDS, separated by commas")
       ->group(group);
   app.add_flag("-m,--module", flags.module, "The program is a Python module: python3 -u -m PROGRAM")
       ->group(group);

@@ -46,6 +46,7 @@ void describe(CLI::App& app, Flags& flags) {
 int doctor_command(const std::vector<std::string>& arguments) {
   Flags flags;
   CLI::App app("Says of this machine what training needs, and what would slow it.");
+  command_line::set_usage(app, "Usage: lockstep doctor [-H HOST,...] [--json]\n");
   describe(app, flags);
   try {
     command_line::parse(app, arguments);
