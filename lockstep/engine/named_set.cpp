@@ -368,9 +368,23 @@ void NamedSet::abandon() noexcept {
   fail(std::make_exception_ptr(Error(ErrorCode::aborted, why)));
 }
 
+/// The group's own time-out comes first where this rank did not run for that long. Then, too, it is said which operations the
+/// others have not submitted.
+std::exception_ptr NamedSet::with_open_operations(const std::exception_ptr& why) const noexcept try {
+  std::rethrow_exception(why);
+} catch (const Error& error) {
+  if (error.code() != ErrorCode::timeout || !negotiation_) return why;
+  std::string text;
+  for (const std::string& line : negotiation_->open()) text += line + "; ";
+  return text.empty() ? why : std::make_exception_ptr(Error(error.code(), text + error.what(), error.peer()));
+} catch (...) {
+  return why;
+}
+
 /// Ends every operation. What is under way closes the group, so that no other rank waits for it.
-void NamedSet::fail(const std::exception_ptr& why) noexcept {
+void NamedSet::fail(const std::exception_ptr& told) noexcept {
   if (failure_) return;
+  const std::exception_ptr why = with_open_operations(told);
   failure_ = closed_ = why;
   std::vector<Work> works;
   for (RunningCall& running : running_) works.push_back(std::move(running.work));

@@ -91,7 +91,8 @@ class NamedSet {
   void require_possible(const NamedRequest& request) const;
   void start(std::span<const Decision> decisions);
   bool finish();
-  void fail(const std::exception_ptr& why) noexcept;
+  std::exception_ptr with_open_operations(const std::exception_ptr& why) const noexcept;
+  void fail(const std::exception_ptr& told) noexcept;
   void deliver() noexcept;
   std::shared_ptr<NamedOperation> take_waiting(const std::string& name);
 

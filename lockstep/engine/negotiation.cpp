@@ -276,6 +276,14 @@ std::vector<std::string> Negotiation::stalled_since(Clock::time_point when) {
   return lines;
 }
 
+std::vector<std::string> Negotiation::open() const {
+  std::vector<std::string> lines;
+  for (const Entry& entry : entries_) {
+    if (entry.count != 0 && entry.conflict.empty()) lines.push_back(line_about(entry));
+  }
+  return lines;
+}
+
 void Negotiation::refuse_stalled_since(Clock::time_point when, std::chrono::nanoseconds waited) {
   for (std::uint32_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];

@@ -65,6 +65,8 @@ class Negotiation {
   /// A line for each operation that some rank has submitted before `when`, and others have not, naming both;
   /// each is told once.
   std::vector<std::string> stalled_since(Clock::time_point when);
+  /// The same of all that are open, however long, and whether told or not.
+  std::vector<std::string> open() const;
   /// The next decisions refuse those operations, with Error{timeout}.
   void refuse_stalled_since(Clock::time_point when, std::chrono::nanoseconds waited);
   /// Whether something that `rank` waits for needs a word from others: a submission, or the end of a join.
