@@ -1,5 +1,7 @@
 """The command `lockstep` of the wheel: the launcher and the tools, which lie in this package; `lockstep --cmake-dir` says where
 CMake finds the core for C++ programs."""
+from __future__ import annotations
+
 import os
 import pathlib
 import shutil
@@ -11,7 +13,8 @@ if not PROGRAM.exists():  # not in a wheel: the one that PATH finds
     PROGRAM = pathlib.Path(shutil.which("lockstep") or PROGRAM)
 
 
-def main():
+def main() -> None:
+    """Prints a folder, or becomes the program that lies beside this package."""
     if sys.argv[1:] == ["--cmake-dir"]:
         print(_here / "lib" / "cmake" / "Lockstep")
         return

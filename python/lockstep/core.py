@@ -3,11 +3,17 @@
 Every call leaves the interpreter's lock while it is in C. Waits for works return every 100 ms, so that Ctrl-C is heard; join() and what
 begins a world or a set wait in one piece.
 """
+from __future__ import annotations
+
 import ctypes
 import os
 import pathlib
+from typing import TYPE_CHECKING, Any
 
 from lockstep.common.exceptions import error_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PENDING = -1
 WORLD = 0
@@ -28,7 +34,7 @@ class Place(ctypes.Structure):
                 ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size", "is_homogeneous")]
 
 
-def _find_library():
+def _find_library() -> str:
     """LOCKSTEP_C_LIBRARY, or what lies beside this package, in a wheel or an installation."""
     named = os.environ.get("LOCKSTEP_C_LIBRARY")
     if named:
@@ -41,7 +47,7 @@ def _find_library():
     return "liblockstep_c.so.1"
 
 
-def _load():
+def _load() -> ctypes.CDLL:
     name = _find_library()
     try:
         library = ctypes.CDLL(name)
@@ -101,86 +107,88 @@ def _load():
 _library = _load()
 
 
-def library_path():
+def library_path() -> str:
     """Where the library is that this process has loaded."""
     with open("/proc/self/maps") as maps:
         return next(line.split(maxsplit=5)[5].strip() for line in maps if "/liblockstep_c" in line)
 
 
-def _check(status):
+def _check(status: int) -> int:
     if status > 0:
         raise error_of(status, _library.lockstep_last_error().decode(errors="replace"), _library.lockstep_last_error_rank())
     return status
 
 
-def init():
+def init() -> None:
     """Joins the job's world, under whatever started this process. Again while it is there: nothing."""
     _check(_library.lockstep_init())
 
 
-def init_at(rank, size, address, port):
+def init_at(rank: int, size: int, address: str, port: int) -> None:
     """The same for who knows better than the environment which process this is: lockstep_init_at."""
     _check(_library.lockstep_init_at(rank, size, address.encode(), port))
 
 
-def shutdown():
+def shutdown() -> None:
     """Leaves it; init() then joins the job's next one."""
     _requests.clear()
     _check(_library.lockstep_shutdown())
 
 
-def is_initialized():
+def is_initialized() -> bool:
+    """Whether this process has a world."""
     return bool(_library.lockstep_is_initialized())
 
 
-def world_has_changed():
+def world_has_changed() -> bool:
     """Whether ranks have come or gone since this world was made, in a job whose ranks may die and come back."""
     return bool(_library.lockstep_world_has_changed())
 
 
-def ranks_may_change():
+def ranks_may_change() -> bool:
     """Whether this is such a job: `lockstep run --tolerate`, --restart or --min-np."""
     return "LOCKSTEP_INCARNATION" in os.environ
 
 
-def incarnation():
+def incarnation() -> int:
     """How often this rank was started again by itself after a failure; 0 at first."""
     return _library.lockstep_incarnation()
 
 
-def place(number):
+def place(number: int) -> Place:
     """Where this rank is in set `number`."""
     found = Place()
     _check(_library.lockstep_set_place(number, found))
     return found
 
 
-def new_set(ranks):
+def new_set(ranks: Sequence[int]) -> int:
     """The number of a new set of these ranks of the world. Collective over them, and over them alone."""
     number = _int()
     _check(_library.lockstep_set_new((ctypes.c_int32 * len(ranks))(*ranks), len(ranks), number))
     return number.value
 
 
-def free_set(number):
+def free_set(number: int) -> None:
+    """Forgets set `number`, and what was asked in it."""
     for key in [key for key in _requests if key[0] == number]:
         del _requests[key]
     _check(_library.lockstep_set_free(number))
 
 
-def join(number):
+def join(number: int) -> int:
     """Returns the rank that joined last."""
     last = _int()
     _check(_library.lockstep_join(number, last))
     return last.value
 
 
-def start_timeline(path):
+def start_timeline(path: str | os.PathLike[str]) -> None:
     """Begins a timeline of what all ranks do, which rank 0 will write to `path`. Collective over the world."""
     _check(_library.lockstep_timeline_start(os.fsencode(path)))
 
 
-def stop_timeline():
+def stop_timeline() -> None:
     """Returns when its file is there. Collective over the world."""
     _check(_library.lockstep_timeline_stop())
 
@@ -188,18 +196,18 @@ def stop_timeline():
 class Memory:
     """Memory that the other ranks of this host reach, which collectives need not copy; given back with this object."""
 
-    def __init__(self, number, size):
-        address = _pointer()
+    def __init__(self, number: int, size: int) -> None:
+        address: Any = _pointer()
         _check(_library.lockstep_allocate(number, size, address))
         self.address, self.bytes = address.value, size
 
-    def __del__(self):
+    def __del__(self) -> None:
         if getattr(self, "address", None):
             _library.lockstep_allocate_free(self.address)
 
-    def buffer(self):
+    def buffer(self) -> ctypes.Array[ctypes.c_char]:
         """A writable buffer over it, which keeps it."""
-        made = (ctypes.c_char * self.bytes).from_address(self.address)
+        made: Any = (ctypes.c_char * self.bytes).from_address(self.address)
         made.memory = self
         return made
 
@@ -207,45 +215,45 @@ class Memory:
 class Work:
     """An operation under way. Keeps what it was given until it is over."""
 
-    def __init__(self, address, kept):
+    def __init__(self, address: int | None, kept: object) -> None:
         self._address, self._kept = address, kept
 
-    def test(self):
+    def test(self) -> bool:
         """Whether it is over. Raises what it failed of."""
         return _check(_library.lockstep_test(self._address)) != PENDING
 
-    def wait(self):
+    def wait(self) -> None:
         """Returns when it is over. Raises what it failed of."""
         while not self.wait_for(_SLICE_MS):
             pass
 
-    def wait_for(self, milliseconds):
+    def wait_for(self, milliseconds: int) -> bool:
         """Whether it is over, after so long at most. Raises what it failed of."""
         return _check(_library.lockstep_wait(self._address, milliseconds)) != PENDING
 
-    def source(self):
+    def source(self) -> int:
         """Of a receive that is over: the rank in its set that has sent it."""
         return _library.lockstep_work_source(self._address)
 
-    def output(self):
+    def output(self) -> tuple[int | None, int, list[int]]:
         """(address, bytes, rows) of what it has made. The memory lives as long as this object."""
         data, size, rows, count = _pointer(), _size(), ctypes.POINTER(_int64)(), _int()
         _check(_library.lockstep_work_output(self._address, data, size, rows, count))
         return data.value, size.value, rows[:count.value]
 
-    def output_buffer(self):
+    def output_buffer(self) -> tuple[ctypes.Array[ctypes.c_char], int, list[int]]:
         """A writable buffer over what it has made, which keeps this object; and the rows."""
         address, size, rows = self.output()
-        buffer = (ctypes.c_char * max(size, 1)).from_address(address)
+        buffer: Any = (ctypes.c_char * max(size, 1)).from_address(address)  # type: ignore[arg-type]  # there is one
         buffer.work = self
         return buffer, size, rows
 
-    def abandon(self):
+    def abandon(self) -> None:
         """Ends it without waiting: unless it is over, its group fails at once on all ranks, and this one is named."""
         address, self._address = self._address, None
         _library.lockstep_work_abandon(address)
 
-    def __del__(self):
+    def __del__(self) -> None:
         if getattr(self, "_address", None):
             _library.lockstep_work_free(self._address)
 
@@ -266,12 +274,13 @@ class _Request:
             _library.lockstep_request_free(self.address)
 
 
-_requests = {}  # what has been asked before: programs ask for the same in each step
+_requests: dict[tuple[Any, ...], _Request] = {}  # what has been asked before: programs ask for the same in each step
 _MOST_REQUESTS = 1 << 16
 
 
-def submit(number, name, operation, *, dtype=U8, reduce_op=SUM, root=0, prescale=1.0, postscale=1.0, shapes=(), addresses=(),
-           rows=(), kept=None):
+def submit(number: int, name: str, operation: int, *, dtype: int = U8, reduce_op: int = SUM, root: int = 0, prescale: float = 1.0,
+           postscale: float = 1.0, shapes: tuple[tuple[int, ...], ...] = (), addresses: Sequence[int] = (),
+           rows: Sequence[int] = (), kept: object = None) -> Work:
     """Begins the operation of this name (lockstep_submit) and returns its Work.
 
     shapes: a tuple of sizes for each buffer; of all_gather and all_to_all without the first one. addresses: where the buffers
@@ -289,7 +298,7 @@ def submit(number, name, operation, *, dtype=U8, reduce_op=SUM, root=0, prescale
     return Work(address.value, kept)
 
 
-def begin(operation, number, *arguments, kept=None):
+def begin(operation: str, number: int, *arguments: Any, kept: object = None) -> Work:
     """Begins what comes in the order of calls, "all_reduce" for lockstep_all_reduce(), with its arguments but for the work, and returns
     its Work. kept: what the Work keeps alive."""
     address = _pointer()
@@ -297,7 +306,7 @@ def begin(operation, number, *arguments, kept=None):
     return Work(address.value, kept)
 
 
-def sizes(numbers):
+def sizes(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_size_t]:
     """As all_to_all_v takes them."""
     return (_size * max(len(numbers), 1))(*numbers)
 
@@ -305,12 +314,12 @@ def sizes(numbers):
 class Range:
     """A range of time in the timeline: `with Range("forward"):`."""
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         self._name = name.encode()
 
-    def __enter__(self):
+    def __enter__(self) -> Range:
         self._address = _library.lockstep_range_new(self._name)
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         _library.lockstep_range_free(self._address)

@@ -6,6 +6,8 @@
 DistributedDataParallel, FSDP2, functional and object collectives, new_group(), checkpoints then run over our collectives. Tensors may
 be of any type and layout; those that are not on the CPU are copied there and back. docs/python.md says what differs from Gloo.
 """
+from __future__ import annotations
+
 import torch.distributed
 
 
@@ -15,7 +17,7 @@ def _make(options, _):
     return process_group.make(options)
 
 
-def register():
+def register() -> None:
     """Makes the name known to torch. Again, or where torch has no torch.distributed: nothing."""
     if not torch.distributed.is_available():
         return

@@ -1,29 +1,35 @@
 """How the processes of a default group become a Lockstep world: as their launcher has it, or through the group's own store."""
+from __future__ import annotations
+
 import atexit
 import os
 import socket
+from typing import TYPE_CHECKING
 
 from lockstep import core
+
+if TYPE_CHECKING:
+    from torch.distributed import Store
 
 # What launchers that core.init() understands call a process's rank and how many there are; where they agree with torch, they are asked.
 _LAUNCHED = (("LOCKSTEP_STORE", "RANK", "WORLD_SIZE"), ("TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE"),
              ("PMI_RANK", "PMI_RANK", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"))
 
 
-def _is_launched(rank, size):
+def _is_launched(rank: int, size: int) -> bool:
     for present, its_rank, its_size in _LAUNCHED:
         if present in os.environ:
             return (os.environ.get(its_rank), os.environ.get(its_size)) == (str(rank), str(size))
     return False
 
 
-def _this_host():
+def _this_host() -> str:
     """The same for processes that can meet in the kernel, and different for others."""
     with open("/proc/sys/kernel/random/boot_id") as boot:
         return f"{boot.read().strip()} {os.stat('/proc/self/ns/net').st_ino} {os.getuid()}"
 
 
-def _meet_through(store, rank, size):
+def _meet_through(store: Store, rank: int, size: int) -> None:
     """Rank 0 says where: on one host a name, else a port of MASTER_ADDR's."""
     for inherited in ("LOCKSTEP_SECRET_FD", "LOCKSTEP_CONTROL_FD"):  # of a launcher, for the process that has started this one
         os.environ.pop(inherited, None)
@@ -43,7 +49,7 @@ def _meet_through(store, rank, size):
         core.init_at(rank, size, address, int(store.get(f"{place}/port")))
 
 
-def join(store, rank, size, seconds):
+def join(store: Store, rank: int, size: int, seconds: float | None) -> bool:
     """Afterwards there is a world, of these ranks. Returns whether it was begun here, so that the group's end is its end.
 
     seconds: how long collectives wait at most, unless LOCKSTEP_TIMEOUT says it; None: as long as usual.

@@ -1,5 +1,8 @@
 """torch.distributed's ProcessGroup on sets of ranks of the core: collectives in the order of calls."""
+from __future__ import annotations
+
 import itertools
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -11,13 +14,21 @@ from lockstep.c10d.work import LockstepError, Pending, Work, as_torch_has_it
 from lockstep.torch.mpi_ops import _DTYPES as _dtypes
 from lockstep.torch.mpi_ops import _ready
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from datetime import timedelta
+
+    from torch._C._distributed_c10d import (
+        AllgatherOptions, AllreduceOptions, AllToAllOptions, BarrierOptions, BroadcastOptions, GatherOptions, ReduceOptions,
+        ReduceScatterOptions, ScatterOptions, _DistributedBackendOptions)
+
 _OPS = ((ReduceOp.SUM, core.SUM), (ReduceOp.AVG, core.AVERAGE), (ReduceOp.MIN, core.MIN), (ReduceOp.MAX, core.MAX),
         (ReduceOp.PRODUCT, core.PRODUCT), (ReduceOp.BAND, core.BAND), (ReduceOp.BOR, core.BOR), (ReduceOp.BXOR, core.BXOR))
 _DEFAULT_TIMEOUT_S = 1800  # torch's own: who has not said another one has that of the job, LOCKSTEP_TIMEOUT
 _MOST_SPARSE = 256  # sparse all_reduces under way at a time, whose names come again after so many
 
 
-def make(options):
+def make(options: _DistributedBackendOptions) -> ProcessGroup:
     """The group that torch asks for: the default one, or one of new_group()."""
     seconds = options.timeout.total_seconds()
     seconds = None if seconds == _DEFAULT_TIMEOUT_S else seconds
@@ -36,7 +47,7 @@ def make(options):
         raise as_torch_has_it(error) from None
 
 
-def _op_of(options):
+def _op_of(options: Any) -> int:
     """Of options, or of a ReduceOp itself."""
     wanted = getattr(options, "reduceOp", options)
     if wanted is None:
@@ -47,18 +58,18 @@ def _op_of(options):
     raise ValueError(f"{wanted} is not taken; known are {', '.join(str(op) for op, _ in _OPS)}")
 
 
-def _root_of(options):
+def _root_of(options: Any) -> int:
     return options if isinstance(options, int) else getattr(options, "rootRank", 0)
 
 
-def _dtype_of(tensor):
+def _dtype_of(tensor: torch.Tensor) -> int:
     found = _dtypes.get(tensor.dtype)
     if found is None:
         raise ValueError(f"tensors of {tensor.dtype} are not reduced; those of {', '.join(map(str, _dtypes))} are")
     return found
 
 
-def _listed(tensors):
+def _listed(tensors: torch.Tensor | Iterable[torch.Tensor]) -> list[torch.Tensor]:
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
@@ -70,28 +81,28 @@ def _only(tensors, what):
     return tensors[0]
 
 
-def _require_dense(tensor):
+def _require_dense(tensor: torch.Tensor) -> None:
     if tensor.is_sparse:
         raise ValueError("sparse tensors are taken by all_reduce alone; use to_dense()")
 
 
-def _readable(tensor):
+def _readable(tensor: torch.Tensor) -> torch.Tensor:
     """As C reads it: on the CPU, with its elements one after another."""
     _require_dense(tensor)
     return _ready(tensor)
 
 
-def _bytes_of(tensor):
+def _bytes_of(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
 class _Outputs:
     """Where C writes, for tensors that it may not reach: their own memory where that is possible, else memory that is copied."""
 
-    def __init__(self):
-        self._copies = []
+    def __init__(self) -> None:
+        self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
 
-    def of(self, tensor, reads=False):
+    def of(self, tensor: torch.Tensor, reads: bool = False) -> torch.Tensor:
         """A tensor to write to instead of this one; reads: with its elements."""
         _require_dense(tensor)
         if tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
@@ -100,7 +111,7 @@ class _Outputs:
         self._copies.append((tensor.detach(), written))
         return written
 
-    def one_after_another(self, tensors):
+    def one_after_another(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         """One flat tensor to write to instead of these, which are of one type."""
         flat = _adjacent(tensors)
         if flat is None:
@@ -111,16 +122,17 @@ class _Outputs:
                 at += tensor.numel()
         return flat
 
-    def copy(self):
+    def copy(self) -> None:
+        """Gives the tensors what C has written."""
         for tensor, written in self._copies:
             tensor.copy_(written)
 
-    def finish(self):
+    def finish(self) -> Callable[[], None] | None:
         """What a Pending is given."""
         return self.copy if self._copies else None
 
 
-def _adjacent(tensors):
+def _adjacent(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
     """The memory of these, flat, where they lie one after another already; else None."""
     if not tensors or any(tensor.device.type != "cpu" or not tensor.is_contiguous() for tensor in tensors):
         return None
@@ -136,7 +148,7 @@ def _adjacent(tensors):
     return first.as_strided((sum(tensor.numel() for tensor in tensors),), (1,))
 
 
-def _flat(tensors):
+def _flat(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """These one after another, to read."""
     found = _adjacent(tensors)
     if found is not None:
@@ -144,24 +156,31 @@ def _flat(tensors):
     return torch.cat([_readable(tensor).view(-1) for tensor in tensors]) if tensors else torch.empty(0, dtype=torch.uint8)
 
 
-def _require_alike(tensors, like, what):
+def _require_alike(tensors: Iterable[torch.Tensor], like: torch.Tensor, what: str) -> None:
     for tensor in tensors:
         if tensor.dtype != like.dtype or tensor.numel() != like.numel():
             raise ValueError(f"{what}: tensors of {tuple(tensor.shape)} {tensor.dtype} and of {tuple(like.shape)} {like.dtype}, where "
                              "all are alike")
 
 
-class _ListedBackend(getattr(torch._C._distributed_c10d, "Backend", object)):
+_Backend: Any = getattr(torch._C._distributed_c10d, "Backend", object)
+
+
+class _ListedBackend(_Backend):
     """What torch finds where it asks which devices a group serves, and by what. Operations do not come here."""
 
-    def getBackendName(self):
+    def getBackendName(self) -> str:
+        """The name that init_process_group() knows."""
         return "lockstep"
 
 
 class ProcessGroup(dist.ProcessGroup):
     """A set of ranks. Collectives are begun by all of its ranks in the same order; messages arrive in the order of their tag."""
 
-    def __init__(self, number, rank, size, store, seconds, begun):
+    _number: int | None  # of lockstep_c.h; None after shutdown()
+    _together: list[Work] | None  # what is being coalesced
+
+    def __init__(self, number: int, rank: int, size: int, store: dist.Store, seconds: float | None, begun: bool) -> None:
         super().__init__(rank, size)
         self._number, self._rank, self._size, self._store, self._seconds, self._begun = number, rank, size, store, seconds, begun
         self._calls, self._sparse, self._together, self._monitored = 0, itertools.count(), None, itertools.count()
@@ -175,15 +194,18 @@ class ProcessGroup(dist.ProcessGroup):
 
     # ---- What torch asks of a group ----
 
-    def getBackendName(self):
+    def getBackendName(self) -> str:
+        """The name that init_process_group() knows."""
         return "lockstep"
 
     name = getBackendName
 
-    def rank(self):
+    def rank(self) -> int:
+        """This rank's number in the set."""
         return self._rank
 
-    def size(self):
+    def size(self) -> int:
+        """How many ranks the set has."""
         return self._size
 
     getRank, getSize = rank, size
@@ -193,16 +215,20 @@ class ProcessGroup(dist.ProcessGroup):
 
     supports_splitting = supports_coalescing = False
 
-    def getGroupName(self):
+    def getGroupName(self) -> str:
+        """The name that torch has given it, or ""."""
         return self._names["name"]
 
-    def setGroupName(self, name):
+    def setGroupName(self, name: str) -> None:
+        """Gives it that name."""
         self._names["name"] = name
 
-    def getGroupDesc(self):
+    def getGroupDesc(self) -> str:
+        """What the program says that it is for, or "undefined"."""
         return self._names["desc"]
 
-    def setGroupDesc(self, desc):
+    def setGroupDesc(self, desc: str) -> None:
+        """Says what it is for."""
         self._names["desc"] = desc
 
     _set_group_name, _set_group_desc = setGroupName, setGroupDesc
@@ -217,12 +243,13 @@ class ProcessGroup(dist.ProcessGroup):
     def _get_sequence_number_for_group(self):
         return self._calls
 
-    def set_timeout(self, timeout):
+    def set_timeout(self, timeout: timedelta) -> None:
+        """How long operations that begin from now on are waited for at most."""
         self._seconds = timeout.total_seconds()
 
     _set_default_timeout = set_timeout
 
-    def shutdown(self):
+    def shutdown(self) -> None:
         """Leaves the set; the default group ends the job's world where it has begun it."""
         number, self._number = self._number, None
         if number is None or not core.is_initialized():
@@ -232,7 +259,8 @@ class ProcessGroup(dist.ProcessGroup):
         elif self._begun:
             core.shutdown()
 
-    def abort(self):
+    def abort(self) -> None:
+        """As shutdown()."""
         self.shutdown()
 
     def __repr__(self):
@@ -279,14 +307,17 @@ class ProcessGroup(dist.ProcessGroup):
         work = self._begin("all_reduce", written.data_ptr(), written.data_ptr(), written.numel(), _dtype_of(written), op, kept=written)
         return self._work("all_reduce", [work], [tensor], outputs.finish())
 
-    def allreduce(self, tensors, opts=None):
+    def allreduce(self, tensors: torch.Tensor | list[torch.Tensor], opts: AllreduceOptions | ReduceOp | None = None) -> Work:
+        """The tensors of all ranks combined, in place; dense or sparse."""
         tensor = _only(tensors, "all_reduce")
         return self._all_reduce_sparse(tensor, opts) if tensor.is_sparse else self._all_reduce(tensor, _op_of(opts))
 
-    def allreduce_coalesced(self, tensors, opts=None):
+    def allreduce_coalesced(self, tensors: torch.Tensor | list[torch.Tensor], opts: AllreduceOptions | ReduceOp | None = None) -> Work:
+        """As allreduce of each of these, which are dense."""
         return self._joined("all_reduce", [self._all_reduce(tensor, _op_of(opts)) for tensor in _listed(tensors)])
 
-    def allreduce_sparse(self, tensors, opts=None):
+    def allreduce_sparse(self, tensors: torch.Tensor | list[torch.Tensor], opts: AllreduceOptions | ReduceOp | None = None) -> Work:
+        """As allreduce of a sparse tensor. Raises ValueError for others than SUM and AVG."""
         return self._all_reduce_sparse(_only(tensors, "all_reduce"), opts)
 
     def _all_reduce_sparse(self, tensor, opts):
@@ -305,7 +336,7 @@ class ProcessGroup(dist.ProcessGroup):
                  for what, part in zip(("indices", "values"), parts)]
         outputs = list(works)  # which keep what they have made
 
-        def finish():
+        def finish() -> None:
             made = []
             for work, part in zip(outputs, parts):
                 buffer, size, _ = work.output_buffer()
@@ -318,7 +349,8 @@ class ProcessGroup(dist.ProcessGroup):
 
         return self._work("all_reduce of a sparse tensor", works, [tensor], finish)
 
-    def reduce(self, tensors, opts=None):
+    def reduce(self, tensors: torch.Tensor | list[torch.Tensor], opts: ReduceOptions | int | None = None) -> Work:
+        """The tensors of all ranks combined, in place on the root."""
         tensor, root = _only(tensors, "reduce"), _root_of(opts)
         outputs = _Outputs()
         written = outputs.of(tensor, reads=True) if self._rank == root else _readable(tensor)
@@ -337,13 +369,19 @@ class ProcessGroup(dist.ProcessGroup):
                            kept=(read, written))
         return self._work("reduce_scatter", [work], [output], outputs.finish())
 
-    def reduce_scatter_single(self, output, input, opts=None):
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor,
+                              opts: ReduceScatterOptions | ReduceOp | None = None) -> Work:
+        """The inputs of all ranks combined, of which each gets its part. Raises ValueError unless they have size() times its elements."""
         return self._reduce_scatter(output, input, _op_of(opts))
 
-    def reduce_scatter_single_coalesced(self, outputs, inputs, opts=None):
+    def reduce_scatter_single_coalesced(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor],
+                                        opts: ReduceScatterOptions | ReduceOp | None = None) -> Work:
+        """As reduce_scatter_single of each pair."""
         return self._joined("reduce_scatter", [self._reduce_scatter(*pair, _op_of(opts)) for pair in zip(outputs, inputs)])
 
-    def reduce_scatter(self, outputs, inputs, opts=None):
+    def reduce_scatter(self, outputs: torch.Tensor | list[torch.Tensor], inputs: list[list[torch.Tensor]],
+                       opts: ReduceScatterOptions | ReduceOp | None = None) -> Work:
+        """inputs: one list, of a tensor for each rank, which may differ in size; those for this one are combined in its output."""
         output, blocks = _only(outputs, "reduce_scatter"), _only(inputs, "reduce_scatter")
         self._require_one_each(blocks, "reduce_scatter")
         if all(block.numel() == output.numel() for block in blocks):
@@ -361,7 +399,8 @@ class ProcessGroup(dist.ProcessGroup):
 
     # ---- Copies ----
 
-    def broadcast(self, tensors, opts=0):
+    def broadcast(self, tensors: torch.Tensor | list[torch.Tensor], opts: BroadcastOptions | int = 0) -> Work:
+        """The root's tensor, on all ranks, in place."""
         tensor = _only(tensors, "broadcast")
         outputs = _Outputs()
         written = outputs.of(tensor, reads=True)
@@ -377,15 +416,20 @@ class ProcessGroup(dist.ProcessGroup):
         work = self._begin("all_gather", read.data_ptr(), written.data_ptr(), _bytes_of(read), kept=(read, written))
         return self._work("all_gather", [work], result or [output], outputs.finish())
 
-    def all_gather_single(self, output, input, opts=None):
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: AllgatherOptions | None = None) -> Work:
+        """The inputs of all ranks one after another. Raises ValueError unless the output has size() times their elements."""
         return self._all_gather(output, input)
 
-    def all_gather_single_coalesced(self, outputs, inputs, opts=None):
+    def all_gather_single_coalesced(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor],
+                                    opts: AllgatherOptions | None = None) -> Work:
+        """As all_gather_single of each pair."""
         return self._joined("all_gather", [self._all_gather(*pair) for pair in zip(outputs, inputs)])
 
-    def allgather(self, outputs, inputs, opts=None):
+    def allgather(self, outputs: list[list[torch.Tensor]] | list[torch.Tensor], inputs: torch.Tensor | list[torch.Tensor],
+                  opts: AllgatherOptions | None = None) -> Work:
+        """The inputs of all ranks, which may differ in size, each in an output of its own."""
         input = _only(inputs, "all_gather")
-        listed = _only(outputs, "all_gather") if not isinstance(outputs[0], torch.Tensor) else outputs
+        listed: Any = _only(outputs, "all_gather") if not isinstance(outputs[0], torch.Tensor) else outputs
         self._require_one_each(listed, "all_gather")
         made = _Outputs()
         if all(output.numel() == input.numel() and output.dtype == input.dtype for output in listed):
@@ -399,12 +443,15 @@ class ProcessGroup(dist.ProcessGroup):
             works.append(self._begin("broadcast", written.data_ptr(), _bytes_of(written), root, kept=written))
         return self._work("all_gather", works, listed, made.finish())
 
-    def allgather_coalesced(self, output_lists, inputs, opts=None):
+    def allgather_coalesced(self, output_lists: list[list[torch.Tensor]], inputs: list[torch.Tensor],
+                            opts: AllgatherOptions | None = None) -> Work:
         """output_lists: of each rank its tensors, as many as there are inputs."""
         parts = [self.allgather([list(outputs)], [input]) for outputs, input in zip(zip(*output_lists), inputs)]
         return self._joined("all_gather", parts)
 
-    def gather(self, outputs, inputs, opts=None):
+    def gather(self, outputs: list[list[torch.Tensor]], inputs: torch.Tensor | list[torch.Tensor],
+               opts: GatherOptions | int | None = None) -> Work:
+        """The inputs of all ranks, which are alike, each in an output of its own on the root. Elsewhere outputs are not looked at."""
         input, root = _readable(_only(inputs, "gather")), _root_of(opts)
         made, listed, flat = _Outputs(), [], None
         if self._rank == root:
@@ -416,7 +463,9 @@ class ProcessGroup(dist.ProcessGroup):
                            kept=(input, flat))
         return self._work("gather", [work], listed, made.finish())
 
-    def scatter(self, outputs, inputs, opts=None):
+    def scatter(self, outputs: torch.Tensor | list[torch.Tensor], inputs: list[list[torch.Tensor]],
+                opts: ScatterOptions | int | None = None) -> Work:
+        """Of the root's inputs, which are alike, each rank's in its output. Elsewhere inputs are not looked at."""
         output, root = _only(outputs, "scatter"), _root_of(opts)
         made, flat = _Outputs(), None
         written = made.of(output)
@@ -436,9 +485,10 @@ class ProcessGroup(dist.ProcessGroup):
                            core.sizes([count * each for count in received]), kept=(input, output))
         return self._work("all_to_all", [work], result, made.finish())
 
-    def all_to_all_single(self, output, input, output_split_sizes=None, input_split_sizes=None, opts=None):
+    def all_to_all_single(self, output: torch.Tensor, input: torch.Tensor, output_split_sizes: Sequence[int] | None = None,
+                          input_split_sizes: Sequence[int] | None = None, opts: AllToAllOptions | None = None) -> Work:
         """Splits are rows; without, all ranks' are alike."""
-        def row_of(tensor):
+        def row_of(tensor: torch.Tensor) -> int | None:
             return tensor.numel() // tensor.shape[0] if tensor.dim() and tensor.shape[0] else None if tensor.dim() else 1
 
         of_input, of_output = row_of(input), row_of(output)
@@ -457,9 +507,10 @@ class ProcessGroup(dist.ProcessGroup):
             if len(splits) != self._size or sum(splits) != rows:
                 raise ValueError(f"all_to_all: {what} of {rows} rows is split into {list(splits)} among {self._size} ranks")
             counts.append([split * (row_of(tensor) or 0) for split in splits])
-        return self._all_to_all(written, read, *counts, made, [output])
+        return self._all_to_all(written, read, counts[0], counts[1], made, [output])
 
-    def alltoall(self, outputs, inputs, opts=None):
+    def alltoall(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: AllToAllOptions | None = None) -> Work:
+        """Each input to its rank; each output from its rank. They may differ in size."""
         for what, listed in (("outputs", outputs), ("inputs", inputs)):
             self._require_one_each(listed, "all_to_all", what)
         _require_alike([inputs[self._rank]], outputs[self._rank], "all_to_all: what a rank keeps")
@@ -471,26 +522,30 @@ class ProcessGroup(dist.ProcessGroup):
 
     # ---- Messages ----
 
-    def send(self, tensors, destination, tag=0):
+    def send(self, tensors: torch.Tensor | list[torch.Tensor], destination: int, tag: int = 0) -> Work:
+        """Sends the tensor to that rank of the set."""
         read = _readable(_only(tensors, "send"))
         work = self._begin("send", read.data_ptr(), _bytes_of(read), destination, tag, kept=read)
         return self._work(f"send to {destination}", [work], [], is_message=True)
 
-    def recv(self, tensors, source, tag=0):
+    def recv(self, tensors: torch.Tensor | list[torch.Tensor], source: int, tag: int = 0) -> Work:
+        """Receives the tensor from that rank of the set; below 0: from any."""
         tensor, made = _only(tensors, "recv"), _Outputs()
         written = made.of(tensor)
         work = self._begin("recv", written.data_ptr(), _bytes_of(written), source, tag, kept=written)
         return self._work("recv" if source < 0 else f"recv from {source}", [work], [tensor], made.finish(), is_message=True)
 
-    def recv_anysource(self, tensors, tag=0):
+    def recv_anysource(self, tensors: torch.Tensor | list[torch.Tensor], tag: int = 0) -> Work:
+        """Receives the tensor from any rank, which the Work's source_rank() then is."""
         return self.recv(tensors, -1, tag)
 
     # ---- Barriers ----
 
-    def barrier(self, opts=None):
+    def barrier(self, opts: BarrierOptions | None = None) -> Work:
+        """Is over when all ranks have come here."""
         return self._work("barrier", [self._begin("barrier")], [])
 
-    def monitored_barrier(self, timeout=None, wait_all_ranks=False):
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Rank 0 names who has not come in time."""
         place = f"monitored_barrier/{next(self._monitored)}"
         self._store.set(f"{place}/{self._rank}", "here")
@@ -528,18 +583,21 @@ class ProcessGroup(dist.ProcessGroup):
 class _Part:
     """A Work of ours as a work of the core, for those that are made of several, which look after it from now on."""
 
-    def __init__(self, work):
+    def __init__(self, work: Work) -> None:
         self._pending = work.given_away()
 
-    def wait_for(self, milliseconds):
+    def wait_for(self, milliseconds: int) -> bool:
+        """Whether it is over, after so long at most. Raises what it failed of."""
         if not (self._pending.wait(milliseconds / 1000) if milliseconds else self._pending.look()):
             return False
         if self._pending.error is not None:
             raise self._pending.error
         return True
 
-    def source(self):
+    def source(self) -> int:
+        """As Work.source_rank()."""
         return self._pending.source
 
-    def abandon(self):
+    def abandon(self) -> None:
+        """Ends it without waiting."""
         self._pending.abandon(LockstepError("given up"))

@@ -3,11 +3,14 @@
 An operation goes on while anybody waits for any operation, in C. What nobody waits for, because it has a future or was dropped, a
 thread of ours waits for.
 """
+from __future__ import annotations
+
 import atexit
 import collections
 import os
 import threading
 import time
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed
@@ -15,8 +18,15 @@ from torch._C._distributed_c10d import Work as _TorchWork
 
 from lockstep.common.exceptions import HorovodInternalError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from datetime import timedelta
+
+    from lockstep import core
+    from lockstep.c10d.process_group import _Part
+
 _SLICE_MS = 100
-_Base = getattr(torch.distributed, "DistBackendError", RuntimeError)
+_Base: Any = getattr(torch.distributed, "DistBackendError", RuntimeError)
 
 
 class LockstepError(_Base):
@@ -26,10 +36,10 @@ class LockstepError(_Base):
     """
 
     code = "other"
-    rank = None
+    rank: int | None = None
 
 
-def as_torch_has_it(error):
+def as_torch_has_it(error: Exception) -> Exception:
     """The exception that programs for torch catch."""
     if not isinstance(error, HorovodInternalError):
         return error
@@ -45,7 +55,11 @@ class Pending:
     Thread safety: all.
     """
 
-    def __init__(self, what, works, finish, result, is_message=False):
+    error: Exception | None
+    _works: collections.deque[core.Work | _Part] | tuple[()]
+
+    def __init__(self, what: str, works: Iterable[core.Work | _Part], finish: Callable[[], None] | None, result: list[torch.Tensor],
+                 is_message: bool = False) -> None:
         self.what, self.result, self.is_message = what, result, is_message
         self.over, self.error, self.source = False, None, -1
         self._works, self._finish, self._driver = collections.deque(works), finish, threading.Lock()
@@ -67,7 +81,7 @@ class Pending:
         self.over = True
         self._works, self._finish = (), None
 
-    def look(self):
+    def look(self) -> bool:
         """Whether it is over. Does not wait."""
         if not self.over and self._driver.acquire(blocking=False):
             try:
@@ -77,7 +91,7 @@ class Pending:
                 self._driver.release()
         return self.over
 
-    def wait(self, seconds=None):
+    def wait(self, seconds: float | None = None) -> bool:
         """Whether it is over, after so long at most; None: as long as it takes, which the job's own time-out bounds."""
         until = None if seconds is None else time.monotonic() + seconds
         while not self.over:
@@ -94,7 +108,7 @@ class Pending:
                     self._driver.release()
         return True
 
-    def abandon(self, error):
+    def abandon(self, error: Exception) -> None:
         """Ends it with this error, without waiting, unless it is over: its group fails at once on all ranks, and this one is named."""
         self._gives_way = True
         with self._driver:
@@ -114,7 +128,7 @@ class _Waiter:
         self._collectives, self._ending = None, False
         atexit.register(self._end)
 
-    def take(self, pending, then=None):
+    def take(self, pending: Pending, then: Callable[[], None] | None = None) -> None:
         """then(): called when it is over."""
         if os.getpid() != self._process or self._ending:  # a forked child has no part in it
             return
@@ -161,14 +175,17 @@ _waiter = _Waiter()
 
 # Older versions of torch keep the C++ half of a Work that they were given, and drop Python's, without which it is never over.
 _forgets_python = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 8)
-_unasked = collections.OrderedDict()
+_unasked: collections.OrderedDict[int, Work] = collections.OrderedDict()
 _MOST_UNASKED = 4096
 
 
 class Work(_TorchWork):
     """As torch.distributed's Work."""
 
-    def __init__(self, pending, seconds):
+    _future: torch.futures.Future[list[torch.Tensor]] | None
+    _process: int | None  # that waits for it; None: none does
+
+    def __init__(self, pending: Pending, seconds: float | None) -> None:
         super().__init__()
         self._pending, self._seconds, self._future, self._process = pending, seconds, None, os.getpid()
         if _forgets_python:
@@ -176,11 +193,11 @@ class Work(_TorchWork):
             if len(_unasked) > _MOST_UNASKED:
                 _unasked.popitem(last=False)
 
-    def wait(self, timeout=None):
+    def wait(self, timeout: timedelta | None = None) -> bool:
         """Returns True when it is over. Raises LockstepError, also after timeout (a timedelta), or that of the group."""
         _unasked.pop(id(self), None)
-        seconds = timeout.total_seconds() if timeout else 0
-        seconds = seconds if seconds > 0 else self._seconds
+        asked = timeout.total_seconds() if timeout else 0
+        seconds = asked if asked > 0 else self._seconds
         if not self._pending.wait(seconds):
             error = LockstepError(f"{self._pending.what}: timeout after {seconds:g} s; its group is closed")
             error.code = "timeout"
@@ -189,43 +206,49 @@ class Work(_TorchWork):
             raise self._pending.error
         return True
 
-    def given_away(self):
+    def given_away(self) -> Pending:
         """What it stands for, which somebody else waits for from now on."""
         _unasked.pop(id(self), None)
         self._process = None
         return self._pending
 
-    def is_completed(self):
+    def is_completed(self) -> bool:
+        """Whether it is over. Does not wait."""
         return self._pending.look()
 
-    def is_success(self):
+    def is_success(self) -> bool:
+        """Whether it is over, and ended well. Does not wait."""
         return self._pending.look() and self._pending.error is None
 
-    def exception(self):
+    def exception(self) -> Exception | None:
+        """What it failed of; None where it did not, or is not over."""
         return self._pending.error
 
-    def result(self):
+    def result(self) -> list[torch.Tensor]:
         """The tensors that it has written."""
         return list(self._pending.result)
 
-    def source_rank(self):
+    def source_rank(self) -> int:
+        """Of a receive that is over: the rank in its group that has sent it; else -1."""
         return self._pending.source
 
     _source_rank = source_rank
 
-    def synchronize(self):
+    def synchronize(self) -> None:
+        """As wait(), with the group's timeout."""
         self.wait()
 
-    def block_current_stream(self):
+    def block_current_stream(self) -> None:
+        """As synchronize()."""
         self.wait()
 
-    def get_future(self):
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """A torch.futures.Future of result(); its error is a RuntimeError with the text of ours. Its callbacks run in a thread of ours."""
         _unasked.pop(id(self), None)
         if self._future is None:
             pending, over = self._pending, torch.futures.Future()
 
-            def told(_):
+            def told(_: torch.futures.Future[None]) -> list[torch.Tensor]:
                 if pending.error is not None:
                     raise pending.error
                 return list(pending.result)

@@ -1,12 +1,21 @@
 """Models that were saved with their optimizer."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import tensorflow as tf
 
-from lockstep.tensorflow.compression import Compression
+from lockstep.tensorflow.compression import Compression, Compressor
 from lockstep.tensorflow.gradients import Reducer
 from lockstep.tensorflow.optimizers import wrapped_class
 
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
 
-def load_model(filepath, custom_optimizers=None, custom_objects=None, compression=Compression.none):
+
+def load_model(filepath: str | os.PathLike[str], custom_optimizers: Iterable[type[tf.keras.optimizers.Optimizer]] | None = None,
+               custom_objects: dict[str, Any] | None = None, compression: type[Compressor] = Compression.none) -> tf.keras.Model:
     """keras.models.load_model(), whose model trains with the optimizer that it was saved with, in its state, on all ranks."""
     objects = {one.__name__: one for one in custom_optimizers or ()}
     objects.update(custom_objects or {})

@@ -9,6 +9,8 @@
 
     assert run(train, args=(3,), num_proc=2) == [0, 1]
 """
+from __future__ import annotations
+
 import os
 import pathlib
 import pickle
@@ -17,6 +19,7 @@ import sys
 import sysconfig
 import tempfile
 import warnings
+from typing import TYPE_CHECKING
 
 from lockstep import command
 
@@ -25,9 +28,12 @@ try:  # takes functions and classes of the main program, too
 except ImportError:
     cloudpickle = pickle
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any
 
 
-def _options(num_proc, **given):
+def _options(num_proc: int, **given: Any) -> list[str]:
     """Of `lockstep run`."""
     words = ["-np", str(num_proc)]
     for option in ("min_num_proc", "max_num_proc", "hosts", "hostfile", "start_timeout", "output_filename", "reset_limit", "ssh_port",
@@ -38,10 +44,14 @@ def _options(num_proc, **given):
     return words
 
 
-def run(func, args=(), kwargs=None, num_proc=1, min_num_proc=None, max_num_proc=None, slots=None, reset_limit=None, cooldown_range=None,
-        hosts=None, hostfile=None, start_timeout=None, ssh_port=None, ssh_identity_file=None, disable_cache=None, output_filename=None,
-        verbose=None, use_gloo=None, use_mpi=None, mpi_args=None, network_interface=None, executable=None, np=None, min_np=None,
-        max_np=None):
+def run(func: Callable[..., Any], args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None, num_proc: int = 1,
+        min_num_proc: int | None = None, max_num_proc: int | None = None, slots: int | None = None, reset_limit: int | None = None,
+        cooldown_range: Sequence[int] | None = None, hosts: str | None = None, hostfile: str | os.PathLike[str] | None = None,
+        start_timeout: float | None = None, ssh_port: int | None = None, ssh_identity_file: str | os.PathLike[str] | None = None,
+        disable_cache: bool | None = None, output_filename: str | os.PathLike[str] | None = None, verbose: int | None = None,
+        use_gloo: bool | None = None, use_mpi: bool | None = None, mpi_args: str | None = None,
+        network_interface: str | None = None, executable: str | None = None, np: int | None = None, min_np: int | None = None,
+        max_np: int | None = None) -> list[Any]:
     """Calls func(*args, **kwargs) on num_proc ranks, and returns their results, in the order of ranks.
 
     The function and its results are pickled (by cloudpickle, where it is installed). With hosts, or a hostfile, it and they lie in a

@@ -1,4 +1,6 @@
 """What each rank of lockstep.runner.run() runs: python -m lockstep.runner.call FOLDER."""
+from __future__ import annotations
+
 import os
 import pathlib
 import pickle
@@ -10,7 +12,8 @@ except ImportError:
     cloudpickle = pickle
 
 
-def main(folder):
+def main(folder: str) -> None:
+    """Calls the function that lies in `folder`, and puts what it returns there."""
     place = pathlib.Path(folder)
     function, arguments, named = pickle.loads((place / "call").read_bytes())
     result = function(*arguments, **named)

@@ -1,4 +1,6 @@
 """How gradients are made smaller on their way."""
+from __future__ import annotations
+
 import tensorflow as tf
 
 from lockstep.common.compression import CastCompressor, Compressor, NoneCompressor  # noqa: F401
@@ -6,11 +8,13 @@ from lockstep.common.compression import CastCompressor, Compressor, NoneCompress
 
 class _Cast(CastCompressor):
     @staticmethod
-    def is_floating(tensor):
+    def is_floating(tensor: tf.Tensor) -> bool:
+        """Whether these are floating-point numbers, which alone are cast."""
         return tensor.dtype.is_floating
 
     @staticmethod
-    def cast(tensor, to):
+    def cast(tensor: tf.Tensor, to: tf.DType) -> tf.Tensor:
+        """The tensor as one of type `to`."""
         return tf.cast(tensor, to)
 
 

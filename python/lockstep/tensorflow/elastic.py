@@ -1,5 +1,8 @@
 """Horovod's elastic module for TensorFlow and Keras (lockstep.common.elastic)."""
+from __future__ import annotations
+
 import functools
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -11,12 +14,20 @@ from lockstep.common.exceptions import HorovodInternalError
 from lockstep.tensorflow import mpi_ops
 from lockstep.tensorflow.functions import broadcast_object, broadcast_variables
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import TypeVar
 
-def _raises_horovods(function):
+    import keras
+
+    _Result = TypeVar("_Result")
+
+
+def _raises_horovods(function: Callable[..., _Result]) -> Callable[..., _Result]:
     """What an operation of TensorFlow raises where a collective has failed, as run() knows it."""
 
     @functools.wraps(function)
-    def wrapper(*arguments, **named):
+    def wrapper(*arguments: Any, **named: Any) -> _Result:
         try:
             return function(*arguments, **named)
         except (tf.errors.UnknownError, tf.errors.FailedPreconditionError) as error:
@@ -29,12 +40,12 @@ def _raises_horovods(function):
     return wrapper
 
 
-def _reset():
+def _reset() -> None:
     _common.reset()
     mpi_ops.reset_names()
 
 
-def run(func):
+def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
     """A function of a State and other arguments: after a collective has failed it begins again, from the last commit on."""
     return _common.run_fn(_raises_horovods(func), _reset)
 
@@ -42,32 +53,44 @@ def run(func):
 class TensorFlowState(_ObjectState):
     """`TensorFlowState(variables=..., batch=0)`: variables, and values that can be copied."""
 
-    def __init__(self, variables=None, session=None, **values):
+    _saved_values: list[np.ndarray]
+
+    if TYPE_CHECKING:  # the values are attributes
+        def __getattr__(self, name: str) -> Any: ...
+
+        def __setattr__(self, name: str, value: Any) -> None: ...
+
+    def __init__(self, variables: Iterable[tf.Variable | keras.Variable] | None = None, session: tf.compat.v1.Session | None = None,
+                 **values: Any) -> None:
         self._variables = list(variables or ())
         self._saved_values = []
         super().__init__(functools.partial(broadcast_object, session=session), mpi_ops.rank, **values)
         self.save()
 
-    def _all_variables(self):
+    def _all_variables(self) -> list[tf.Variable | keras.Variable]:
         return self._variables
 
-    def save(self):
+    def save(self) -> None:
+        """Keeps copies of variables and values, on this rank."""
         self._saved_values = [np.array(tf.convert_to_tensor(variable)) for variable in self._all_variables()]
         super().save()
 
-    def restore(self):
+    def restore(self) -> None:
+        """Gives variables and values what was kept last."""
         for variable, value in zip(self._all_variables(), self._saved_values):
             variable.assign(value)
         super().restore()
 
     @_raises_horovods
-    def sync(self):
+    def sync(self) -> None:
+        """All ranks go on with rank 0's variables and values. Raises HorovodInternalError where that failed."""
         broadcast_variables(self._all_variables(), root_rank=0)
         super().sync()
         self.save()
 
     @_raises_horovods
-    def check_host_updates(self):
+    def check_host_updates(self) -> None:
+        """As State's; raises HorovodInternalError where the ranks could not ask one another."""
         super().check_host_updates()
 
 
@@ -75,11 +98,12 @@ class TensorFlowKerasState(TensorFlowState):
     """`TensorFlowKerasState(model, optimizer, batch=0)`: of a Keras model, its optimizer (that it was compiled with, unless another is
     given), and values that can be copied."""
 
-    def __init__(self, model, optimizer=None, backend=None, **values):
+    def __init__(self, model: tf.keras.Model, optimizer: tf.keras.optimizers.Optimizer | None = None, backend: Any = None,
+                 **values: Any) -> None:
         self.model, self.optimizer = model, optimizer if optimizer is not None else getattr(model, "optimizer", None)
         super().__init__(**values)
 
-    def _all_variables(self):
+    def _all_variables(self) -> list[tf.Variable | keras.Variable]:
         found = list(self.model.variables)
         if self.optimizer is not None:
             if hasattr(self.optimizer, "build"):  # who comes anew has no momentum yet, which the others have

@@ -1,15 +1,27 @@
 """Gradients of all ranks combined: what the tape and the optimizers have in common."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import tensorflow as tf
 
-from lockstep.common.process_sets import global_process_set
+from lockstep.common.process_sets import ProcessSet, global_process_set
 from lockstep.tensorflow import mpi_ops
-from lockstep.tensorflow.compression import Compression
+from lockstep.tensorflow.compression import Compression, Compressor
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Sequence
+
+    import keras
+    from tensorflow.types.experimental import TensorLike
 
 _GROUP_BYTES = 64 << 20  # of gradients that are reduced at once
 
 
-def allreduce(tensor, average=None, device_dense="", device_sparse="", compression=Compression.none, op=None, prescale_factor=1.0,
-              postscale_factor=1.0, name=None, process_set=global_process_set):
+def allreduce(tensor: TensorLike | tf.IndexedSlices, average: bool | None = None, device_dense: str = "", device_sparse: str = "",
+              compression: type[Compressor] = Compression.none, op: int | None = None, prescale_factor: float = 1.0,
+              postscale_factor: float = 1.0, name: str | None = None,
+              process_set: ProcessSet = global_process_set) -> tf.Tensor | tf.IndexedSlices:
     """The tensors of all ranks combined, of the same shape: Average (the default), Sum, Min, Max, Product. Has a gradient. Of IndexedSlices
     the rows of all ranks are gathered."""
     op = mpi_ops.op_of(average, op)
@@ -18,7 +30,7 @@ def allreduce(tensor, average=None, device_dense="", device_sparse="", compressi
             raise NotImplementedError("tf.IndexedSlices can be averaged and summed; for others pass sparse_as_dense=True")
         values = mpi_ops.allgather(tensor.values, None if name is None else name + ".values", process_set=process_set)
         indices = mpi_ops.allgather(tensor.indices, None if name is None else name + ".indices", process_set=process_set)
-        scale = prescale_factor * postscale_factor / (process_set.size() if op == mpi_ops.Average else 1)
+        scale = prescale_factor * postscale_factor / (process_set.size() if op == mpi_ops.Average else 1)  # type: ignore[operator]
         if scale != 1.0:
             values = values * tf.cast(scale, values.dtype)
         return tf.IndexedSlices(values, indices, dense_shape=tensor.dense_shape)
@@ -27,8 +39,10 @@ def allreduce(tensor, average=None, device_dense="", device_sparse="", compressi
     return compression.decompress(made, context)
 
 
-def grouped_allreduce(tensors, average=None, device_dense="", device_sparse="", compression=Compression.none, op=None, prescale_factor=1.0,
-                      postscale_factor=1.0, name=None, process_set=global_process_set):
+def grouped_allreduce(tensors: Sequence[TensorLike | tf.IndexedSlices], average: bool | None = None, device_dense: str = "",
+                      device_sparse: str = "", compression: type[Compressor] = Compression.none, op: int | None = None,
+                      prescale_factor: float = 1.0, postscale_factor: float = 1.0, name: str | None = None,
+                      process_set: ProcessSet = global_process_set) -> list[tf.Tensor | tf.IndexedSlices]:
     """As allreduce, of several tensors, none of which begins before all are there on all ranks."""
     op = mpi_ops.op_of(average, op)
     if not tensors:
@@ -44,21 +58,29 @@ def grouped_allreduce(tensors, average=None, device_dense="", device_sparse="", 
 class Reducer:
     """Combines lists of gradients, as a program has asked for when it wrapped its tape or optimizer."""
 
-    def __init__(self, name, device_dense="", device_sparse="", compression=Compression.none, sparse_as_dense=False, op=mpi_ops.Average,
-                 gradient_predivide_factor=1.0, num_groups=0, groups=None, process_set=global_process_set, scale_local=True):
+    _local: set[Hashable]
+    _process_set: Any  # whose size is known
+
+    def __init__(self, name: str, device_dense: str = "", device_sparse: str = "", compression: type[Compressor] = Compression.none,
+                 sparse_as_dense: bool = False, op: int = mpi_ops.Average, gradient_predivide_factor: float = 1.0,
+                 num_groups: int = 0, groups: int | list[list[tf.Variable]] | None = None, process_set: ProcessSet = global_process_set,
+                 scale_local: bool = True) -> None:
         if gradient_predivide_factor != 1.0 and op != mpi_ops.Average:
             raise ValueError("gradient_predivide_factor not supported with op != Average")
         if groups is not None and not (isinstance(groups, list) or (isinstance(groups, int) and groups >= 0)):
             raise ValueError("groups should be a non-negative integer or a list of list of tf.Variable.")
         mpi_ops.reduce_op_of(op)
         self._name, self._compression, self._sparse_as_dense, self._op = name, compression, sparse_as_dense, op
-        self._predivide, self._groups, self._process_set = gradient_predivide_factor, groups if groups is not None else num_groups, process_set
+        self._predivide, self._process_set = gradient_predivide_factor, process_set
+        self._groups = groups if groups is not None else num_groups
         self._local, self._scale_local = set(), scale_local  # variables whose gradients are this rank's own, divided by the ranks or not
 
-    def leave_out(self, variable):
+    def leave_out(self, variable: tf.Variable | keras.Variable) -> None:
+        """The gradient of this variable stays this rank's own."""
         self._local.add(_identity(variable))
 
-    def has_left_out(self, variable):
+    def has_left_out(self, variable: tf.Variable | keras.Variable) -> bool:
+        """Whether leave_out() was asked for it."""
         return _identity(variable) in self._local
 
     def _scales(self):
@@ -67,7 +89,9 @@ class Reducer:
             return self._op, 1.0, 1.0
         return mpi_ops.Sum, 1.0 / self._predivide, self._predivide / self._process_set.size()
 
-    def __call__(self, gradients, variables):
+    def __call__(self, gradients: Iterable[tf.Tensor | tf.IndexedSlices | None],
+                 variables: Iterable[tf.Variable | keras.Variable]) -> list[tf.Tensor | tf.IndexedSlices | None]:
+        """The gradients of all ranks for these variables, one for each; None where there is none."""
         gradients, variables = list(gradients), list(variables)
         if self._process_set.size() == 1:
             return gradients
@@ -95,7 +119,8 @@ class Reducer:
                 made[index] = one
         return made
 
-    def densified(self, gradients):
+    def densified(self, gradients: Iterable[tf.Tensor | tf.IndexedSlices | None]) -> list[tf.Tensor | tf.IndexedSlices | None]:
+        """IndexedSlices as tensors, with sparse_as_dense; else as they are."""
         if not self._sparse_as_dense:
             return list(gradients)
         return [tf.convert_to_tensor(one) if isinstance(one, tf.IndexedSlices) else one for one in gradients]
@@ -129,5 +154,5 @@ class Reducer:
         return found
 
 
-def _identity(variable):
+def _identity(variable: tf.Variable | keras.Variable) -> Hashable:
     return variable.ref() if hasattr(variable, "ref") else id(variable)

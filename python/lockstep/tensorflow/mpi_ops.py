@@ -3,10 +3,13 @@
 Each is an operation of TensorFlow (liblockstep_tf.so). Names that are left out: in a graph they are counted as it is built, which has to
 happen alike on all ranks; eagerly one call of each kind is under way at a time.
 """
+from __future__ import annotations
+
 import itertools
 import pathlib
 import threading
 import weakref
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps
@@ -18,9 +21,13 @@ from lockstep.common.process_sets import ProcessSet, global_process_set  # noqa:
 from lockstep.common.reductions import Adasum, Average, Max, Min, Product, Sum, op_of  # noqa: F401
 from lockstep.common.reductions import reduce_op as reduce_op_of
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tensorflow.types.experimental import TensorLike
 
 
-def _load():
+def _load() -> Any:
     operations = pathlib.Path(core.library_path()).parent / "liblockstep_tf.so"
     if not operations.is_file():
         raise ImportError(f"lockstep.tensorflow: there is no {operations}")
@@ -34,11 +41,11 @@ _COLLECTIVES = frozenset(("LockstepAllreduce", "LockstepGroupedAllreduce", "Lock
 # them in another order: they are as TensorFlow's own collectives.
 if hasattr(auto_control_deps, "ASYNC_STATEFUL_OPS"):
     auto_control_deps.ASYNC_STATEFUL_OPS = frozenset(auto_control_deps.ASYNC_STATEFUL_OPS) | _COLLECTIVES
-_counters = {}
+_counters: dict[tuple[int | None, str], itertools.count[int]] = {}
 _mutex = threading.Lock()
 
 
-def _name_of(kind, name, process_set):
+def _name_of(kind: str, name: str | None, process_set: ProcessSet) -> str:
     if name is not None:
         return f"{kind}.{name}"
     if tf.executing_eagerly():
@@ -48,10 +55,10 @@ def _name_of(kind, name, process_set):
         return f"{kind}.graph.{next(counter)}"
 
 
-_used = weakref.WeakKeyDictionary()  # names by graph
+_used: weakref.WeakKeyDictionary[tf.Graph, dict[str, int]] = weakref.WeakKeyDictionary()  # names by graph
 
 
-def unique_in_graph(name):
+def unique_in_graph(name: str) -> str:
     """`name`, or, where the graph that is being built has it already, another one, the same on all ranks: what goes on at the same time has
     names of its own."""
     if tf.executing_eagerly():
@@ -62,45 +69,50 @@ def unique_in_graph(name):
         return name if used[name] == 1 else f"{name}.{used[name]}"
 
 
-def reset_names():
+def reset_names() -> None:
     """After shutdown(): the next world's ranks begin to count anew."""
     _counters.clear()
 
 
-def _of_gradient(name):
+def _of_gradient(name: str) -> str:
     return f"{name}.gradient"
 
 
-def _scales(prescale, postscale):
+def _scales(prescale: float, postscale: float) -> str:
     return f"{float(prescale)!r} {float(postscale)!r}"
 
 
-def allreduce_named(tensor, name, op, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
+def allreduce_named(tensor: tf.Tensor, name: str, op: int, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+                    process_set: ProcessSet | _Set = global_process_set) -> tf.Tensor:
     """One tensor, under a whole name."""
     with tf.device("/cpu:0"):
         return _ops.lockstep_allreduce(tensor, tensor_name=name, process_set=process_set.number(), reduce_op=reduce_op_of(op),
                                        scales=_scales(prescale_factor, postscale_factor))
 
 
-def allreduce_dense(tensor, name=None, op=Average, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
+def allreduce_dense(tensor: TensorLike, name: str | None = None, op: int = Average, prescale_factor: float = 1.0,
+                    postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set) -> tf.Tensor:
+    """The tensors of all ranks combined, of the same shape and type, no IndexedSlices. Has a gradient."""
     return allreduce_named(tf.convert_to_tensor(tensor), _name_of("allreduce", name, process_set), op, prescale_factor, postscale_factor,
                            process_set)
 
 
-def grouped_named(tensors, name, op, prescale_factor, postscale_factor, process_set):
+def grouped_named(tensors: Sequence[tf.Tensor], name: str, op: int, prescale_factor: float, postscale_factor: float,
+                  process_set: ProcessSet | _Set) -> list[tf.Tensor]:
     """Tensors of one type, none of which begins before all are there on all ranks."""
     with tf.device("/cpu:0"):
         return _ops.lockstep_grouped_allreduce(tensors, tensor_name=name, process_set=process_set.number(), reduce_op=reduce_op_of(op),
                                                scales=_scales(prescale_factor, postscale_factor))
 
 
-def grouped_dense(tensors, name=None, op=Average, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
+def grouped_dense(tensors: Iterable[TensorLike], name: str | None = None, op: int = Average, prescale_factor: float = 1.0,
+                  postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set) -> list[tf.Tensor]:
     """Of any types: one operation for each."""
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
     if not tensors:
         return []
     name = _name_of("grouped_allreduce", name, process_set)
-    by_type = {}
+    by_type: dict[tf.DType, list[int]] = {}
     for index, tensor in enumerate(tensors):
         by_type.setdefault(tensor.dtype, []).append(index)
     made = [None] * len(tensors)
@@ -112,14 +124,15 @@ def grouped_dense(tensors, name=None, op=Average, prescale_factor=1.0, postscale
     return made
 
 
-def _known_rows(tensor, made):
+def _known_rows(tensor: tf.Tensor, made: tf.Tensor) -> tf.Tensor:
     """The shape that a graph knows of a result: all but the first dimension is the tensor's."""
     if not tf.executing_eagerly() and tensor.shape.rank is not None:
         made.set_shape([None, *tensor.shape[1:]])
     return made
 
 
-def allgather(tensor, name=None, ignore_name_scope=False, process_set=global_process_set):
+def allgather(tensor: TensorLike, name: str | None = None, ignore_name_scope: bool = False,
+              process_set: ProcessSet = global_process_set) -> tf.Tensor:
     """The tensors of all ranks one after another along the first dimension, in which they may differ. Has a gradient."""
     tensor = tf.convert_to_tensor(tensor)
     with tf.device("/cpu:0"):
@@ -127,12 +140,15 @@ def allgather(tensor, name=None, ignore_name_scope=False, process_set=global_pro
     return _known_rows(tensor, made)
 
 
-def grouped_allgather(tensors, name=None, ignore_name_scope=False, process_set=global_process_set):
+def grouped_allgather(tensors: Iterable[TensorLike], name: str | None = None, ignore_name_scope: bool = False,
+                      process_set: ProcessSet = global_process_set) -> list[tf.Tensor]:
+    """As allgather, of several tensors, each of which may begin before the others are there."""
     name = _name_of("grouped_allgather", name, process_set)
     return [allgather(tensor, f"{name}.{index}", process_set=process_set) for index, tensor in enumerate(tensors)]
 
 
-def broadcast(tensor, root_rank, name=None, ignore_name_scope=False, process_set=global_process_set):
+def broadcast(tensor: TensorLike, root_rank: int, name: str | None = None, ignore_name_scope: bool = False,
+              process_set: ProcessSet = global_process_set) -> tf.Tensor:
     """The root's tensor, on all ranks. root_rank: in the world. Has a gradient."""
     if root_rank not in process_set.ranks:
         raise ValueError(f"broadcast from rank {root_rank}, which is not in {process_set}")
@@ -141,7 +157,8 @@ def broadcast(tensor, root_rank, name=None, ignore_name_scope=False, process_set
                                        process_set=process_set.number(), root=process_set.ranks.index(root_rank))
 
 
-def alltoall(tensor, splits=None, name=None, ignore_name_scope=False, process_set=global_process_set):
+def alltoall(tensor: TensorLike, splits: TensorLike | None = None, name: str | None = None, ignore_name_scope: bool = False,
+             process_set: ProcessSet = global_process_set) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
     """Rows of the first dimension to each rank, `splits` of them or equally many; what all have sent to this one. With splits also how
     many rows came from each."""
     tensor = tf.convert_to_tensor(tensor)
@@ -153,8 +170,9 @@ def alltoall(tensor, splits=None, name=None, ignore_name_scope=False, process_se
     return made if splits is None else (made, received)
 
 
-def reducescatter(tensor, op=Average, name=None, prescale_factor=1.0, postscale_factor=1.0, ignore_name_scope=False,
-                  process_set=global_process_set):
+def reducescatter(tensor: TensorLike, op: int = Average, name: str | None = None, prescale_factor: float = 1.0,
+                  postscale_factor: float = 1.0, ignore_name_scope: bool = False,
+                  process_set: ProcessSet = global_process_set) -> tf.Tensor:
     """The tensors of all ranks combined, of which each gets its part of the first dimension. Has a gradient."""
     tensor = tf.convert_to_tensor(tensor)
     with tf.device("/cpu:0"):
@@ -164,19 +182,21 @@ def reducescatter(tensor, op=Average, name=None, prescale_factor=1.0, postscale_
     return _known_rows(tensor, made)
 
 
-def grouped_reducescatter(tensors, op=Average, name=None, prescale_factor=1.0, postscale_factor=1.0, ignore_name_scope=False,
-                          process_set=global_process_set):
+def grouped_reducescatter(tensors: Iterable[TensorLike], op: int = Average, name: str | None = None, prescale_factor: float = 1.0,
+                          postscale_factor: float = 1.0, ignore_name_scope: bool = False,
+                          process_set: ProcessSet = global_process_set) -> list[tf.Tensor]:
+    """As reducescatter, of several tensors, each of which may begin before the others are there."""
     name = _name_of("grouped_reducescatter", name, process_set)
     return [reducescatter(tensor, op, f"{name}.{index}", prescale_factor, postscale_factor, process_set=process_set)
             for index, tensor in enumerate(tensors)]
 
 
-def barrier(process_set=global_process_set):
+def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Returns when all ranks of the set have come here."""
     core.submit(process_set.number(), "barrier", core.NAMED_BARRIER).wait()
 
 
-def join():
+def join() -> int:
     """This rank has nothing more to do: until all have joined it takes part in the others' operations with zeros. Returns the rank that
     joined last."""
     return core.join(core.WORLD)
@@ -184,32 +204,37 @@ def join():
 
 # ---- Numbers that are asked for when a graph runs ----
 
-def _place(which, process_set=global_process_set):
+def _place(which: int, process_set: ProcessSet | _Set = global_process_set) -> tf.Tensor:
     with tf.device("/cpu:0"):
         return _ops.lockstep_place(which=which, process_set=process_set.number())
 
 
-def rank_op(name=None):
+def rank_op(name: str | None = None) -> tf.Tensor:
+    """rank() of the world, an int32, asked for when the graph runs."""
     return _place(0)
 
 
-def size_op(process_set_id=0, name=None):
+def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
+    """size() likewise; of another set than the world a constant. Raises KeyError where there is no such set."""
     return _place(1) if process_set_id == 0 else tf.constant(_known(process_set_id).size())
 
 
-def local_rank_op(name=None):
+def local_rank_op(name: str | None = None) -> tf.Tensor:
+    """local_rank() likewise."""
     return _place(2)
 
 
-def local_size_op(name=None):
+def local_size_op(name: str | None = None) -> tf.Tensor:
+    """local_size() likewise."""
     return _place(3)
 
 
-def process_set_included_op(process_set_id=0, name=None):
+def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
+    """1 where this rank is in the set, else 0: a constant. Raises KeyError where there is no such set."""
     return tf.constant(int(_known(process_set_id).included()))
 
 
-def _known(process_set_id):
+def _known(process_set_id: int) -> ProcessSet:
     from lockstep.common import process_sets
     return process_sets.known(process_set_id)
 
@@ -222,19 +247,20 @@ _OP_OF = {reduce_op_of(op): op for op in (Average, Sum, Adasum, Min, Max, Produc
 class _Set:
     """The set of an operation, as its node has it."""
 
-    def __init__(self, op):
+    def __init__(self, op: tf.Operation) -> None:
         self._number = op.get_attr("process_set")
 
-    def number(self):
+    def number(self) -> int:
+        """As ProcessSet's."""
         return self._number
 
 
-def _attributes(op):
+def _attributes(op: tf.Operation) -> tuple[int, float, float, _Set]:
     prescale, postscale = map(float, op.get_attr("scales").decode().split())
     return (_OP_OF[op.get_attr("reduce_op")], prescale, postscale, _Set(op))
 
 
-def _gradient_name(op):
+def _gradient_name(op: tf.Operation) -> str:
     return _of_gradient(op.get_attr("tensor_name").decode())
 
 

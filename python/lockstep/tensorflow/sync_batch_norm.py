@@ -1,4 +1,8 @@
 """Batch normalization over the batches of all ranks."""
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow as tf
 
 from lockstep.common.process_sets import global_process_set
@@ -9,7 +13,7 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
     """tf.keras.layers.BatchNormalization whose mean and variance, while it trains, are those of all ranks' batches, which may differ in
     size. Layers have the same names on all ranks."""
 
-    def __init__(self, fused=False, **options):
+    def __init__(self, fused: bool | None = False, **options: Any) -> None:
         if fused in (True, None):
             raise ValueError("SyncBatchNormalization does not support fused=True.")
         options.setdefault("name", "sync_batch_normalization")

@@ -1,4 +1,6 @@
 """How gradients are made smaller on their way."""
+from __future__ import annotations
+
 import torch
 
 from lockstep.common.compression import CastCompressor, Compressor, NoneCompressor  # noqa: F401
@@ -6,11 +8,11 @@ from lockstep.common.compression import CastCompressor, Compressor, NoneCompress
 
 class _Cast(CastCompressor):
     @staticmethod
-    def is_floating(tensor):
+    def is_floating(tensor: torch.Tensor) -> bool:
         return tensor.dtype.is_floating_point
 
     @staticmethod
-    def cast(tensor, to):
+    def cast(tensor: torch.Tensor, to: torch.dtype) -> torch.Tensor:
         return tensor.type(to)
 
 

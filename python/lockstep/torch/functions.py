@@ -1,8 +1,11 @@
 """What ranks have to begin with alike: parameters, optimizers' states, any objects."""
+from __future__ import annotations
+
 import collections.abc
 import ctypes
 import io
 import pickle
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,11 +17,18 @@ try:  # takes functions and classes of the main program, too
 except ImportError:
     cloudpickle = pickle
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
 
-def broadcast_parameters(params, root_rank, process_set=global_process_set):
+    from lockstep.common.process_sets import ProcessSet
+
+
+def broadcast_parameters(params: dict[str, Any] | Iterable[tuple[str | None, torch.Tensor | None]] | Iterable[torch.Tensor],
+                         root_rank: int, process_set: ProcessSet = global_process_set) -> None:
     """The root's values, on all ranks. params: model.state_dict(), model.named_parameters(), or other pairs of name and tensor."""
     if isinstance(params, dict):
-        pairs = sorted((name, tensor) for name, tensor in params.items() if torch.is_tensor(tensor))
+        pairs: Sequence[tuple[str | None, Any]] = sorted((name, tensor) for name, tensor in params.items() if torch.is_tensor(tensor))
     elif isinstance(params, collections.abc.Iterable):
         pairs = [pair if isinstance(pair, tuple) else (None, pair) for pair in params]
     else:
@@ -29,7 +39,8 @@ def broadcast_parameters(params, root_rank, process_set=global_process_set):
             mpi_ops.synchronize(handle)
 
 
-def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=global_process_set):
+def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None,
+                              process_set: ProcessSet = global_process_set) -> None:
     """The root's state and options (learning rate, momentum, ...), on all ranks, also on such as have no state yet."""
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
@@ -50,7 +61,7 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=glob
     optimizer.param_groups = groups
 
 
-def _to_tensor(obj):
+def _to_tensor(obj: Any) -> torch.Tensor:
     """By torch's own way, which takes tensors of any device, and several that share their memory, once."""
     try:
         file = io.BytesIO()
@@ -61,7 +72,7 @@ def _to_tensor(obj):
     return torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
 
 
-def _from_tensor(tensor):
+def _from_tensor(tensor: torch.Tensor) -> Any:
     return torch.load(io.BytesIO(ctypes.string_at(tensor.data_ptr(), tensor.numel())), map_location="cpu", **_WHOLE)
 
 
@@ -69,11 +80,11 @@ def _from_tensor(tensor):
 _WHOLE = {"weights_only": False} if "weights_only" in torch.load.__code__.co_varnames else {}
 
 
-def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set):
+def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
     """The root's object, on all ranks. It has to be one that pickle (cloudpickle, where it is installed) takes."""
     name = name or "broadcast_object"
     is_root = mpi_ops.rank() == root_rank
-    sent = _to_tensor(obj) if is_root else None
+    sent: Any = _to_tensor(obj) if is_root else None
     length = torch.tensor([sent.numel() if is_root else 0], dtype=torch.int64)
     mpi_ops.broadcast_(length, root_rank, name + ".length", process_set)
     if not is_root:
@@ -82,7 +93,7 @@ def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set
     return obj if is_root else _from_tensor(sent)
 
 
-def allgather_object(obj, name=None, process_set=global_process_set):
+def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[Any]:
     """The objects of all ranks, in their order."""
     name = name or "allgather_object"
     mine = _to_tensor(obj)

@@ -3,8 +3,11 @@
 Each `_async` function returns a handle, for poll() and synchronize(); those that end in `_` work in place. Tensors may be of any
 torch type that has an element type here, of any shape and layout; such as are not on the CPU are copied there and back.
 """
+from __future__ import annotations
+
 import itertools
 import threading
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,6 +18,13 @@ from lockstep.common.process_sets import global_process_set, process_set_ids_and
 from lockstep.common.reductions import Adasum, Average, Max, Min, Product, Sum, op_of  # noqa: F401
 from lockstep.common.reductions import reduce_op as reduce_op_of
 from lockstep.torch.compression import Compression
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any
+
+    from lockstep.common.compression import Compressor
+    from lockstep.common.process_sets import ProcessSet
 
 _DTYPES = {torch.uint8: core.U8, torch.int8: core.I8, torch.int16: core.I16, torch.int32: core.I32, torch.int64: core.I64,
            torch.float16: core.F16, torch.bfloat16: core.BF16, torch.float32: core.F32, torch.float64: core.F64,
@@ -28,21 +38,21 @@ class _Basics:
     """What programs reach for by mpi_ops._basics."""
 
     @staticmethod
-    def _get_process_set_ids_and_ranks():
+    def _get_process_set_ids_and_ranks() -> dict[int, list[int]]:
         return process_set_ids_and_ranks()
 
 
 _basics = _Basics()
 
 
-def _dtype_of(tensor):
+def _dtype_of(tensor: torch.Tensor) -> int:
     found = _DTYPES.get(tensor.dtype)
     if found is None:
         raise ValueError(f"tensors of {tensor.dtype} are not taken; known are {', '.join(map(str, _DTYPES))}")
     return found
 
 
-def _require_dense(tensor, what):
+def _require_dense(tensor: torch.Tensor, what: str) -> None:
     if tensor.is_sparse:
         raise ValueError(f"{what} on a sparse tensor: use sparse_allreduce_async(), or to_dense()")
 
@@ -52,36 +62,36 @@ def _require_dense(tensor, what):
 class _Handle:
     """An operation under way: its Work, and what makes the result when it is over."""
 
-    def __init__(self, work, result):
+    def __init__(self, work: core.Work | _Several, result: Callable[[Any], Any]) -> None:
         self.work, self.result = work, result
 
 
 class _Several:
     """The Work of operations that are one for the program; their results wait for them."""
 
-    def __init__(self, handles):
+    def __init__(self, handles: Iterable[int]) -> None:
         self._handles = list(handles)
 
-    def test(self):
+    def test(self) -> bool:
         return all(poll(handle) for handle in self._handles)
 
-    def wait(self):
+    def wait(self) -> None:
         pass
 
 
-_handles = {}
+_handles: dict[int, _Handle] = {}
 _numbers = itertools.count(1)
-_automatic = {}
+_automatic: dict[tuple[int | None, str], itertools.count[int]] = {}
 _mutex = threading.Lock()
 
 
-def _enter(work, result):
+def _enter(work: core.Work | _Several, result: Callable[[Any], Any]) -> int:
     number = next(_numbers)
     _handles[number] = _Handle(work, result)
     return number
 
 
-def _name_of(kind, name, process_set):
+def _name_of(kind: str, name: str | None, process_set: ProcessSet) -> str:
     """Names that are left out are counted for each set, in the order of calls; its ranks have to leave out the same ones."""
     if name is not None:
         return f"{kind}.{name}"
@@ -90,23 +100,23 @@ def _name_of(kind, name, process_set):
     return f"{kind}.noname.{next(counter)}"
 
 
-def _of_gradient(name):
+def _of_gradient(name: str | None) -> str | None:
     return None if name is None else name + ".gradient"
 
 
-def reset_names():
+def reset_names() -> None:
     """After shutdown(): the next world's ranks begin to count anew."""
     _automatic.clear()
 
 
-def poll(handle):
+def poll(handle: int) -> bool:
     """Whether it is over, so that synchronize() does not wait."""
     if handle not in _handles:
         raise ValueError(f"handle {handle} is not known, or was synchronized")
     return _handles[handle].work.test()
 
 
-def synchronize(handle):
+def synchronize(handle: int) -> Any:
     """Waits for an asynchronous operation, and returns its result; None for a handle that is known no more."""
     if handle not in _handles:
         return None
@@ -122,12 +132,12 @@ def synchronize(handle):
 
 # ---- What all operations do with tensors ----
 
-def _ready(tensor):
+def _ready(tensor: torch.Tensor) -> torch.Tensor:
     """As C reads it: on the CPU, with its elements one after another."""
     return tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
 
 
-def _written_back(tensor, written):
+def _written_back(tensor: torch.Tensor, written: torch.Tensor) -> torch.Tensor:
     """`tensor` with what has come into `written`, which is it itself where C could write there."""
     if written.data_ptr() != tensor.data_ptr():
         with torch.no_grad():
@@ -137,7 +147,7 @@ def _written_back(tensor, written):
     return tensor
 
 
-def _own_output(work, like, row_shape):
+def _own_output(work: core.Work, like: torch.Tensor, row_shape: Iterable[int]) -> tuple[torch.Tensor, list[int]]:
     """What the core has made, as a tensor that keeps it; and how many rows are of which rank."""
     buffer, size, rows = work.output_buffer()
     shape = (sum(rows), *row_shape)
@@ -187,7 +197,7 @@ def _begin_grouped(tensors, outputs, name, *arguments):
     return _enter(_Several(handles.values()), result)
 
 
-def _copies(tensors):
+def _copies(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     for tensor in tensors:
         _require_dense(tensor, "an operation")
     return [tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in tensors]
@@ -195,40 +205,44 @@ def _copies(tensors):
 
 # ---- allreduce ----
 
-def _first(handle):
+def _first(handle: int) -> int:
     found = _handles[handle]
     result = found.result
     found.result = lambda work: result(work)[0]
     return handle
 
 
-def allreduce_async(tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
-                    process_set=global_process_set):
+def allreduce_async(tensor: torch.Tensor, average: bool | None = None, name: str | None = None, op: int | None = None,
+                    prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+                    process_set: ProcessSet = global_process_set) -> int:
     """The tensors of all ranks combined, of the same shape; a handle. `op`: Average (the default), Sum, Min, Max, Product."""
     return _first(_begin_all_reduce("allreduce", [tensor], _copies([tensor]), name, op_of(average, op), prescale_factor,
                                     postscale_factor, process_set))
 
 
-def allreduce_async_(tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
-                     process_set=global_process_set):
+def allreduce_async_(tensor: torch.Tensor, average: bool | None = None, name: str | None = None, op: int | None = None,
+                     prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+                     process_set: ProcessSet = global_process_set) -> int:
     """The same in place."""
     return _first(_begin_all_reduce("allreduce", [tensor], [tensor], name, op_of(average, op), prescale_factor, postscale_factor,
                                     process_set))
 
 
-def allreduce_(tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
-               process_set=global_process_set):
+def allreduce_(tensor: torch.Tensor, average: bool | None = None, name: str | None = None, op: int | None = None,
+               prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+               process_set: ProcessSet = global_process_set) -> torch.Tensor:
+    """The tensors of all ranks combined, in place. Returns `tensor`."""
     return synchronize(allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set))
 
 
 class _AllReduce(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, *arguments):
+    def forward(ctx: Any, tensor: torch.Tensor, *arguments: Any) -> torch.Tensor:
         ctx.arguments = arguments
         return synchronize(allreduce_async(tensor, None, *arguments))
 
     @staticmethod
-    def backward(ctx, gradient):
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
         name, op, prescale, postscale, process_set = ctx.arguments
         if op not in (Average, Sum):
             raise NotImplementedError("only averages and sums have a gradient")
@@ -236,48 +250,57 @@ class _AllReduce(torch.autograd.Function):
                           process_set=process_set), *[None] * 5)
 
 
-def allreduce(tensor, average=None, name=None, compression=Compression.none, op=None, prescale_factor=1.0, postscale_factor=1.0,
-              process_set=global_process_set):
+def allreduce(tensor: torch.Tensor, average: bool | None = None, name: str | None = None,
+              compression: type[Compressor] = Compression.none, op: int | None = None, prescale_factor: float = 1.0,
+              postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set) -> torch.Tensor:
     """The tensors of all ranks combined, of the same shape. Has a gradient."""
     compressed, context = compression.compress(tensor)
     made = _AllReduce.apply(compressed, name, op_of(average, op), prescale_factor, postscale_factor, process_set)
     return compression.decompress(made, context)
 
 
-def grouped_allreduce_async(tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
-                            process_set=global_process_set):
+def grouped_allreduce_async(tensors: Iterable[torch.Tensor], average: bool | None = None, name: str | None = None,
+                            op: int | None = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+                            process_set: ProcessSet = global_process_set) -> int:
     """As allreduce_async, of several tensors, none of which begins before all are there on all ranks."""
     tensors = list(tensors)
     return _begin_grouped(tensors, _copies(tensors), name, op_of(average, op), prescale_factor, postscale_factor, process_set)
 
 
-def grouped_allreduce_async_(tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
-                             process_set=global_process_set):
+def grouped_allreduce_async_(tensors: Iterable[torch.Tensor], average: bool | None = None, name: str | None = None,
+                             op: int | None = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+                             process_set: ProcessSet = global_process_set) -> int:
+    """The same in place."""
     tensors = list(tensors)
     return _begin_grouped(tensors, tensors, name, op_of(average, op), prescale_factor, postscale_factor, process_set)
 
 
-def grouped_allreduce_(tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
-                       process_set=global_process_set):
+def grouped_allreduce_(tensors: Iterable[torch.Tensor], average: bool | None = None, name: str | None = None, op: int | None = None,
+                       prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+                       process_set: ProcessSet = global_process_set) -> list[torch.Tensor]:
+    """As grouped_allreduce, in place. Returns the tensors."""
     return synchronize(grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set))
 
 
 class _GroupedAllReduce(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, name, op, prescale, postscale, process_set, *tensors):
+    def forward(ctx: Any, name: str | None, op: int, prescale: float, postscale: float, process_set: ProcessSet,
+                *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.arguments = name, op, prescale, postscale, process_set
         return tuple(synchronize(grouped_allreduce_async(tensors, None, *ctx.arguments)))
 
     @staticmethod
-    def backward(ctx, *gradients):
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
         name, op, prescale, postscale, process_set = ctx.arguments
         made = grouped_allreduce(gradients, name=_of_gradient(name), op=op, prescale_factor=prescale, postscale_factor=postscale,
                                  process_set=process_set)
         return (*[None] * 5, *made)
 
 
-def grouped_allreduce(tensors, average=None, name=None, compression=Compression.none, op=None, prescale_factor=1.0,
-                      postscale_factor=1.0, process_set=global_process_set):
+def grouped_allreduce(tensors: Iterable[torch.Tensor], average: bool | None = None, name: str | None = None,
+                      compression: type[Compressor] = Compression.none, op: int | None = None, prescale_factor: float = 1.0,
+                      postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set) -> list[torch.Tensor]:
+    """As allreduce, of several tensors; all ranks give as many. Raises ValueError for none. Has a gradient."""
     tensors = list(tensors)
     if not tensors:
         raise ValueError("a grouped allreduce of no tensors")
@@ -286,7 +309,8 @@ def grouped_allreduce(tensors, average=None, name=None, compression=Compression.
     return [compression.decompress(one, context) for one, context in zip(made, contexts)]
 
 
-def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
+def sparse_allreduce_async(tensor: torch.Tensor, name: str, op: int,
+                           process_set: ProcessSet = global_process_set) -> Callable[[], torch.Tensor]:
     """A sparse tensor of the sums (op=Sum) or averages of all ranks' values: returns a function that waits and returns it."""
     tensor = tensor if tensor.is_coalesced() else tensor.coalesce()
     indices = allgather_async(tensor._indices().transpose(0, 1).contiguous(), f"{name}.indices", process_set)
@@ -305,7 +329,7 @@ def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
 
 # ---- allgather ----
 
-def _begin_all_gather(kind, tensor, name, process_set):
+def _begin_all_gather(kind: str, tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> int:
     _require_dense(tensor, "allgather")
     given = _ready(tensor)
     if given.dim() == 0:
@@ -315,19 +339,19 @@ def _begin_all_gather(kind, tensor, name, process_set):
     return _enter(work, lambda done: _own_output(done, tensor, given.shape[1:])[0])
 
 
-def allgather_async(tensor, name=None, process_set=global_process_set):
+def allgather_async(tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
     """The tensors of all ranks one after another along the first dimension, in which they may differ; a handle."""
     return _begin_all_gather("allgather", tensor, name, process_set)
 
 
 class _AllGather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, name, process_set):
+    def forward(ctx: Any, tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> torch.Tensor:
         ctx.rows, ctx.shape, ctx.process_set, ctx.name = (tensor.shape[0] if tensor.dim() else 1), tensor.shape, process_set, name
         return synchronize(allgather_async(tensor, name, process_set))
 
     @staticmethod
-    def backward(ctx, gradient):
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
         name = _of_gradient(ctx.name)
         summed = allreduce(gradient, name=name, op=Average, process_set=ctx.process_set)
         rows = allgather(torch.tensor([ctx.rows]), name=None if name is None else name + ".rows", process_set=ctx.process_set)
@@ -335,79 +359,89 @@ class _AllGather(torch.autograd.Function):
         return summed.narrow(0, before, ctx.rows).view(ctx.shape), None, None
 
 
-def allgather(tensor, name=None, process_set=global_process_set):
+def allgather(tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set) -> torch.Tensor:
     """The tensors of all ranks one after another along the first dimension, in which they may differ. Has a gradient."""
     return _AllGather.apply(tensor, name, process_set)
 
 
-def _several(handles):
+def _several(handles: list[int]) -> int:
     """One handle for all of them."""
     return _enter(_Several(handles), lambda _: [synchronize(handle) for handle in handles])
 
 
-def grouped_allgather_async(tensors, name=None, process_set=global_process_set):
+def grouped_allgather_async(tensors: Iterable[torch.Tensor], name: str | None = None,
+                            process_set: ProcessSet = global_process_set) -> int:
+    """As allgather_async, of several tensors, and one handle."""
     group = _name_of("grouped_allgather", name, process_set)
     return _several([_begin_all_gather("grouped_allgather", tensor, f"{group}.{index}", process_set)
                      for index, tensor in enumerate(tensors)])
 
 
-def grouped_allgather(tensors, name=None, process_set=global_process_set):
+def grouped_allgather(tensors: Iterable[torch.Tensor], name: str | None = None,
+                      process_set: ProcessSet = global_process_set) -> list[torch.Tensor]:
+    """As allgather, of several tensors. Has a gradient."""
     group = _name_of("grouped_allgather", name, process_set)
     return [allgather(tensor, f"{group}.{index}", process_set) for index, tensor in enumerate(tensors)]
 
 
 # ---- broadcast ----
 
-def _begin_broadcast(tensor, output, root_rank, name, process_set):
+def _begin_broadcast(tensor: torch.Tensor, output: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet) -> int:
     _require_dense(tensor, "broadcast")
     written = _ready(output)
     if root_rank not in process_set.ranks:
         raise ValueError(f"broadcast from rank {root_rank}, which is not in {process_set}")
     root = process_set.ranks.index(root_rank)
-    work = core.submit(process_set.number(), _name_of("broadcast", name, process_set), core.NAMED_BROADCAST, dtype=_dtype_of(written), root=root,
-                       shapes=(tuple(written.shape),), addresses=[written.data_ptr()], kept=written)
+    work = core.submit(process_set.number(), _name_of("broadcast", name, process_set), core.NAMED_BROADCAST, dtype=_dtype_of(written),
+                       root=root, shapes=(tuple(written.shape),), addresses=[written.data_ptr()], kept=written)
     return _enter(work, lambda _: _written_back(output, written))
 
 
-def broadcast_async(tensor, root_rank, name=None, process_set=global_process_set):
+def broadcast_async(tensor: torch.Tensor, root_rank: int, name: str | None = None,
+                    process_set: ProcessSet = global_process_set) -> int:
     """The root's tensor, on all ranks; a handle. root_rank: in the world."""
     return _begin_broadcast(tensor, _copies([tensor])[0], root_rank, name, process_set)
 
 
-def broadcast_async_(tensor, root_rank, name=None, process_set=global_process_set):
+def broadcast_async_(tensor: torch.Tensor, root_rank: int, name: str | None = None,
+                     process_set: ProcessSet = global_process_set) -> int:
+    """The same in place."""
     return _begin_broadcast(tensor, tensor, root_rank, name, process_set)
 
 
-def broadcast_(tensor, root_rank, name=None, process_set=global_process_set):
+def broadcast_(tensor: torch.Tensor, root_rank: int, name: str | None = None,
+               process_set: ProcessSet = global_process_set) -> torch.Tensor:
+    """The root's tensor, on all ranks, in place. Returns `tensor`."""
     return synchronize(broadcast_async_(tensor, root_rank, name, process_set))
 
 
 class _Broadcast(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, root_rank, name, process_set):
+    def forward(ctx: Any, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet) -> torch.Tensor:
         ctx.arguments = root_rank, name, process_set
         return synchronize(broadcast_async(tensor, root_rank, name, process_set))
 
     @staticmethod
-    def backward(ctx, gradient):
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
         root_rank, name, process_set = ctx.arguments
         summed = allreduce(gradient, name=_of_gradient(name), op=Average, process_set=process_set)
         return summed if rank() == root_rank else summed * 0, None, None, None
 
 
-def broadcast(tensor, root_rank, name=None, process_set=global_process_set):
+def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None = None,
+              process_set: ProcessSet = global_process_set) -> torch.Tensor:
     """The root's tensor, on all ranks. Has a gradient."""
     return _Broadcast.apply(tensor, root_rank, name, process_set)
 
 
 # ---- alltoall ----
 
-def _rows_to_send(tensor, splits, process_set):
+def _rows_to_send(tensor: torch.Tensor, splits: torch.Tensor | Sequence[int] | None, process_set: ProcessSet) -> list[int]:
     """How many rows go to each rank: `splits`, or as many to each."""
     _require_dense(tensor, "alltoall")
     if tensor.dim() == 0:
         raise ValueError("alltoall of a tensor without dimensions")
-    ranks = process_set.size()
+    ranks: Any = process_set.size()
     if splits is None:
         if tensor.shape[0] % ranks != 0:
             raise ValueError(f"alltoall without splits: the first dimension, {tensor.shape[0]}, is no multiple of {ranks} ranks")
@@ -418,7 +452,8 @@ def _rows_to_send(tensor, splits, process_set):
     return rows
 
 
-def _begin_all_to_all(tensor, splits, name, process_set):
+def _begin_all_to_all(tensor: torch.Tensor, splits: torch.Tensor | Sequence[int] | None, name: str | None,
+                      process_set: ProcessSet) -> int:
     rows = _rows_to_send(tensor, splits, process_set)
     given = _ready(tensor)
     work = core.submit(process_set.number(), _name_of("alltoall", name, process_set), core.NAMED_ALL_TO_ALL, dtype=_dtype_of(given),
@@ -431,7 +466,8 @@ def _begin_all_to_all(tensor, splits, name, process_set):
     return _enter(work, result)
 
 
-def alltoall_async(tensor, splits=None, name=None, process_set=global_process_set):
+def alltoall_async(tensor: torch.Tensor, splits: torch.Tensor | Sequence[int] | None = None, name: str | None = None,
+                   process_set: ProcessSet = global_process_set) -> int:
     """splits[r] rows to rank r, the first ones to rank 0; what comes from all, in their order; a handle. With `splits` the result
     is a pair: the rows, and how many are of each rank."""
     return _begin_all_to_all(tensor, splits, name, process_set)
@@ -439,7 +475,8 @@ def alltoall_async(tensor, splits=None, name=None, process_set=global_process_se
 
 class _AllToAll(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, splits, name, process_set):
+    def forward(ctx: Any, tensor: torch.Tensor, splits: torch.Tensor | Sequence[int] | None, name: str | None,
+                process_set: ProcessSet) -> tuple[torch.Tensor, torch.Tensor]:
         rows = _rows_to_send(tensor, splits, process_set)
         output, received = synchronize(alltoall_async(tensor, rows, name, process_set))
         ctx.arguments = received, name, process_set
@@ -447,19 +484,22 @@ class _AllToAll(torch.autograd.Function):
         return output, received
 
     @staticmethod
-    def backward(ctx, gradient, _):
+    def backward(ctx: Any, gradient: torch.Tensor, _: Any) -> tuple[Any, ...]:
         received, name, process_set = ctx.arguments
         return alltoall(gradient, received, _of_gradient(name), process_set)[0], None, None, None
 
 
-def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
+def alltoall(tensor: torch.Tensor, splits: torch.Tensor | Sequence[int] | None = None, name: str | None = None,
+             process_set: ProcessSet = global_process_set) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """As alltoall_async, waited for. Has a gradient."""
     output, received = _AllToAll.apply(tensor, splits, name, process_set)
     return output if splits is None else (output, received)
 
 
 # ---- reducescatter ----
 
-def _begin_reduce_scatter(kind, tensor, name, op, prescale_factor, postscale_factor, process_set):
+def _begin_reduce_scatter(kind: str, tensor: torch.Tensor, name: str | None, op: int, prescale_factor: float,
+                          postscale_factor: float, process_set: ProcessSet) -> int:
     _require_dense(tensor, "reducescatter")
     if op not in (Average, Sum):
         raise ValueError("reducescatter has op=Average and op=Sum")
@@ -472,40 +512,50 @@ def _begin_reduce_scatter(kind, tensor, name, op, prescale_factor, postscale_fac
     return _enter(work, lambda done: _own_output(done, tensor, given.shape[1:])[0])
 
 
-def reducescatter_async(tensor, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0):
+def reducescatter_async(tensor: torch.Tensor, name: str | None = None, op: int = Average,
+                        process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
+                        postscale_factor: float = 1.0) -> int:
     """This rank's share of the rows of all tensors combined; the first ranks have one more where rows are left over; a handle."""
     return _begin_reduce_scatter("reducescatter", tensor, name, op, prescale_factor, postscale_factor, process_set)
 
 
 class _ReduceScatter(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, name, op, process_set, prescale, postscale):
+    def forward(ctx: Any, tensor: torch.Tensor, name: str | None, op: int, process_set: ProcessSet, prescale: float,
+                postscale: float) -> torch.Tensor:
         ctx.arguments = name, op, process_set, prescale * postscale
         return synchronize(reducescatter_async(tensor, name, op, process_set, prescale, postscale))
 
     @staticmethod
-    def backward(ctx, gradient):
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
         name, op, process_set, scale = ctx.arguments
         gradient = gradient * (scale if op == Average else scale * process_set.size())
         return (allgather(gradient, _of_gradient(name), process_set), *[None] * 5)
 
 
-def reducescatter(tensor, name=None, compression=Compression.none, op=Average, process_set=global_process_set,
-                  prescale_factor=1.0, postscale_factor=1.0):
+def reducescatter(tensor: torch.Tensor, name: str | None = None, compression: type[Compressor] = Compression.none,
+                  op: int = Average, process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
+                  postscale_factor: float = 1.0) -> torch.Tensor:
+    """As reducescatter_async, waited for. Has a gradient."""
     compressed, context = compression.compress(tensor)
     made = _ReduceScatter.apply(compressed, name, op, process_set, prescale_factor, postscale_factor)
     return compression.decompress(made, context)
 
 
-def grouped_reducescatter_async(tensors, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0,
-                                postscale_factor=1.0):
+def grouped_reducescatter_async(tensors: Iterable[torch.Tensor], name: str | None = None, op: int = Average,
+                                process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
+                                postscale_factor: float = 1.0) -> int:
+    """As reducescatter_async, of several tensors, and one handle."""
     group = _name_of("grouped_reducescatter", name, process_set)
     return _several([_begin_reduce_scatter("grouped_reducescatter", tensor, f"{group}.{index}", op, prescale_factor,
                                            postscale_factor, process_set) for index, tensor in enumerate(tensors)])
 
 
-def grouped_reducescatter(tensors, name=None, compression=Compression.none, op=Average, process_set=global_process_set,
-                          prescale_factor=1.0, postscale_factor=1.0):
+def grouped_reducescatter(tensors: Iterable[torch.Tensor], name: str | None = None,
+                          compression: type[Compressor] = Compression.none, op: int = Average,
+                          process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
+                          postscale_factor: float = 1.0) -> list[torch.Tensor]:
+    """As reducescatter, of several tensors. Has a gradient."""
     group = _name_of("grouped_reducescatter", name, process_set)
     return [reducescatter(tensor, f"{group}.{index}", compression, op, process_set, prescale_factor, postscale_factor)
             for index, tensor in enumerate(tensors)]
@@ -513,12 +563,12 @@ def grouped_reducescatter(tensors, name=None, compression=Compression.none, op=A
 
 # ---- The rest ----
 
-def barrier(process_set=global_process_set):
+def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Returns when all ranks have called it."""
     core.submit(process_set.number(), _name_of("barrier", None, process_set), core.NAMED_BARRIER).wait()
 
 
-def join(device=-1):
+def join(device: int = -1) -> int:
     """This rank has nothing more to do: until all have joined, the others' operations go on without it. Returns the rank that joined
     last. device: not used."""
     return core.join(global_process_set.number())

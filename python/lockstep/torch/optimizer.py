@@ -3,9 +3,12 @@
 Gradients are reduced in buckets, in memory that the host's ranks reach: each is copied there when it is complete, and
 parameter.grad is that memory from then on. A bucket is on its way as soon as its last gradient is there.
 """
+from __future__ import annotations
+
 import contextlib
 import warnings
 import weakref
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,6 +19,13 @@ from lockstep.torch import mpi_ops
 from lockstep.torch.compression import Compression
 from lockstep.torch.mpi_ops import Adasum, Average
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Any
+
+    from lockstep.common.compression import Compressor
+    from lockstep.common.process_sets import ProcessSet
+
 _FIRST_BUCKET_BYTES, _BUCKET_BYTES = 1 << 20, 8 << 20
 _ALIGNMENT = 64
 
@@ -23,13 +33,15 @@ _ALIGNMENT = 64
 class _Bucket:
     """Gradients of one type that travel together."""
 
-    def __init__(self, number, parameters, names, process_set):
+    def __init__(self, number: int, parameters: list[torch.Tensor], names: dict[torch.Tensor, str],
+                 process_set: ProcessSet) -> None:
         self.parameters = parameters
         self.name = f"DistributedOptimizer.{number} ({names[parameters[0]]}" + (
             f" to {names[parameters[-1]]})" if len(parameters) > 1 else ")")
         dtype = parameters[0].dtype
         each = torch.empty((), dtype=dtype).element_size()
         step = _ALIGNMENT // each
+        offsets: list[int]
         offsets, elements = [], 0
         for parameter in parameters:
             offsets.append(elements)
@@ -40,10 +52,10 @@ class _Bucket:
         self.slots = {parameter: self.flat[offset:offset + parameter.numel()].view(parameter.shape)
                       for parameter, offset in zip(parameters, offsets)}
         self.missing = set(parameters)
-        self.handle = None  # while it is under way
-        self.compressed = None
+        self.handle: Any = None  # while it is under way
+        self.compressed: tuple[Any, Any] | None = None
 
-    def take(self, parameter):
+    def take(self, parameter: torch.Tensor) -> None:
         """Its gradient, if it has one, else zeros."""
         slot = self.slots[parameter]
         gradient = parameter.grad
@@ -61,13 +73,13 @@ class _Bucket:
             parameter.grad = torch.zeros_like(parameter)
         self.missing.discard(parameter)
 
-    def begin(self, compression, reduction, process_set):
+    def begin(self, compression: type[Compressor], reduction: dict[str, Any], process_set: ProcessSet) -> None:
         sent, context = compression.compress(self.flat)
         if sent is not self.flat:
             self.compressed = sent, context
         self.handle = mpi_ops.allreduce_async_(sent, name=self.name, process_set=process_set, **reduction)
 
-    def finish(self, compression):
+    def finish(self, compression: type[Compressor]) -> None:
         mpi_ops.synchronize(self.handle)
         with torch.no_grad():
             if self.compressed is not None:
@@ -82,7 +94,7 @@ class _Bucket:
         self.handle = self.compressed = None
         self.missing = set(self.parameters)
 
-    def forget(self):
+    def forget(self) -> None:
         """What is under way is of no use any more; it ends first, since its name is in use until then."""
         handle, self.handle, self.compressed = self.handle, None, None
         self.missing = set(self.parameters)
@@ -227,7 +239,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         parameter.grad = parameter.grad.to_dense()
         self._made_dense.add(parameter)
 
-    def set_backward_passes_per_step(self, passes):
+    def set_backward_passes_per_step(self, passes: int) -> None:
         """From now on gradients are averaged after so many backwards."""
         self.backward_passes_per_step = passes
         self._begin_passes()
@@ -236,7 +248,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         for parameter in self._passes_left:
             self._passes_left[parameter] = self.backward_passes_per_step
 
-    def load_state_dict(self, *arguments, **named):
+    def load_state_dict(self, *arguments: Any, **named: Any) -> None:
         """As the optimizer's own; gradients that are under way are let go of, as after a collective that has failed."""
         self._forget()
         return super(self.__class__, self).load_state_dict(*arguments, **named)
@@ -249,7 +261,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._begin_passes()
         self._synchronized = False
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         """Returns when all gradients are averaged, those of backwards that are fewer than backward_passes_per_step, too."""
         try:
             self._average()
@@ -282,7 +294,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._made_dense.clear()
 
     @contextlib.contextmanager
-    def skip_synchronize(self):
+    def skip_synchronize(self) -> Iterator[None]:
         """`with optimizer.skip_synchronize(): optimizer.step()` after optimizer.synchronize(), to clip between them."""
         self._should_synchronize = False
         try:
@@ -290,7 +302,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         finally:
             self._should_synchronize = True
 
-    def step(self, closure=None):
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Averages what is not averaged yet, then the optimizer's own step(). Returns what that returns."""
         if self._should_synchronize:
             if self._synchronized:
                 warnings.warn("optimizer.step() called without optimizer.skip_synchronize() context after "
@@ -300,7 +313,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._synchronized = False
         return super(self.__class__, self).step(closure)
 
-    def zero_grad(self, *arguments, **named):
+    def zero_grad(self, *arguments: Any, **named: Any) -> None:
+        """As the optimizer's own. Raises AssertionError while gradients are under way."""
         if any(bucket.handle is not None for bucket in self._buckets) or self._sparse:
             raise AssertionError("optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
                                  "optimizer.synchronize(). This is prohibited as it can cause a race condition.")
@@ -316,19 +330,21 @@ class _AdasumOptimizer(torch.optim.Optimizer):
 
     backward_passes_per_step = 1
 
-    def set_backward_passes_per_step(self, passes):
+    def set_backward_passes_per_step(self, passes: int) -> None:
         """Kept: each step() takes what the passes before it have added up."""
         self.backward_passes_per_step = passes
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         """Nothing: steps are brought together, not gradients."""
 
     @contextlib.contextmanager
-    def skip_synchronize(self):
+    def skip_synchronize(self) -> Iterator[None]:
+        """Raises AssertionError: there is nothing to skip."""
         raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer.")
         yield
 
-    def step(self, closure=None):
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """This rank's own step, brought together with the others'. Returns what the optimizer's own step() returns."""
         if not self._process_set.included() or self._process_set.size() == 1:
             return super(self.__class__, self).step(closure)
         trained = [parameter for group in self.param_groups for parameter in group["params"] if parameter.requires_grad]
@@ -358,9 +374,11 @@ class _AdasumOptimizer(torch.optim.Optimizer):
                 steps[index] = self._compression.decompress(one, context)
 
 
-def DistributedOptimizer(optimizer, named_parameters=None, compression=Compression.none, backward_passes_per_step=1, op=Average,
-                         gradient_predivide_factor=1.0, num_groups=0, groups=None, sparse_as_dense=False,
-                         process_set=global_process_set):
+def DistributedOptimizer(optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
+                         compression: type[Compressor] = Compression.none, backward_passes_per_step: int = 1, op: int = Average,
+                         gradient_predivide_factor: float = 1.0, num_groups: int = 0,
+                         groups: int | list[list[torch.Tensor]] | None = None, sparse_as_dense: bool = False,
+                         process_set: ProcessSet = global_process_set) -> _DistributedOptimizer:
     """`optimizer` again, of a class derived from its own, whose gradients are averaged over all ranks during backward.
 
     named_parameters: model.named_parameters(), for messages. compression: Compression.none, fp16, bf16, or a Compressor of your own,
@@ -378,7 +396,7 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     _require_groups(groups)
     methods = _AdasumOptimizer if op == Adasum else _DistributedOptimizer
     names = {name: value for name, value in methods.__dict__.items() if name not in ("__dict__", "__weakref__")}
-    derived = type(optimizer.__class__.__name__, (optimizer.__class__,), {**names, "__module__": optimizer.__class__.__module__})
+    derived: Any = type(optimizer.__class__.__name__, (optimizer.__class__,), {**names, "__module__": optimizer.__class__.__module__})
     made = derived.__new__(derived)
     # Its groups, options and state, also where its constructor takes other arguments; not a step() that a scheduler has put there.
     made.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name not in ("step", "zero_grad")})

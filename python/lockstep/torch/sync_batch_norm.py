@@ -1,4 +1,8 @@
 """Batch normalization whose statistics are of all ranks' samples."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -6,19 +10,25 @@ from lockstep.common.process_sets import global_process_set
 from lockstep.torch import mpi_ops
 from lockstep.torch.mpi_ops import Sum
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lockstep.common.process_sets import ProcessSet
+
 
 class SyncBatchNorm(_BatchNorm):
     """As torch.nn.SyncBatchNorm, over any device: input [N, C, ...], at least two samples in all ranks together while it trains."""
 
-    def __init__(self, *arguments, process_set=global_process_set, **named):
+    def __init__(self, *arguments: Any, process_set: ProcessSet = global_process_set, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.process_set = process_set
 
-    def _check_input_dim(self, input):
+    def _check_input_dim(self, input: torch.Tensor) -> None:
         if input.dim() < 2:
             raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
 
-    def forward(self, input):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """`input` normalized, of its shape and type. Collective while it trains."""
         self._check_input_dim(input)
         uses_own = self.training or self.running_mean is None
         if not uses_own or self.process_set.size() == 1:

@@ -1,4 +1,8 @@
 """Horovod's elastic module for torch, in a job whose size stays what it is (lockstep.common.elastic)."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from lockstep.common import elastic as _common
 from lockstep.common.elastic import ObjectState as _ObjectState  # noqa: F401
 from lockstep.common.elastic import State  # noqa: F401
@@ -6,12 +10,18 @@ from lockstep.torch import mpi_ops
 from lockstep.torch.elastic.sampler import ElasticSampler  # noqa: F401
 from lockstep.torch.elastic.state import TorchState  # noqa: F401
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
 
-def _reset():
+    _Result = TypeVar("_Result")
+
+
+def _reset() -> None:
     _common.reset()
     mpi_ops.reset_names()
 
 
-def run(func):
+def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
     """A function of a State and other arguments: after HorovodInternalError it begins again, from the last commit on."""
     return _common.run_fn(func, _reset)
