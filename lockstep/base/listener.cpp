@@ -101,8 +101,8 @@ Listener Listener::bind_all_addresses(std::uint16_t port) {
   try {
     return bind(Endpoint::tcp("::", port));
   } catch (const Error&) {
-    return bind(
-        Endpoint::tcp("0.0.0.0", port));  // a system without IPv6; or the port is taken, which this says
+    // A system without IPv6; or the port is taken, which this says.
+    return bind(Endpoint::tcp("0.0.0.0", port));
   }
 }
 

@@ -43,8 +43,7 @@ class Membership {
 
   /// A group of all that are in `view`, in its order. Collective over them. nullopt, for all of them, where there is a newer view
   /// before all have come, and at once where this rank made one of a newer view. They make as many of each name in each view.
-  /// Throws Error: invalid_argument where this life is not in
-  /// it; peer_lost where one is out before the group is made, which is in a newer view, too; timeout.
+  /// Throws Error: invalid_argument where this life is not in it; peer_lost where one is out before the group is made, which is in a newer view, too; timeout.
   std::optional<Group> group(const View& view, const std::string& name = "view") const;
 
   /// A group of these lives, in this order, whose ranks messages call as the launcher does. Collective over them alone: other

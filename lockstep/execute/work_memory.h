@@ -16,6 +16,7 @@ class WorkMemory {
   std::byte* at_least(std::size_t bytes) {
     constexpr std::size_t large = std::size_t{64} << 10;
     if (bytes <= size_) return data_;
+    size_ = 0;  // until there is more: what follows may throw
     if (bytes < large) {
       small_.resize(bytes);
       data_ = small_.data();

@@ -67,8 +67,7 @@ void RankOutput::expect(const std::vector<RankPlace>& places, int ranks) {
     const int last = std::ranges::max(places, {}, &RankPlace::local_rank).local_rank;
     say(
         fmt::format("lockstep run: --local-ranks-filter has none of the local ranks, which are 0 to {}: "
-                    "nothing that they print is "
-                    "shown\n",
+                    "nothing that they print is shown\n",
                     last));
   }
 }
