@@ -6,8 +6,10 @@
 #include <signal.h>
 
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 
 #include "examples/support/run.h"
 
@@ -15,8 +17,9 @@ namespace {
 
 struct Options {
   int steps = 300;
-  int batch = 96;  // of all ranks together
-  int kill = -1;   // the rank that kills itself in the middle, to see what happens
+  int batch = 96;    // of all ranks together
+  int pause_ms = 0;  // after each step: a rank that was killed needs time to come back
+  int kill = -1;     // the rank that kills itself in the middle, to see what happens
 };
 
 struct Training {
@@ -59,6 +62,7 @@ bool train(const lockstep::Group& world, Training& training, const Options& opti
     torch::mse_loss(ddp(x), answer(x)).backward();
     training.sgd.step();
     ++training.step;
+    std::this_thread::sleep_for(std::chrono::milliseconds(options.pause_ms));
     if (has_changed(world)) return false;
   }
   return true;
@@ -92,6 +96,9 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--batch", options.batch, "Samples a step, of all ranks together")
       ->check(examples::count_from(64))
+      ->capture_default_str();
+  app.add_option("--pause_ms", options.pause_ms, "After each step, so that there is time to kill a rank")
+      ->check(examples::count_from(0))
       ->capture_default_str();
   app.add_option("--kill", options.kill, "The rank that kills itself half-way, in its first life");
   return examples::run(app, argc, argv, [&] { run(options); });

@@ -1,5 +1,5 @@
 // What carries out a group's calls: our own engine over shared memory and sockets, with MPI between hosts if that was chosen.
-// Calls on GPUs' memory go by NCCL (nccl/), beside it.
+// Calls on GPUs' memory go beside it (gpu/).
 #pragma once
 
 #include <memory>

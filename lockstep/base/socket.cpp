@@ -2,10 +2,13 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -138,6 +141,21 @@ Socket::Socket(UniqueFd fd, std::string peer) : fd_(std::move(fd)), peer_(std::m
   if (peer_.empty()) peer_ = peer_text(fd_.get());
   if (!is_unix()) detail::set_tcp_options(fd_.get());
   fd_.keep_from_children();
+}
+
+void Socket::end_when_cut(std::chrono::seconds limit) const {
+  if (is_unix()) return;
+  constexpr int on = 1, questions = 3;
+  const int between = std::max(static_cast<int>(limit.count()) / (questions + 1), 1);
+  const int unanswered_ms = static_cast<int>(limit.count()) * 1000;
+  const auto set = [&](int level, int name, int value) {
+    if (::setsockopt(fd_.get(), level, name, &value, sizeof(value)) != 0) throw_system("setsockopt");
+  };
+  set(SOL_SOCKET, SO_KEEPALIVE, on);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, between);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, between);
+  set(IPPROTO_TCP, TCP_KEEPCNT, questions);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, unanswered_ms);
 }
 
 Socket Socket::connect(const Endpoint& endpoint, Deadline deadline) {

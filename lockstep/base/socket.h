@@ -97,6 +97,10 @@ class Socket {
   /// many addresses as he likes); over a unix socket the user, and of our own the process.
   std::string source() const;
 
+  /// The connection ends within `limit`, of whole seconds, after the other side's kernel does not answer any more: the network
+  /// is cut, or its host is gone. A process that is stopped there does not matter. Nothing to do for unix sockets.
+  void end_when_cut(std::chrono::seconds limit) const;
+
   /// Wakes every thread that waits in this socket; they and all later calls find it closed.
   void shutdown() noexcept;
 

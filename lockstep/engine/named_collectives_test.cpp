@@ -198,7 +198,8 @@ TEST(NamedCollectives, GoOnWhileTheProgramDoesOtherThings) {
 }
 
 TEST(NamedCollectives, RefuseANameThatIsUnderWay) {
-  on_ranks(2, [](Group& world) {
+  std::latch tried(1);  // until then nobody can carry out the first
+  on_ranks(2, [&](Group& world) {
     const NamedCollectives named(world);
     std::vector<float> first = ones(2), second = ones(2);
     Work work;
@@ -208,7 +209,9 @@ TEST(NamedCollectives, RefuseANameThatIsUnderWay) {
           failure_of([&] { named.all_reduce("a", second).wait(); }, ErrorCode::invalid_argument),
           HasSubstr("all_reduce \"a\" (average of f32 [2]) is under way already on this rank: wait for it "
                     "first, or give this one another name"));
+      tried.count_down();
     } else {
+      tried.wait();
       work = named.all_reduce("a", first, ReduceOp::sum);
     }
     work.wait();

@@ -1,6 +1,7 @@
 // A named operation of this rank, from its submission until it is over.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <utility>
 
@@ -12,6 +13,7 @@ namespace lockstep {
 struct NamedOperation {
   NamedRequest request;
   NamedBuffers buffers;
+  std::uint64_t submitted_ns = 0, started_ns = 0;  // by trace::now_ns(); started: all ranks had submitted it
   bool is_over = false;
   std::exception_ptr failure = nullptr;  // once it is over
 

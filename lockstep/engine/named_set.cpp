@@ -5,9 +5,11 @@
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/log.h"
+#include "lockstep/engine/named_trace.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/group/impl.h"
 #include "lockstep/kernel/reduce.h"
+#include "lockstep/trace/clock.h"
 
 namespace lockstep {
 namespace {
@@ -58,6 +60,7 @@ std::shared_ptr<NamedOperation> NamedSet::submit(NamedRequest request, NamedBuff
   auto operation = std::make_shared<NamedOperation>();
   operation->request = std::move(request);
   operation->buffers = std::move(buffers);
+  operation->submitted_ns = trace::now_ns();
   const NamedRequest& mine = operation->request;
   waiting_.emplace(mine.name, operation);
   ++statistics_.submitted;
@@ -292,9 +295,13 @@ void NamedSet::refuse(const Decision& decision) {
 
 void NamedSet::start(std::span<const Decision> decisions) {
   std::vector<std::shared_ptr<NamedOperation>> operations;
+  const std::uint64_t now_ns = trace::now_ns();
   for (const Decision& decision : decisions) {
     auto operation = take_waiting(decision.request.name);
-    if (operation) started_.emplace(operation->request.name, operation);
+    if (operation) {
+      operation->started_ns = now_ns;
+      started_.emplace(operation->request.name, operation);
+    }
     operations.push_back(std::move(operation));
   }
   ++statistics_.calls;
@@ -307,6 +314,7 @@ bool NamedSet::finish() {
     for (const auto& operation : running_.front().operations) {
       if (!operation) continue;
       started_.erase(operation->request.name);
+      trace_operation(*operation);
       operation->end();
     }
     running_.pop_front();

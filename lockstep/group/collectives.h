@@ -13,8 +13,8 @@
 // block r has counts[r] elements, and all ranks pass the same counts.
 //
 // On a GPU: a MemoryPlace says whose memory the buffers are, and in the order of which stream they are used; spans
-// then hold addresses of that GPU. NCCL carries such calls, one GPU for each rank, and Work::wait() makes the stream
-// wait (docs/gpu.md). Error{unsupported}: there is no GPU or no NCCL here, or NCCL cannot do it.
+// then hold addresses of that GPU. NCCL carries such calls where each rank has a GPU, kernels of Lockstep's own where all
+// share one, and Work::wait() makes the stream wait (docs/gpu.md). Error{unsupported}: there is no GPU, or it cannot be done there.
 //
 // Costs and sources of each algorithm: docs/algorithms.md.
 #pragma once

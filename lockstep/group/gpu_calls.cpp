@@ -2,8 +2,10 @@
 
 #include <future>
 
-#include "lockstep/backend/nccl/nccl_group.h"
-#include "lockstep/backend/nccl/nccl_meeting.h"
+#include "lockstep/backend/device_arena/arena_engine.h"
+#include "lockstep/backend/gpu/gpu_group.h"
+#include "lockstep/backend/gpu/gpu_meeting.h"
+#include "lockstep/backend/nccl/nccl_engine.h"
 #include "lockstep/execute/shut_down.h"
 #include "lockstep/group/joining.h"
 #include "lockstep/group/native_options.h"
@@ -20,45 +22,82 @@ std::optional<Error> failure_of(Backend& backend, bool needs_all = false) {
 std::shared_ptr<Store> store_of(const Group::Impl& impl, std::size_t number) {
   if (impl.size() == 1) return nullptr;
   const Context& context = *impl.context;
-  return std::make_shared<WatchedStore>(context.store, "nccl/" + impl.name + "/" + std::to_string(number),
+  return std::make_shared<WatchedStore>(context.store, "gpus/" + impl.name + "/" + std::to_string(number),
                                         impl.members.worlds(), context.store_host, [backend = impl.backend] {
                                           if (const auto cause = failure_of(*backend)) throw Error(*cause);
                                         });
 }
 
-std::shared_ptr<NcclGroup> connect_gpus(const Group::Impl& impl, int device, std::size_t number) {
+GpuOffer offer_of(const Group::Impl& impl, const Gpu& gpu) {
+  GpuOffer offer;
+  offer.gpu = gpu.uuid();
+  offer.no_arena = device_arena::why_not(impl.members, impl.backend.get());
+  try {
+    offer.nccl = nccl::Library::get().version_text();
+  } catch (const Error& error) {
+    offer.no_nccl = error.what();
+  }
+  return offer;
+}
+
+/// The ranks meet, choose an engine, and connect it.
+Group::Impl::OnGpu connect_gpus(const Group::Impl& impl, int device, std::size_t number) {
   const Context& context = *impl.context;
-  NcclGroup::Options options{
+  const auto store = store_of(impl, number);
+  std::shared_ptr<Gpu> gpu;
+  try {
+    gpu = Gpu::open(device);
+  } catch (const Error& error) {
+    if (store) decline_gpus(*store, impl.members, error);
+    throw;
+  }
+  const Deadline deadline = Deadline::after(context.options.timeout);
+  const GpuOffer offer = offer_of(impl, *gpu);
+  const GpuEngineKind kind =
+      store ? meet_on_gpus(*store, impl.members, offer, deadline) : choose_engine(offer);
+  GpuEngine::Options of_engine{.name = impl.name,
+                               .members = impl.members,
+                               .gpu = gpu,
+                               .store = store,
+                               .backend = impl.backend,
+                               .timeout = context.options.timeout,
+                               .check = [backend = impl.backend] {
+                                 if (!backend) return;
+                                 if (const auto cause = failure_of(*backend)) throw Error(*cause);
+                               }};
+  Group::Impl::OnGpu connected;
+  std::unique_ptr<GpuEngine> engine;
+  if (kind == GpuEngineKind::nccl) {
+    engine = std::make_unique<nccl::Engine>(std::move(of_engine), deadline);
+  } else {
+    auto arena = std::make_unique<device_arena::Engine>(std::move(of_engine), deadline);
+    connected.arena = arena.get();
+    engine = std::move(arena);
+  }
+  GpuGroup::Options options{
       .name = impl.name,
       .record_name = impl.name + " on GPUs" + (number > 0 ? "#" + std::to_string(number + 1) : ""),
       .members = impl.members,
-      .store = store_of(impl, number),
+      .gpu = gpu,
       .progress = context.progress,
       .record = record_places(context),
-      .connect_timeout = context.options.timeout,
       .timeout = context.options.timeout,
       .warn_after = context.options.warn_after,
       .keep_alive = impl.context};
-  try {
-    options.gpu = Gpu::open(device);
-    (void)nccl::Library::get();
-  } catch (const Error& error) {
-    if (options.store) nccl::decline(*options.store, impl.members, error);
-    throw;
-  }
   if (impl.backend) {
     options.failure_elsewhere = [backend = impl.backend](bool needs_all) {
       return failure_of(*backend, needs_all);
     };
     options.tell_failure = [backend = impl.backend](const Error& cause) { backend->fail(cause); };
   }
-  return NcclGroup::connect(std::move(options));
+  connected.group = GpuGroup::begin(std::move(options), std::move(engine));
+  return connected;
 }
 
 /// By what all ranks have told each other, they refuse alike. Other failures close the group, so that nobody waits for this rank.
 Group::Impl::OnGpu connected(const Group::Impl& impl, int device, std::size_t number) {
   try {
-    return {.group = connect_gpus(impl, device, number)};
+    return connect_gpus(impl, device, number);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::unsupported) return {.refusal = error};
     if (impl.backend) impl.backend->fail(error);
@@ -103,6 +142,15 @@ bool can_call_on_gpu(const Group& group, int device, std::string* why) {
   const auto gpu = on_gpu(group.impl(), device);
   if (gpu.refusal && why != nullptr) *why = gpu.refusal->what();
   return !gpu.refusal;
+}
+
+std::shared_ptr<void> allocate_on_gpu(const Group& group, int device, std::size_t bytes, void** memory) {
+  const auto gpu = on_gpu(group.impl(), device);
+  if (gpu.refusal) throw Error(*gpu.refusal);
+  if (gpu.arena == nullptr) return nullptr;
+  const auto block = gpu.arena->allocate(bytes);
+  *memory = reinterpret_cast<void*>(static_cast<std::uintptr_t>(block->address()));
+  return block;
 }
 
 bool can_reduce_on_gpu(Dtype dtype, ReduceOp op) { return nccl::can_reduce(dtype, op); }

@@ -13,14 +13,19 @@ namespace lockstep {
 
 /// Begins them as one call. REQUIRES: all in one place, which is a GPU's memory. The group's first call on a GPU connects its
 /// ranks there, which all of them have to come to: the first of one rank meets the first of the others, its second GPU their
-/// second. Throws Error as NcclGroup's connect() and submit() do.
+/// second. Throws Error as GpuGroup::submit() and connecting its engine do.
 Work submit_on_gpu(Group::Impl& impl, std::span<const Request> requests);
 
 /// Whether submit_on_gpu() works for this GPU of this rank; all ranks get the same. Collective at the first time for a GPU, as a
 /// first call there. `why`, if given: what is missing. Throws Error: timeout and peer_lost naming ranks that do not come.
 bool can_call_on_gpu(const Group& group, int device, std::string* why = nullptr);
 
-/// What NCCL has.
+/// Memory of the rank's GPU that calls take as it is, where all ranks of the group share one: `memory` is where it begins, until the
+/// result is gone. Null elsewhere: any memory will do. Throws Error: system (the GPU has not so much), timeout (other ranks do not
+/// map it), and as can_call_on_gpu(). Not collective.
+std::shared_ptr<void> allocate_on_gpu(const Group& group, int device, std::size_t bytes, void** memory);
+
+/// What all engines have.
 bool can_reduce_on_gpu(Dtype dtype, ReduceOp op);
 
 /// Of the engine nccl, when a rank begins. Throws Error{unsupported} unless there are a driver for GPUs, and an NCCL.

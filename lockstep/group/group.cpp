@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "lockstep/backend/forked.h"
-#include "lockstep/backend/nccl/nccl_group.h"
+#include "lockstep/backend/gpu/gpu_group.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
@@ -76,7 +76,7 @@ void Group::Impl::leave() {
     ending.swap(gpus);
   }
   if (is_forked_child()) {
-    // It has copies of the parent's GPU, NCCL and locks, but not its threads: none of it can be ended.
+    // It has copies of the parent's GPU, engines and locks, but not its threads: none of it can be ended.
     static auto* const never_ended = new std::vector<decltype(ending)>;
     never_ended->push_back(std::move(ending));
     return;
@@ -87,9 +87,9 @@ void Group::Impl::leave() {
   if (!parent || context->goes_on) backend->leave();
 }
 
-std::vector<std::shared_ptr<NcclGroup>> Group::Impl::connected_gpus() {
+std::vector<std::shared_ptr<GpuGroup>> Group::Impl::connected_gpus() {
   const std::lock_guard lock(gpu_mutex);
-  std::vector<std::shared_ptr<NcclGroup>> connected;
+  std::vector<std::shared_ptr<GpuGroup>> connected;
   for (const auto& [device, gpu] : gpus) {
     if (gpu.wait_for(std::chrono::seconds(0)) != std::future_status::ready) continue;
     try {

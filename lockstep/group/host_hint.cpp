@@ -20,9 +20,10 @@ std::string HostHint::own(EngineChoice engine, int in_page) {
   const std::string boot = base::system_line("/proc/sys/kernel/random/boot_id");
   struct stat status {};
   if (::stat("/proc/self/ns/net", &status) != 0) throw_system("/proc/self/ns/net");
-  return (boot.empty() ? "unknown" : boot) + " " + std::to_string(status.st_ino) +
-         env::text("LOCKSTEP_NODE").value_or("") + " " + std::to_string(topology::memory_node()) + " " +
-         topology::core_list() + " " + to_string(engine) + " " + std::to_string(in_page);
+  const auto node = env::text("LOCKSTEP_NODE");
+  return (boot.empty() ? "unknown" : boot) + " " + std::to_string(status.st_ino) + (node ? "/" + *node : "") +
+         " " + std::to_string(topology::memory_node()) + " " + topology::core_list() + " " +
+         to_string(engine) + " " + std::to_string(in_page);
 }
 
 HostHint HostHint::parse(int rank, const std::string& text) {

@@ -10,13 +10,15 @@
 namespace lockstep {
 
 struct HostHint {
-  std::string machine, place;  ///< a kernel, and a network namespace or launcher of it
+  std::string machine, place;  ///< a kernel, and a network namespace of it, "/" and a launcher there
   int memory_node = -1;
   std::vector<int> cores = {};
   std::string engine = {};
   int in_page = -1;  ///< its place in its launcher's control page; -1: as ranks come, host by host
 
   std::string host() const { return machine + "-" + place; }
+  /// Its ranks reach each other at 127.0.0.1.
+  std::string network() const { return machine + "-" + place.substr(0, place.find('/')); }
 
   /// This process's, in words.
   static std::string own(EngineChoice engine, int in_page = -1);

@@ -23,7 +23,10 @@
 
 namespace lockstep {
 
-class NcclGroup;
+class GpuGroup;
+namespace device_arena {
+class Engine;
+}
 
 class Group::Impl {
  public:
@@ -44,7 +47,8 @@ class Group::Impl {
   std::mutex mutex;          ///< of subgroups_made, hosts_seen, itself and spare_memory
   /// One of this rank's GPUs that was used.
   struct OnGpu {
-    std::shared_ptr<NcclGroup> group = nullptr;
+    std::shared_ptr<GpuGroup> group = nullptr;
+    device_arena::Engine* arena = nullptr;        ///< of `group`, where its ranks share the GPU
     std::optional<Error> refusal = std::nullopt;  ///< instead: the same on all ranks
   };
   std::map<int, std::shared_future<OnGpu>> gpus;  ///< by the GPU's number; not ready while it connects
@@ -59,7 +63,7 @@ class Group::Impl {
 
  private:
   void leave();
-  std::vector<std::shared_ptr<NcclGroup>> connected_gpus();
+  std::vector<std::shared_ptr<GpuGroup>> connected_gpus();
   std::atomic<bool> has_left_ = false;
 };
 

@@ -17,6 +17,7 @@
 #include "lockstep/group/meet.h"
 #include "lockstep/group/place_in_job.h"
 #include "lockstep/group/preparation.h"
+#include "lockstep/group/tf_config.h"
 #include "lockstep/group/view_world.h"
 #include "lockstep/rendezvous/store_server.h"
 
@@ -151,7 +152,11 @@ int incarnation() {
       env::integer("LOCKSTEP_INCARNATION", 0, std::numeric_limits<int>::max()).value_or(0));
 }
 
-std::string role() { return env::text("ROLE_NAME").value_or("default"); }
+std::string role() {
+  if (const auto given = env::text("ROLE_NAME")) return *given;
+  const auto config = env::text("RANK") ? std::nullopt : env::text("TF_CONFIG");
+  return config ? parse_tf_config(*config).role : "default";
+}
 
 bool ranks_may_change() { return env::text("LOCKSTEP_INCARNATION").has_value(); }
 

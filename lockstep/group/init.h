@@ -53,7 +53,8 @@ int restarts();
 /// How often this rank was started again by itself after a failure (`lockstep run --restart`, --min-np): 0 at first.
 int incarnation();
 
-/// The task that `lockstep run --role` has given this rank; "default" without roles.
+/// The task that `lockstep run --role` has given this rank, or TF_CONFIG of a cluster with parameter servers ("ps", "chief",
+/// "worker"); "default" without roles. Throws Error{invalid_argument} where TF_CONFIG cannot be read.
 std::string role();
 
 /// Whether this process is in a job whose ranks may die and come back: `lockstep run --tolerate`, --restart, --min-np.

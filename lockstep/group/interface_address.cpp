@@ -59,8 +59,10 @@ std::string address_of_interface(const std::string& name_or_address) {
       }
     }
   }
-  throw_invalid_argument("LOCKSTEP_IFACE=\"" + name_or_address +
-                         "\" is no interface of this host; there are " + known);
+  const bool is_there = std::ranges::find(all, name_or_address, &NetworkInterface::name) != all.end();
+  throw_invalid_argument("LOCKSTEP_IFACE=\"" + name_or_address + "\" " +
+                         (is_there ? "has no address" : "is no interface of this host") + "; there are " +
+                         known);
 }
 
 std::vector<std::string> own_addresses() {

@@ -86,6 +86,41 @@ std::string job(const Names& names) {
   return text.empty() ? text : text.substr(1);
 }
 
+/// A variable that only a process of some launcher has, and how that launcher is understood.
+struct Sign {
+  const char* variable;
+  const char* remedy;
+};
+
+constexpr std::array signs = {
+    Sign{"PMI_PORT", "start mpiexec without -pmi-port"},
+    Sign{"PMI_ID", "start mpiexec without -pmi-port"},
+    Sign{"PMI_FD", "its mpiexec sets PMI_RANK and PMI_SIZE beside it"},
+    Sign{"PMIX_RANK", "start it by mpirun of Open MPI or by srun --mpi=pmix"},
+    Sign{"PALS_RANKID", "load a PMI for mpiexec, which then sets PMI_RANK and PMI_SIZE"},
+    Sign{"MV2_COMM_WORLD_RANK", "start it by mpiexec, which sets PMI_RANK and PMI_SIZE"},
+};
+
+/// A rank whose launcher is not understood would train alone, and its job's results would be those of one rank.
+[[noreturn]] void refuse(const std::string& what, const std::string& remedy) {
+  throw_invalid_argument(
+      fmt::format("{}, so this is a rank of some launcher, but how many there are is not said: {}; or start "
+                  "the ranks with `lockstep run -np N`, or set RANK and WORLD_SIZE for each (1 in a world "
+                  "of one)",
+                  what, remedy));
+}
+
+void require_no_other_launcher() {
+  for (const Names& names : launchers) {
+    if (env::text(names.rank) && (names.needed == nullptr || env::text(names.needed)))
+      refuse(fmt::format("{} has set {}", names.launcher, names.rank),
+             fmt::format("{} is missing", names.size));
+  }
+  for (const Sign& sign : signs) {
+    if (env::text(sign.variable)) refuse(fmt::format("{} is set", sign.variable), sign.remedy);
+  }
+}
+
 }  // namespace
 
 std::optional<LaunchedRank> find_launched_rank() {
@@ -103,6 +138,7 @@ std::optional<LaunchedRank> find_launched_rank() {
     if (names.speaks_pmi2 && found.pmi_fd) found.pmi2_job = env::text("PMI_JOBID").value_or("");
     return found;
   }
+  require_no_other_launcher();
   return std::nullopt;
 }
 

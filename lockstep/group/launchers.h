@@ -24,8 +24,9 @@ struct LaunchedRank {
 };
 
 /// The first of these that says something: Open MPI's mpirun; mpiexec of MPICH and Intel MPI; a step of srun (a shell of
-/// sbatch or salloc is no rank); another launcher with PMI's variables; jsrun of LSF; flux run; horovodrun. Throws
-/// Error{invalid_argument} naming a variable that is missing beside others, or makes no sense.
+/// sbatch or salloc is no rank); another launcher with PMI's variables; jsrun of LSF; flux run; horovodrun. nullopt
+/// where nothing says that there is one. Throws Error{invalid_argument} naming a variable that is missing beside others, or
+/// makes no sense, and for a process of a launcher that is not understood.
 std::optional<LaunchedRank> find_launched_rank();
 
 }  // namespace lockstep

@@ -33,6 +33,9 @@ class Launchers : public ::testing::Test {
                                         "PMI_SIZE",
                                         "PMI_RANK",
                                         "PMI_FD",
+                                        "PMI_PORT",
+                                        "PMI_ID",
+                                        "PMIX_RANK",
                                         "MPI_LOCALNRANKS",
                                         "SLURM_STEP_ID",
                                         "SLURM_STEP_NUM_TASKS",
@@ -119,6 +122,29 @@ TEST_F(Launchers, ARankThatIsMissingIsNamed) {
             "an MPI launcher has set PMI_SIZE, but not PMI_RANK; start the ranks with `lockstep run -np N`, "
             "or set RANK, "
             "WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each");
+}
+
+TEST_F(Launchers, AProcessOfOneThatIsNotUnderstoodIsNoWorldOfOne) {
+  const auto refusal = [] {
+    return test::failure_of([] { find_launched_rank(); }, ErrorCode::invalid_argument);
+  };
+  const std::string ways =
+      "; or start the ranks with `lockstep run -np N`, or set RANK and WORLD_SIZE for each (1 in a world of "
+      "one)";
+  set({{"PMI_PORT", "node:35795"}, {"PMI_ID", "0"}});
+  EXPECT_EQ(refusal(),
+            "PMI_PORT is set, so this is a rank of some launcher, but how many there are is not said: start "
+            "mpiexec without -pmi-port" +
+                ways);
+  ::unsetenv("PMI_PORT");
+  ::unsetenv("PMI_ID");
+  set({{"SLURM_PROCID", "0"}});
+  EXPECT_FALSE(find_launched_rank()) << "the shell of a batch job is no rank";
+  set({{"SLURM_STEP_ID", "0"}});
+  EXPECT_EQ(refusal(),
+            "srun has set SLURM_PROCID, so this is a rank of some launcher, but how many there are is not "
+            "said: SLURM_STEP_NUM_TASKS is missing" +
+                ways);
 }
 
 }  // namespace

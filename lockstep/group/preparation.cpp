@@ -1,6 +1,7 @@
 #include "lockstep/group/preparation.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,18 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::nanoseconds shortest_answer_time = std::chrono::milliseconds(250);
+
+/// Throws Error{invalid_argument} where ranks that have another loopback than this one's host were to come there.
+void require_reachable(const std::string& address, const PerRank<HostHint>& hints, int mine) {
+  if (!address.starts_with("127.") && address != "::1") return;
+  const int other =
+      hints.find_if([&](const HostHint& hint) { return hint.network() != hints[mine].network(); });
+  if (other == hints.size()) return;
+  throw_invalid_argument(
+      fmt::format("rank {} was told to listen at {}, where rank {} of another host cannot come; set "
+                  "LOCKSTEP_IFACE to an interface that leads to the other hosts, or leave it out",
+                  mine, address, other));
+}
 
 /// The launcher's page, or one that this host's first rank makes.
 std::shared_ptr<ControlPage> open_page(const Identity& identity, const Members& members, WatchedStore& store,
@@ -189,7 +202,10 @@ void prepare(Group::Impl& impl, const Identity& identity, const Crew& crew, Dead
   begin_status(*context.page, mine, impl.members.self().local == 0);
   if (local_ranks < hints.size() && hints[0].engine == to_string(EngineChoice::mpi))
     context.mpi = identity.mpi ? identity.mpi : MpiLibrary::open(identity.rank, hints.size());
-  if (local_ranks < hints.size()) context.listen_address = listen_address(identity);
+  if (local_ranks < hints.size()) {
+    context.listen_address = listen_address(identity);
+    require_reachable(context.listen_address, hints, crew.mine);
+  }
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/env.h"
@@ -30,6 +31,8 @@ json read(const std::string& text) {
     return config;
   } catch (const json::parse_error& error) {
     refuse(fmt::format("it is no JSON (at byte {}); write for example {}", error.byte, example));
+  } catch (const json::out_of_range&) {
+    refuse(fmt::format("it has a number that is too large to be one; write for example {}", example));
   }
 }
 
@@ -92,24 +95,22 @@ TfConfig parse_tf_config(const std::string& text) {
   if (type_found == task.end() || !type_found->is_string())
     refuse("the task has no type, or one that is no text");
   const auto type = type_found->get<std::string>();
-  const auto chiefs = tasks(cluster, "chief"), workers = tasks(cluster, "worker");
+  const auto servers = tasks(cluster, "ps"), chiefs = tasks(cluster, "chief"),
+             workers = tasks(cluster, "worker");
   if (chiefs.size() > 1) refuse(fmt::format("the cluster has {} chiefs; there can be one", chiefs.size()));
   if (type == "evaluator") return {};
-  if (type == "ps") {
-    throw Error(ErrorCode::unsupported,
-                "TF_CONFIG: the task is a parameter server, and it is for a chief and workers alone; start "
-                "servers by "
-                "`lockstep run --role server:N --role worker:N` (docs/strategies.md)");
+  TfConfig found{.size = 0, .rank = -1};
+  std::string first;
+  for (const auto& [name, addresses] :
+       {std::pair("ps", &servers), {"chief", &chiefs}, {"worker", &workers}}) {
+    if (type == name) found.rank = found.size + index_of(task, type, addresses->size());
+    if (first.empty() && !addresses->empty()) first = addresses->front();
+    found.size += static_cast<int>(addresses->size());
   }
-  TfConfig found{.size = static_cast<int>(chiefs.size() + workers.size())};
-  if (type == "chief") {
-    found.rank = index_of(task, type, chiefs.size());
-  } else if (type == "worker") {
-    found.rank = static_cast<int>(chiefs.size()) + index_of(task, type, workers.size());
-  } else {
-    refuse(fmt::format("the task's type {} is none of chief, worker, evaluator", quote(type)));
-  }
-  set_address(found, chiefs.empty() ? workers.front() : chiefs.front());
+  if (found.rank < 0)
+    refuse(fmt::format("the task's type {} is none of chief, worker, ps, evaluator", quote(type)));
+  set_address(found, first);
+  if (!servers.empty()) found.role = type;
   return found;
 }
 

@@ -29,12 +29,32 @@ TEST(TfConfig, HasTheChiefAsRank0AndWorkersBehindIt) {
 }
 
 TEST(TfConfig, WithoutAChiefHasTheFirstWorkerAsRank0) {
-  const TfConfig found = parse_tf_config(
-      config(R"("worker": ["[fe80::1]:2224", "b:1"], "ps": ["c:1"])", R"("type": "worker", "index": "1")"));
+  const TfConfig found =
+      parse_tf_config(config(R"("worker": ["[fe80::1]:2224", "b:1"])", R"("type": "worker", "index": "1")"));
   EXPECT_EQ(found.rank, 1);
   EXPECT_EQ(found.size, 2);
   EXPECT_EQ(found.host, "fe80::1");
   EXPECT_EQ(found.port, 2224);
+  EXPECT_EQ(found.role, "default");
+}
+
+TEST(TfConfig, HasParameterServersBeforeTheChiefAndWorkersEachWithItsRole) {
+  const std::string cluster = R"("worker": ["d:1", "e:1"], "chief": ["c:1"], "ps": ["a:7", "b:1"])";
+  const auto of = [&](const std::string& type, int index) {
+    return parse_tf_config(
+        config(cluster, "\"type\": \"" + type + "\", \"index\": " + std::to_string(index)));
+  };
+  int rank = 0;
+  for (const auto& [type, index] :
+       {std::pair("ps", 0), {"ps", 1}, {"chief", 0}, {"worker", 0}, {"worker", 1}}) {
+    const TfConfig found = of(type, index);
+    EXPECT_EQ(found.rank, rank++);
+    EXPECT_EQ(found.size, 5);
+    EXPECT_EQ(found.role, type);
+    EXPECT_EQ(found.host, "a");
+    EXPECT_EQ(found.port, 7);
+  }
+  EXPECT_EQ(of("evaluator", 0).role, "default");
 }
 
 TEST(TfConfig, MakesAnEvaluatorAWorldOfItsOwn) {
@@ -50,13 +70,14 @@ TEST(TfConfig, SaysWhatIsWrongAndWhere) {
   const std::string worker = R"("type": "worker", "index": 0)";
   EXPECT_THAT(why("{\"cluster\": "),
               StartsWith("TF_CONFIG: it is no JSON (at byte 13); write for example {\"cluster\""));
+  EXPECT_THAT(why("[9e333]"), StartsWith("TF_CONFIG: it has a number that is too large to be one; write"));
   EXPECT_THAT(why("[]"), StartsWith("TF_CONFIG: it is no object; write for example"));
   EXPECT_THAT(why("{\"task\": {}}"), StartsWith("TF_CONFIG: \"cluster\" is missing, or no object"));
   EXPECT_THAT(why("{\"cluster\": {}, \"task\": 1}"),
               StartsWith("TF_CONFIG: \"task\" is missing, or no object"));
   EXPECT_EQ(why(config(both, "")), "TF_CONFIG: the task has no type, or one that is no text");
   EXPECT_EQ(why(config(both, R"("type": "boss", "index": 0)")),
-            "TF_CONFIG: the task's type \"boss\" is none of chief, worker, evaluator");
+            "TF_CONFIG: the task's type \"boss\" is none of chief, worker, ps, evaluator");
   EXPECT_EQ(why(config(both, R"("type": "worker")")),
             "TF_CONFIG: the task has no index, or one that is no number");
   EXPECT_EQ(why(config(both, R"("type": "worker", "index": 2)")),
@@ -75,12 +96,6 @@ TEST(TfConfig, SaysWhatIsWrongAndWhere) {
             "TF_CONFIG: address \"a\" is not of the form host:port");
   EXPECT_THAT(why(config(R"("worker": ["a:0"])", worker)), StartsWith("TF_CONFIG: the port of \"a:0\""));
   EXPECT_THAT(why(std::string((1 << 20) + 1, ' ')), HasSubstr("are more than"));
-}
-
-TEST(TfConfig, OfAParameterServerIsNotSupported) {
-  EXPECT_THAT(test::failure_of([] { parse_tf_config(config(both, R"("type": "ps", "index": 0)")); },
-                               ErrorCode::unsupported),
-              StartsWith("TF_CONFIG: the task is a parameter server"));
 }
 
 }  // namespace

@@ -211,7 +211,8 @@ struct TimelineRecording::State {
   std::mutex mutex;
   std::condition_variable changed;
   bool is_over = false;
-  view::TimelineSpool spool;  // of the thread, until it has ended
+  view::TimelineSpool spool;                                  // of the thread, until it has ended
+  view::TimelineNames names = view::TimelineNames::lockstep;  // on rank 0
   std::optional<BackgroundThread> thread;
 };
 
@@ -220,11 +221,16 @@ TimelineRecording::TimelineRecording(Group world, std::string path) {
     throw_invalid_argument("a timeline is of the world's ranks, and group \"" + world.name() +
                            "\" is not the world");
   }
-  on_rank_0(world, [&] { require_place(path); });
+  auto names = view::TimelineNames::lockstep;
+  on_rank_0(world, [&] {
+    require_place(path);
+    names = view::timeline_names_from_environment();
+  });
   Clocks clocks;
   clocks.compare(world);
   state_ = std::make_unique<State>(std::move(world), std::move(path));
   state_->clocks = std::move(clocks);
+  state_->names = names;
   state_->begin();
 }
 
@@ -246,7 +252,8 @@ std::string TimelineRecording::write() {
   gather_v(world, mine, all, std::span<const std::size_t>(sizes), 0).wait();
   std::string line;
   on_rank_0(world, [&] {
-    const view::Timeline timeline = state->timeline(all, sizes);
+    view::Timeline timeline = state->timeline(all, sizes);
+    timeline.names = state->names;
     view::write_timeline_file(state->path, timeline);
     line = view::timeline_line(state->path, timeline);
   });

@@ -173,7 +173,7 @@ int run_guarded(const std::function<int(GuardLine)>& job, const GuardLimits& lim
   (void)kill_descendants(Deadline::after(killing_limit));
   if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
   const auto [how, exit_code] = watch.explain(status);
-  (void)std::fprintf(stderr, "lockstep run: the launcher %s; all ranks have been ended\n", how.c_str());
+  (void)std::fprintf(stderr, "lockstep run: %s %s; all ranks have been ended\n", limits.job, how.c_str());
   return exit_code;
 }
 

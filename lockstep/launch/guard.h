@@ -29,6 +29,7 @@ struct GuardLimits {
   std::chrono::milliseconds hurried = {};  ///< from the second Ctrl-C on
   /// Where its other side is gone the job has to end as if it were told to; -1: there is none.
   int lifeline = -1;
+  const char* job = "the launcher";  ///< how messages call it
 };
 
 /// Runs `job` in a child process, passes signals on to it as bytes, ends what is left of it, and returns its

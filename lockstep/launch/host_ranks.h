@@ -83,6 +83,8 @@ class HostRanks {
   virtual std::optional<trace::FlightRecord> record() const = 0;
   /// The events of the whole run, in this process's clock, where a timeline is kept. Once, when all has finished.
   virtual std::vector<view::RankTimeline> take_timeline() = 0;
+  /// It should have said something by now: what is known of its ranks is old.
+  virtual bool is_silent() const { return false; }
   /// How far clocks may be apart there.
   virtual std::uint64_t clock_error_ns() const { return 0; }
 };

@@ -281,7 +281,8 @@ void Job::look_live() {
   for (const auto& host : hosts_) {
     if (auto live = host->look_live()) hosts.push_back(std::move(*live));
   }
-  const bool goes_on = !failed_ && !told_ && !suspended_ && stop_.first() == 0;
+  const bool is_known = std::ranges::none_of(hosts_, [](const auto& host) { return host->is_silent(); });
+  const bool goes_on = is_known && !failed_ && !told_ && !suspended_ && stop_.first() == 0;
   const bool was_noticed = std::exchange(is_standstill_, goes_on && standstill_.look(hosts));
   std::chrono::nanoseconds next =
       attempt_.metrics != nullptr ? between_live_looks : standstill_.between_looks();
@@ -370,6 +371,7 @@ void Job::leave_records(const Verdict& verdict) {
   if (explains) output_.say(leave_record(options_.record_dir, record));
   view::Timeline timeline = keeps_timeline(options_) ? take_timeline(record) : view::Timeline();
   const std::string ending = std::filesystem::path(options_.timeline).extension();
+  timeline.names = options_.timeline_names;
   if (!options_.timeline.empty())
     output_.say(view::leave_timeline(of_attempt(options_.timeline, ending), timeline, "lockstep run"));
   if (!options_.profile.folder.empty())

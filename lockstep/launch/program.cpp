@@ -22,11 +22,11 @@ Found look(const std::string& path) {
 Program judge(const std::string& path) {
   switch (look(path)) {
     case Found::program: return {.path = path};
-    case Found::folder: return {.problem = path + " is a folder, not a program", .exit_code = 126};
+    case Found::folder: return {.problem = path + " is a folder, not a program", .exit_code = cannot_execute};
     case Found::file:
       return {.problem = path + " is not executable; run chmod +x on it, or name its interpreter (python3 " +
                          path + ")",
-              .exit_code = 126};
+              .exit_code = cannot_execute};
     case Found::nothing: break;
   }
   return {.problem = path + ": there is no such program", .exit_code = 127};

@@ -6,10 +6,13 @@
 
 namespace lockstep::launch {
 
+/// As shells have it; what is not there is 127, and ssh's own failures are 255.
+inline constexpr int cannot_execute = 126;
+
 struct Program {
   std::string path = {};     ///< what to execute
   std::string problem = {};  ///< empty, or one line saying why it cannot run and what to do
-  int exit_code = 0;         ///< as shells have it: 127 not found, 126 found but no program
+  int exit_code = 0;         ///< as shells have it: 127 not found, cannot_execute: found but no program
 };
 
 /// PATH, or what shells have where it is not set.

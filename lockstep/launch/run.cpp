@@ -26,13 +26,13 @@
 #include "lockstep/launch/local_start.h"
 #include "lockstep/launch/master_port.h"
 #include "lockstep/launch/output/rank_output.h"
+#include "lockstep/launch/program.h"
 #include "lockstep/launch/terminal_input.h"
 
 namespace lockstep::launch {
 namespace {
 
 constexpr int wrong_usage = 2;
-constexpr int cannot_execute = 126;  // as shells have it
 
 void say(const std::string& line) { (void)!::write(STDERR_FILENO, (line + "\n").data(), line.size() + 1); }
 

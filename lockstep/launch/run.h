@@ -24,6 +24,7 @@
 #include "lockstep/launch/stragglers.h"
 #include "lockstep/launch/verdict.h"
 #include "lockstep/view/profile/profile_options.h"
+#include "lockstep/view/profile/timeline_names.h"
 
 namespace lockstep::launch {
 
@@ -86,7 +87,8 @@ struct RunOptions {
   bool ends_together = false;
   /// Where a job that failed leaves its flight record, in a folder of its own; nowhere if empty.
   std::string record_dir = {};
-  std::string timeline = {};          ///< file for what all ranks did when; nowhere if empty
+  std::string timeline = {};  ///< file for what all ranks did when; nowhere if empty
+  view::TimelineNames timeline_names = view::TimelineNames::lockstep;  ///< of its events
   view::ProfileOptions profile = {};  ///< written at the end, however it comes; not where its folder is empty
   std::string report = {};            ///< folder for a report, written likewise; nowhere if empty
   int master_port = 0;                ///< for programs that read MASTER_PORT; 0: one that is free

@@ -251,6 +251,7 @@ SpawnedRanks spawn(const SpawnOptions& options, const std::function<void(int ran
   run_options.output.prefix = options.prefix;
   run_options.record_dir = launch::record_dir(options.record_dir);
   run_options.timeline = launch::timeline_file();
+  run_options.timeline_names = view::timeline_names_from_environment();
   run_options.report = view::report_folder(std::nullopt);
   run_options.profile = view::ProfileOptions::from_environment(std::nullopt, !run_options.report.empty());
   run_options.stragglers = launch::StragglerLimits::from_environment();

@@ -23,30 +23,29 @@ Arena::Arena(std::shared_ptr<HostRegion> region, int local_rank)
     : region_(std::move(region)),
       local_rank_(local_rank),
       base_(region_->arena(local_rank)),
-      capacity_(region_->arena_bytes()) {
-  free_.emplace(0, capacity_);
-}
+      capacity_(region_->arena_bytes()),
+      free_(capacity_) {}
 
 ArenaBlock Arena::allocate(std::size_t bytes) {
   const std::size_t wanted = round_up(std::max<std::size_t>(bytes, 1), alignment);
   const std::lock_guard lock(mutex_);
-  const auto fits = [&](const auto& piece) { return piece.second >= wanted; };
-  const auto found = std::find_if(free_.begin(), free_.end(), fits);
-  if (bytes > capacity_ || found == free_.end()) {
+  const auto offset = bytes > capacity_ ? std::nullopt : free_.take(wanted);
+  if (!offset) {
     throw_invalid_argument(fmt::format(
         "the arena of {} bytes a rank has no room for {} more; set LOCKSTEP_ARENA_BYTES to a larger size",
         capacity_, bytes));
   }
-  const auto [offset, available] = *found;
-  const std::size_t end = offset + wanted;
-  if (end > reserved_) {
+  if (const std::size_t end = *offset + wanted; end > reserved_) {
     const std::size_t target = std::min(round_up(end, growth_bytes), capacity_);
-    region_->reserve_arena(local_rank_, reserved_, target - reserved_);
+    try {
+      region_->reserve_arena(local_rank_, reserved_, target - reserved_);
+    } catch (...) {
+      free_.give_back(*offset, wanted);
+      throw;
+    }
     reserved_ = target;
   }
-  free_.erase(found);
-  if (available > wanted) free_.emplace(end, available - wanted);
-  return ArenaBlock(shared_from_this(), {base_ + offset, bytes});
+  return ArenaBlock(shared_from_this(), {base_ + *offset, bytes});
 }
 
 std::optional<std::size_t> Arena::offset_of(std::span<const std::byte> bytes) const {
@@ -59,22 +58,8 @@ std::optional<std::size_t> Arena::offset_of(std::span<const std::byte> bytes) co
 void Arena::release(std::span<std::byte> bytes) {
   const std::lock_guard lock(mutex_);
   if (quarantined_) return;
-  std::size_t begin = static_cast<std::size_t>(bytes.data() - base_);
-  std::size_t count = round_up(std::max<std::size_t>(bytes.size(), 1), alignment);
-  auto next = free_.lower_bound(begin);
-  if (next != free_.end() && next->first == begin + count) {
-    count += next->second;
-    next = free_.erase(next);
-  }
-  if (next != free_.begin()) {
-    const auto previous = std::prev(next);
-    if (previous->first + previous->second == begin) {
-      begin = previous->first;
-      count += previous->second;
-      free_.erase(previous);
-    }
-  }
-  free_.emplace(begin, count);
+  free_.give_back(static_cast<std::size_t>(bytes.data() - base_),
+                  round_up(std::max<std::size_t>(bytes.size(), 1), alignment));
 }
 
 ArenaBlock::ArenaBlock(std::shared_ptr<Arena> arena, std::span<std::byte> bytes)

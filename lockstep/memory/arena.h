@@ -5,13 +5,13 @@
 
 #include <atomic>
 #include <cstddef>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 
 #include "lockstep/memory/arena_block.h"
+#include "lockstep/memory/free_ranges.h"
 #include "lockstep/memory/host_region.h"
 
 namespace lockstep {
@@ -42,8 +42,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
   std::byte* base_;
   std::size_t capacity_;
   std::mutex mutex_;
-  std::map<std::size_t, std::size_t> free_;  // offset -> bytes, never adjacent
-  std::size_t reserved_ = 0;                 // bytes from the start that have memory
+  FreeRanges free_;
+  std::size_t reserved_ = 0;  // bytes from the start that have memory
   std::atomic<bool> quarantined_ = false;
 };
 

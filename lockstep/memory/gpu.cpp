@@ -64,6 +64,22 @@ void Gpu::require_own(const void* memory, const std::string& what) const {
     throw_invalid_argument(fmt::format("{} is on GPU {}, but the call is for GPU {}", what, owner, device_));
 }
 
+cuda::Stream Gpu::make_urgent_stream() const {
+  int least = 0, greatest = 0;
+  driver_.check(driver_.priority_range(&least, &greatest), "asking for the priorities of streams");
+  cuda::Stream stream = nullptr;
+  driver_.check(driver_.make_stream(&stream, cuda::stream_non_blocking, greatest), "making a stream");
+  return stream;
+}
+
+bool Gpu::is_captured(cuda::Stream stream) const {
+  int capture = cuda::capture_none;
+  const cuda::Result asked = driver_.capture_status(stream, &capture);
+  if (asked != cuda::invalid_handle && asked != cuda::invalid_value)
+    driver_.check(asked, "asking for a stream's graph");
+  return capture != cuda::capture_none;
+}
+
 GpuEvents::~GpuEvents() {
   try {
     const Gpu::Current current(*gpu_);

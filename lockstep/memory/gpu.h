@@ -54,6 +54,10 @@ class Gpu {
   const cuda::Driver& driver() const { return driver_; }
   /// Throws Error{invalid_argument} unless the memory is this GPU's; the message begins with `what`.
   void require_own(const void* memory, const std::string& what) const;
+  /// Beside the program's streams, and before them where the GPU can choose. REQUIRES: a Current. Throws Error{system}.
+  cuda::Stream make_urgent_stream() const;
+  /// Whether a graph captures what `stream` gets. REQUIRES: a Current. Throws Error{system}.
+  bool is_captured(cuda::Stream stream) const;
 
  private:
   explicit Gpu(int device);

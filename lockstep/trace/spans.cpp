@@ -10,6 +10,9 @@ namespace {
 
 using Words = decltype(SpanRings::events)::Words;
 
+// A named operation's thread: this, and its part, operation and dtype, a byte each.
+constexpr std::uint32_t first_named_thread = 0xfe000000;
+
 std::mutex& current_mutex() {
   static std::mutex mutex;
   return mutex;
@@ -27,6 +30,25 @@ std::string fitting_name(std::string_view name) {
 }
 
 }  // namespace
+
+std::uint32_t named_thread(const NamedSpan& span) {
+  return first_named_thread | std::uint32_t{static_cast<std::uint8_t>(span.part)} << 16U |
+         std::uint32_t{static_cast<std::uint8_t>(span.operation)} << 8U |
+         static_cast<std::uint8_t>(span.dtype);
+}
+
+std::optional<NamedSpan> named_span(const SpanEvent& span) {
+  if (span.thread < first_named_thread || span.thread == counter_thread) return std::nullopt;
+  const auto byte = [&](unsigned number) { return static_cast<std::uint8_t>(span.thread >> (8U * number)); };
+  const NamedSpan named{.part = static_cast<NamedSpan::Part>(byte(2)),
+                        .operation = static_cast<Operation>(byte(1)),
+                        .dtype = static_cast<Dtype>(byte(0))};
+  const bool is_known = named.part <= NamedSpan::Part::whole && named.operation <= Operation::all_to_all &&
+                        size_of(named.dtype) != 0;
+  return is_known ? std::optional(named) : std::nullopt;
+}
+
+bool is_of_thread(const SpanEvent& span) { return span.thread < first_named_thread; }
 
 SpanRecorder::SpanRecorder(SpanRings& rings, std::shared_ptr<const void> memory)
     : rings_(rings), memory_(std::move(memory)) {

@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/signature.h"
 #include "lockstep/trace/event_ring.h"
 
 namespace lockstep::trace {
@@ -21,16 +23,30 @@ namespace lockstep::trace {
 struct SpanEvent {
   std::uint64_t begin_ns;  ///< by now_ns()
   std::uint64_t end_ns;    ///< of a counter: when it was set
-  double value;            ///< of a counter
+  double value;            ///< of a counter; of a named operation its elements
   std::uint32_t name;      ///< of SpanRings::names, from 1; 0: there was no room for it
   std::uint32_t
-      thread;  ///< of the process, from 0 in the order of their first ranges; of a counter: counter_thread
+      thread;  ///< of the process, from 0 in the order of their first ranges; else counter_thread or named_thread()
 };
 inline constexpr std::uint32_t counter_thread = ~std::uint32_t{0};
 
+/// A range of a named operation, which has no thread: from its submission on this rank until all ranks had submitted it, or
+/// until it was complete.
+struct NamedSpan {
+  enum class Part : std::uint8_t { negotiation, whole };
+  Part part;
+  Operation operation;
+  Dtype dtype;
+};
+std::uint32_t named_thread(const NamedSpan& span);
+/// Nothing for other spans.
+std::optional<NamedSpan> named_span(const SpanEvent& span);
+/// Whether it is a range of one of the program's threads.
+bool is_of_thread(const SpanEvent& span);
+
 /// In shared memory, zeroed at the start.
 struct SpanRings {
-  static constexpr std::size_t most_names = 256;
+  static constexpr std::size_t most_names = 1024;
   static constexpr std::size_t name_capacity = 56;
   struct Name {
     std::atomic<std::uint32_t> bytes;  ///< 0: not there yet

@@ -77,5 +77,24 @@ TEST(Spans, WhatIsOverwrittenIsCounted) {
   EXPECT_EQ(made.left_out, 5U);
 }
 
+TEST(NamedSpans, SayWhatTheyAreAndAreNoThreads) {
+  for (const auto part : {NamedSpan::Part::negotiation, NamedSpan::Part::whole}) {
+    SpanEvent span{};
+    span.thread = named_thread({part, Operation::all_to_all, Dtype::complex128});
+    const auto named = named_span(span);
+    ASSERT_TRUE(named);
+    EXPECT_EQ(named->part, part);
+    EXPECT_EQ(named->operation, Operation::all_to_all);
+    EXPECT_EQ(named->dtype, Dtype::complex128);
+    EXPECT_FALSE(is_of_thread(span));
+  }
+  for (const std::uint32_t thread : {0U, 1000000U, counter_thread, 0xfe020000U, 0xfe000b00U, 0xfe0000ffU}) {
+    SpanEvent span{};
+    span.thread = thread;
+    EXPECT_FALSE(named_span(span)) << thread;
+    EXPECT_EQ(is_of_thread(span), thread <= 1000000U);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::trace

@@ -14,7 +14,7 @@ class SpanRecorder;
 ///
 ///   { lockstep::TracedRange range("loss"); loss = criterion(output, target); }
 ///
-/// Names are kept once each: 256 of up to 56 bytes; what belongs to the data ("batch 17") is no name. Before init(), after the
+/// Names are kept once each: 1,024 of up to 56 bytes; what belongs to the data ("batch 17") is no name. Before init(), after the
 /// world's end, in a world of one, and where ranks are threads it does nothing. Thread safe; never throws. Cost: some 100 ns.
 class TracedRange {
  public:

@@ -158,15 +158,28 @@ bool same(const T& a, const T& b) {
   return std::memcmp(&a, &b, sizeof(T)) == 0;
 }
 
-[[noreturn]] void fail(const Group& group, const std::string& what, std::size_t index) {
+template <class T>
+std::string text_of(const T& value) {
+  if constexpr (is_half<T>)
+    return std::to_string(to_float(value));
+  else if constexpr (std::is_arithmetic_v<T>)
+    return std::to_string(value);
+  else
+    return "another";
+}
+
+[[noreturn]] void fail(const Group& group, const std::string& what, std::size_t index,
+                       const std::string& found, const std::string& expected) {
   throw std::runtime_error("rank " + std::to_string(group.rank()) + " of " + std::to_string(group.size()) +
-                           ": " + what + ": element " + std::to_string(index) + " is wrong");
+                           ": " + what + ": element " + std::to_string(index) + " is " + found + ", not " +
+                           expected);
 }
 
 template <class T, class Expected>
 void expect(const Group& group, const std::string& what, std::span<const T> found, Expected expected) {
   for (std::size_t index = 0; index < found.size(); ++index) {
-    if (!same<T>(found[index], expected(index))) fail(group, what, index);
+    const T wanted = expected(index);
+    if (!same<T>(found[index], wanted)) fail(group, what, index, text_of(found[index]), text_of(wanted));
   }
 }
 
@@ -502,7 +515,8 @@ void check_custom_op(const Group& group, const ConformanceOptions& options) {
       for (std::size_t i = 0; i < count; ++i) {
         Linear expected = linear_of(0, i);
         for (int rank = 1; rank < group.size(); ++rank) expected = compose(expected, linear_of(rank, i));
-        if (!(output[i] == expected)) fail(group, std::string(operation) + " of a custom operation", i);
+        if (!(output[i] == expected))
+          fail(group, std::string(operation) + " of a custom operation", i, "wrong", "what it has to be");
       }
     };
     all_reduce(group, input.span(), output.span(), composing).wait();
@@ -533,7 +547,8 @@ void check_rounding(const Group& group, const ConformanceOptions& options, int r
         }
         // Sums of f32 on the way are off by less than p half steps of their own.
         const double bound = half_step * roundings * magnitude + group.size() * 0x1p-24 * magnitude;
-        if (std::abs(static_cast<double>(widen(buffer[i])) - exact) > bound) fail(group, "a rounded sum", i);
+        if (std::abs(static_cast<double>(widen(buffer[i])) - exact) > bound)
+          fail(group, "a rounded sum", i, text_of(buffer[i]), std::to_string(exact) + " or near it");
       }
       std::vector<T> all(count * static_cast<std::size_t>(group.size()));
       all_gather(group, buffer.span(), all).wait();

@@ -5,6 +5,7 @@
 #include <functional>
 #include <thread>
 
+#include "lockstep/group/host_hint.h"
 #include "lockstep/group/joining.h"
 #include "lockstep/group/meet.h"
 #include "lockstep/group/place_in_job.h"
@@ -162,7 +163,7 @@ TEST_F(Arrival, ARankZeroWithoutMemoryIsNamedByAllAtOnce) {
 class AfterTheMeeting : public Arrival {
  protected:
   std::vector<Ending> others_when(const std::function<void()>& act, const Variables& more,
-                                  const std::string& hint = "elsewhere 0 0 0 native -1") {
+                                  const std::string& hint = of_another_host()) {
     const Variables secret = with(more, {{"LOCKSTEP_SECRET_FILE", secret_file("one")}});
     std::vector<Process> ranks;
     for (const int rank : {0, 1}) ranks.push_back(probe(rank, 3, secret));
@@ -175,6 +176,11 @@ class AfterTheMeeting : public Arrival {
   }
 
  private:
+  /// Whose ranks reach those of this one at 127.0.0.1.
+  static std::string of_another_host() {
+    const HostHint own = HostHint::parse(2, HostHint::own(EngineChoice::native));
+    return own.machine + " " + own.place + "/elsewhere 0 0 native -1";
+  }
   /// An exception must not go on as a second program of tests.
   [[noreturn]] void be_rank_two(const std::function<void()>& act, const std::string& hint) const noexcept {
     const Deadline deadline = Deadline::after(std::chrono::seconds(20));

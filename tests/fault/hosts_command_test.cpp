@@ -31,6 +31,13 @@ class RunOnHosts : public SshJobTest {
     actions.insert(actions.begin(), program("probe_rank"));
     return actions;
   }
+  /// A guard sees that nobody is there any more, and ends what is stopped, too.
+  void await_nothing_left(int host) const {
+    for (const auto limit = Deadline::after(std::chrono::seconds(20));
+         !servers().left_behind(hosts(), host).empty() && !limit.expired();
+         std::this_thread::sleep_for(std::chrono::milliseconds(50))) {
+    }
+  }
 };
 
 TEST_F(RunOnHosts, TwoGetRightResults) {
@@ -217,11 +224,60 @@ TEST_F(RunOnHosts, AStoppedAgentDoesNotKeepTheJobFromItsEnd) {
   EXPECT_EQ(ending.exit_code, 130);
   EXPECT_THAT(ending.err, HasSubstr("lockstep run: the agent on " + hosts().address(1) +
                                     " does not answer: what runs there "));
-  // Its guard sees that nobody is there any more, and wakes it.
-  for (const auto limit = Deadline::after(std::chrono::seconds(20));
-       !servers().left_behind(hosts(), 1).empty() && !limit.expired();
-       std::this_thread::sleep_for(std::chrono::milliseconds(50))) {
-  }
+  await_nothing_left(1);
+}
+
+TEST_F(RunOnHosts, AHostThatIsSilentIsSaidAndThenLost) {
+  REQUIRE_SSH_HOSTS(2);
+  const std::string host = hosts().address(1);
+  Process job = launch({"-H", list(1)}, probe({"barrier", "say,here", "pause"}),
+                       {{"LOCKSTEP_WARN_AFTER", "2s"}, {"LOCKSTEP_TIMEOUT", "5s"}});
+  job.await("[0] probe rank=0 here");
+  job.await("[1] probe rank=1 here");
+  const auto agents = agents_of(1);
+  ASSERT_THAT(agents, SizeIs(2));
+  ASSERT_EQ(::kill(agents[1], SIGSTOP), 0);
+  job.await_err(
+      "lockstep run: nothing has been heard of host " + host +
+      " for 2 s (LOCKSTEP_WARN_AFTER): its agent is stopped, or the network to it is cut; after 5 s "
+      "(LOCKSTEP_TIMEOUT) it counts as lost\n");
+  ASSERT_EQ(::kill(agents[1], SIGCONT), 0);
+  job.await_err("lockstep run: host " + host + " is heard again\n");
+  ASSERT_EQ(::kill(agents[1], SIGSTOP), 0);
+  const Ending ending = job.finish();
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.err, ContainsRegex("rank 1 \\(pid [0-9]+\\): its host " + host +
+                                        " was lost: its agent does not answer, and may still run there"));
+  await_nothing_left(1);
+}
+
+TEST_F(RunOnHosts, AHostWhoseCableIsCutIsLostThoughNobodyWaitsForIt) {
+  REQUIRE_SSH_HOSTS(2);
+  const auto cable = [&](const std::string& state) {
+    EXPECT_EQ(start({"ip", "link", "set", "cable", state}, {}, hosts().network(1)).finish().exit_code, 0);
+  };
+  Process job = launch({"-H", list(1)}, probe({"barrier", "say,here", "pause"}),
+                       {{"LOCKSTEP_WARN_AFTER", "2s"}, {"LOCKSTEP_TIMEOUT", "5s"}});
+  job.await("[0] probe rank=0 here");
+  job.await("[1] probe rank=1 here");
+  cable("down");
+  const Ending ending = job.finish();
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.err, HasSubstr("its host " + hosts().address(1) + " was lost: "));
+  EXPECT_THAT(servers().left_behind(hosts(), 0), IsEmpty());
+  cable("up");  // until then nobody can tell what runs there
+  await_nothing_left(1);
+}
+
+TEST_F(RunOnHosts, ABannerIsNotTakenForTheCause) {
+  REQUIRE_SSH_HOSTS(2);
+  const auto script = folder() / "ssh_with_banner";
+  std::ofstream(script) << "#!/bin/sh\necho AUTHORIZED USERS ONLY >&2\nexec " << servers().client()
+                        << " \"$@\"\n";
+  std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+  const Ending ending = launch({"-H", list(1), "--ssh", script, "--agent", "/bin/false"}, {"true"}).finish();
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.err, HasSubstr("ended with exit code 1, and wrote last: AUTHORIZED USERS ONLY"));
 }
 
 TEST_F(RunOnHosts, ASecondCtrlCEndsAllAtOnce) {

@@ -10,6 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 struct Mpi {
@@ -48,6 +49,14 @@ TEST_P(Launched, RanksFindEachOther) {
   for (const char* rank : {"rank=0 of 3 done", "rank=1 of 3 done", "rank=2 of 3 done"})
     EXPECT_THAT(lines_with(ending.out, std::string("probe ") + rank), SizeIs(2)) << ending.out;
   EXPECT_THAT(lines_with(ending.err, "lockstep"), IsEmpty()) << ending.err;
+}
+
+TEST_P(Launched, OurOwnLauncherIsRefusedInEachOfSeveral) {
+  const Ending ending =
+      launch(2, {program("lockstep"), "run", "-np", "2", program("probe_rank"), "say,here"}).finish();
+  EXPECT_NE(ending.exit_code, 0);
+  EXPECT_THAT(ending.err, HasSubstr("this is one of 2 processes started by "));
+  EXPECT_THAT(ending.out, Not(HasSubstr("here")));
 }
 
 TEST_P(Launched, TwoJobsAtOnceDoNotMeet) {
@@ -126,6 +135,21 @@ TEST_F(LaunchedByHorovodrun, RanksFindEachOther) {
                            .finish();
   EXPECT_EQ(alone.exit_code, 1) << "on two hosts it is told what to set, and is no world of one";
   EXPECT_THAT(alone.err, HasSubstr("LOCKSTEP_MEETING_DIR"));
+}
+
+class LaunchedByPort : public JobTest {};
+
+TEST_F(LaunchedByPort, RanksAreToldSoAndAreNoWorldsOfOne) {
+  const auto launcher = peer_program("mpich", "mpiexec");
+  if (!launcher) GTEST_SKIP() << "mpich is not installed: script/bootstrap --peers mpich";
+  const Ending ending =
+      start({*launcher, "-pmi-port", "-n", "2", program("probe_rank"), "say,here"}, {{"TMPDIR", folder()}})
+          .finish();
+  EXPECT_NE(ending.exit_code, 0);
+  EXPECT_THAT(ending.out, Not(HasSubstr("here")));
+  EXPECT_THAT(ending.err,
+              HasSubstr("PMI_PORT is set, so this is a rank of some launcher, but how many there are "
+                        "is not said: start mpiexec without -pmi-port"));
 }
 
 class LaunchedOnTwoHosts : public JobTest, public ::testing::WithParamInterface<Mpi> {

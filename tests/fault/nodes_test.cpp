@@ -67,6 +67,17 @@ TEST_F(Nodes, OfTwoHostsAreOneWorldAndEachShowsItsOwnRanks) {
   }
 }
 
+TEST_F(Nodes, WhoseCountsDifferAreNamed) {
+  Process one = launch_here("2", "1", {"true"});
+  const Ending other = launch_here("3", "1", {"true"}).finish(), ending = one.finish();
+  EXPECT_NE(ending.exit_code, 0);
+  EXPECT_NE(other.exit_code, 0);
+  EXPECT_THAT(
+      ending.err + other.err,
+      ContainsRegex("was started with --nnodes [23]:[23], and the launcher that leads with [23]:[23]: "
+                    "all need the same"));
+}
+
 TEST_F(Nodes, OfOneMachineJoinToo) {
   Process one = launch_here("2", "2", probe({"everything"}));
   const Ending other = launch_here("2", "1", probe({"everything"})).finish();

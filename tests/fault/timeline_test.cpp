@@ -123,6 +123,59 @@ TEST_F(TimelineOf, HorovodsVariableDoesIt) {
   EXPECT_EQ(count_ranges(read(), "barrier"), (std::map<int, int>{{0, 1}, {1, 1}}));
 }
 
+TEST_F(TimelineOf, NamedOperationsHasTheirNames) {
+  const Ending ending = launch({"-np", "2"}, {"named,grad.0=10,grad.1=20"});
+  ASSERT_EQ(ending.exit_code, 0) << ending.err;
+  const json timeline = read();
+  EXPECT_TRUE(nests(timeline["traceEvents"]));
+  EXPECT_EQ(count_ranges(timeline, "grad.0"), (std::map<int, int>{{0, 1}, {1, 1}}));
+  int waits = 0;
+  for (const json& event : timeline["traceEvents"]) {
+    if (event["name"] == "grad.1") {
+      EXPECT_EQ(event["args"], json::parse(R"({"operation":"all_reduce","dtype":"f32","elements":20})"));
+    }
+    if (event["name"] == "waiting for others to submit it") ++waits;
+  }
+  EXPECT_GE(waits, 2);  // each by the rank that was first
+}
+
+TEST_F(TimelineOf, AJobWithHorovodsNamesHasAProcessForEachTensor) {
+  const Ending ending =
+      launch({"-np", "2", "--timeline-names", "horovod"}, {"named,grad.0=10,grad.1=20", "all_reduce,f64,7"});
+  ASSERT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.err,
+              HasSubstr("lockstep run: timeline of 2 ranks in " + file() + ", with Horovod's names"));
+  std::map<int, std::string> tensors;
+  std::map<std::string, std::vector<std::string>> events;
+  for (const json& event : read()) {
+    if (event["ph"] == "M") {
+      if (event["name"] == "process_name") tensors[event["pid"]] = event["args"]["name"];
+      continue;
+    }
+    const std::string name =
+        event.contains("name") ? event["name"].get<std::string>() : event.value("args", json()).dump();
+    events[tensors.at(event["pid"])].push_back(event["ph"].get<std::string>() + " " + name);
+  }
+  ASSERT_THAT(events, SizeIs(3));
+  const auto& grad = events["grad.1"];
+  EXPECT_THAT(grad,
+              ::testing::IsSupersetOf({"B NEGOTIATE_ALLREDUCE", "X 0", "X 1", "B ALLREDUCE",
+                                       "B LOCKSTEP_ALLREDUCE", R"(E {"dtype":"float32","shape":"[20]"})"}));
+  EXPECT_EQ(grad.front(), "B NEGOTIATE_ALLREDUCE");
+  EXPECT_THAT(events, ::testing::Contains(::testing::Key("all_reduce in world")));
+}
+
+TEST_F(TimelineOf, OtherNamesAreRefused) {
+  const Ending flag = launch({"-np", "1", "--timeline-names", "theirs"}, {"say,here"});
+  EXPECT_EQ(flag.exit_code, 2);
+  EXPECT_THAT(flag.err, HasSubstr("--timeline-names: theirs not in {lockstep,horovod}"));
+  const Ending variable = launch({"-np", "1"}, {"say,here"}, {{"LOCKSTEP_TIMELINE_NAMES", "theirs"}});
+  EXPECT_EQ(variable.exit_code, 2);
+  EXPECT_THAT(variable.err,
+              HasSubstr("LOCKSTEP_TIMELINE_NAMES=theirs: names of events are lockstep or horovod"));
+  EXPECT_EQ(flag.out + variable.out, "");
+}
+
 /// Of ranks that had a range "before" a barrier and one "after": no rank was through with it before the last one had come, as far
 /// as clocks are right. (The barrier itself begins a little later than it says, once the others have been told.)
 void expect_a_barrier_between(const json& timeline) {

@@ -93,6 +93,29 @@ TEST_F(TwoHostsJob, AWrongInterfaceIsNamedWithThoseThereAre) {
                                        HasSubstr("cable (" + hosts().address(0) + ")")));
 }
 
+TEST_F(TwoHostsJob, AnInterfaceWithoutAnAddressIsSaid) {
+  REQUIRE_TWO_HOSTS();
+  const Ending made =
+      start({"ip", "link", "add", "naked", "type", "veth", "peer", "name", "other"}, {}, hosts().network(0))
+          .finish();
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  Process zero =
+      probe(0, 0, 2, {}, {{"LOCKSTEP_IFACE", "naked"}, {"LOCKSTEP_SECRET_FILE", secret_file("ours")}});
+  EXPECT_THAT(zero.finish().err, AllOf(HasSubstr("LOCKSTEP_IFACE=\"naked\" has no address; there are "),
+                                       HasSubstr("cable (" + hosts().address(0) + ")")));
+}
+
+TEST_F(TwoHostsJob, AnInterfaceThatLeadsNowhereIsRefusedByEachHost) {
+  REQUIRE_TWO_HOSTS();
+  auto ranks = start_probes_on_two_hosts(2, {"everything"}, {{"LOCKSTEP_IFACE", "lo"}});
+  for (const Ending& ending : finish(ranks)) {
+    EXPECT_NE(ending.exit_code, 0);
+    EXPECT_THAT(ending.err,
+                ContainsRegex("rank [01] was told to listen at 127\\.0\\.0\\.1, where rank [01] of another "
+                              "host cannot come; set LOCKSTEP_IFACE"));
+  }
+}
+
 TEST_F(TwoHostsJob, NoSecretIsRefusedBeforeAnythingIsSent) {
   REQUIRE_TWO_HOSTS();
   Process zero = probe(0, 0, 2, {}, {});

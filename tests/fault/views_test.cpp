@@ -368,7 +368,7 @@ TEST_F(Roles, ThatMakeNoSenseAreRefused) {
               HasSubstr("there is no program to run"));
   EXPECT_THAT(refused({"-np", "2", "--min-np", "3", "true"}),
               HasSubstr("--min-np=\"3\" is not a whole number from 1 to 2"));
-  EXPECT_THAT(refused({"-np", "2", "--tolerate", "", "true"}), HasSubstr("--tolerate is empty"));
+  EXPECT_THAT(refused({"-np", "2", "--tolerate", "", "true"}), HasSubstr("--tolerate: is empty"));
   EXPECT_THAT(refused({"-np", "2", "true", ":", "-np", "1", "false"}), HasSubstr("Then each has a role"));
   EXPECT_THAT(refused({"-np", "2", "--max-np", "1", "true"}),
               HasSubstr("--max-np 1 is less than the 2 ranks"));

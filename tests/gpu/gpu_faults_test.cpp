@@ -201,6 +201,7 @@ TEST_F(GpuFaults, EndForAllWhenAnExceptionLeavesOne) {
   on_ranks(2, [&](const Group& world) {
     const OnGpu<float> values(world.rank(), 10, 1);
     add_up(world, values);
+    barrier(world).wait();
     if (world.rank() == 1) {
       try {
         const OnGpu<float> local(1, 10);

@@ -19,7 +19,17 @@ class GpuJobs : public testing::JobTest {
   }
 };
 
-TEST_F(GpuJobs, AddUp) {
+/// By a GPU for each rank, and by one for all (1).
+class AnyGpuJobs : public GpuJobs, public ::testing::WithParamInterface<const char*> {
+ protected:
+  testing::Ending job(const std::string& action, testing::Variables variables = {}) const {
+    variables.emplace_back("STANDIN_ONE_GPU", GetParam());
+    return GpuJobs::job(action, std::move(variables));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(ThatShareOne, AnyGpuJobs, ::testing::Values("0", "1"));
+
+TEST_P(AnyGpuJobs, AddUp) {
   const auto ending = job("sum");
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_EQ(ending.out, "probe sum 3\nprobe sum 3\n");
@@ -31,7 +41,7 @@ TEST_F(GpuJobs, AreCheckedByTheCheckForRealOnes) {
       (std::filesystem::path(std::getenv("LOCKSTEP_BINARY_DIR")) / "standin").string();
   for (const char* const ranks : {"1", "2"}) {
     const auto ending = start({testing::program("lockstep"), "run", "--no-prefix", "-np", ranks,
-                               testing::program("check_gpu")},
+                               testing::program("check_gpu"), "--times", "100"},
                               {{"LD_LIBRARY_PATH", libraries}, {"STANDIN_NCCL_DIR", folder().string()}})
                             .finish();
     EXPECT_EQ(ending.exit_code, 0) << ending.out << ending.err;
@@ -52,13 +62,13 @@ TEST_F(GpuJobs, AreToldByTheDoctorWhichNcclThereIs) {
               ContainsRegex("NCCL +none: cannot load /nowhere/libnccl.so.2"));
 }
 
-TEST_F(GpuJobs, GoOnInTheNextWorld) {
+TEST_P(AnyGpuJobs, GoOnInTheNextWorld) {
   const auto ending = job("worlds");
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_EQ(ending.out, "probe sum 3\nprobe sum 3\nprobe sum 3\nprobe sum 3\n");
 }
 
-TEST_F(GpuJobs, NameARankThatIsKilledInACall) {
+TEST_P(AnyGpuJobs, NameARankThatIsKilledInACall) {
   const auto ending = job("kill");
   EXPECT_EQ(ending.exit_code, 128 + SIGKILL);
   EXPECT_THAT(ending.out,
@@ -66,14 +76,14 @@ TEST_F(GpuJobs, NameARankThatIsKilledInACall) {
                             "rank 1 .*was killed by signal 9"));
 }
 
-TEST_F(GpuJobs, NameARankThatIsStoppedBeforeACall) {
+TEST_P(AnyGpuJobs, NameARankThatIsStoppedBeforeACall) {
   const auto ending = job("stop", {{"LOCKSTEP_TIMEOUT", "1s"}});
   EXPECT_THAT(
       ending.out,
       ContainsRegex("probe rank 0 failed: timeout 1 all_reduce #1 .*: rank 1 did not call all_reduce #1"));
 }
 
-TEST_F(GpuJobs, NameARankThatLeaves) {
+TEST_P(AnyGpuJobs, NameARankThatLeaves) {
   const auto ending = job("leave");
   EXPECT_EQ(ending.exit_code, 1);
   EXPECT_THAT(
@@ -81,7 +91,7 @@ TEST_F(GpuJobs, NameARankThatLeaves) {
       ContainsRegex("probe rank 0 failed: peer_lost 1 .*rank 1 left the job while others still needed it"));
 }
 
-TEST_F(GpuJobs, OfACopyOfAProcessAreRefused) {
+TEST_P(AnyGpuJobs, OfACopyOfAProcessAreRefused) {
   const auto ending = job("fork");
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_THAT(ending.out,
@@ -125,10 +135,24 @@ TEST_F(GpuJobs, OfEngineNcclSayAtOnceWhatIsMissing) {
   EXPECT_EQ(right.exit_code, 0) << right.err;
 }
 
-TEST_F(GpuJobs, ThatShareOneGpuSaySo) {
-  const auto ending = job("sum", {{"STANDIN_ONE_GPU", "1"}});
-  EXPECT_EQ(ending.exit_code, 1);
-  EXPECT_THAT(ending.out, HasSubstr("ranks 0 and 1 have the same GPU"));
+TEST_F(GpuJobs, ThatShareOneNeedNoNccl) {
+  const auto ending =
+      job("sum", {{"STANDIN_ONE_GPU", "1"}, {"LOCKSTEP_NCCL_LIBRARY", "/nowhere/libnccl.so.2"}});
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+}
+
+TEST_F(GpuJobs, ThatShareOneAreCheckedByTheCheckForRealOnes) {
+  const std::string libraries =
+      (std::filesystem::path(std::getenv("LOCKSTEP_BINARY_DIR")) / "standin").string();
+  const auto ending =
+      start({testing::program("lockstep"), "run", "--no-prefix", "-np", "3", testing::program("check_gpu"),
+             "--device", "0", "--times", "20", "--largest", "100000"},
+            {{"LD_LIBRARY_PATH", libraries}, {"STANDIN_ONE_GPU", "1"}, {"STANDIN_KERNELS", "1"}})
+          .finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.out << ending.err;
+  EXPECT_THAT(ending.out,
+              AllOf(HasSubstr("collectives: right, also in the arena, of 20 random sizes"),
+                    HasSubstr("streams: in order"), ContainsRegex("all_reduce of 4 B: [0-9.]+ us, share")));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/backend/device_arena/kernel_image.h"
 #include "lockstep/base/error.h"
 #include "lockstep/lockstep.h"
 #include "tests/gpu/standin.h"
@@ -83,6 +84,7 @@ void run(const std::string& action) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  lockstep::device_arena::take_kernels_of_the_driver();
   const std::string action = argc > 1 ? argv[1] : "";
   run(action);
   if (action == "worlds") run(action);

@@ -47,6 +47,8 @@ void launch(lockstep::cuda::Stream stream, std::function<void()> work, int devic
 void synchronize(lockstep::cuda::Stream stream, int device = 0);
 lockstep::cuda::Stream make_stream(int device);
 void destroy_stream(lockstep::cuda::Stream stream);
+/// Copies from one place of a GPU to another, of all streams so far.
+int copies();
 /// From now on the GPU's functions say `result`, as after a kernel that went wrong. 0: no more.
 void break_gpu(int device, lockstep::cuda::Result result);
 /// A graph is being captured from the stream.

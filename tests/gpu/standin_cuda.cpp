@@ -1,4 +1,5 @@
 // libcuda.so.1 for tests: see standin.h.
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,9 +13,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <string>
 #include <thread>
 #include <utility>
 
+#include "lockstep/backend/device_arena/kernel.h"
+#include "lockstep/memory/cuda_sharing.h"
 #include "standin.h"
 
 using lockstep::cuda::Address;
@@ -29,6 +34,7 @@ constexpr Result invalid_device = 101;
 
 std::atomic<std::size_t> left = 0;
 std::atomic<int> captures = 0;
+std::atomic<int> copies_made = 0;
 thread_local int capture_mode = 0;  // global: a query spoils what another thread captures
 
 class Stream {
@@ -122,19 +128,40 @@ struct Event {
   Clock::time_point when;
 };
 
-struct Device {
-  explicit Device(int number) : number(number) {
-    const int memory = ::memfd_create("standin-gpu", 0);
-    if (memory < 0 || ::ftruncate(memory, memory_bytes) != 0) std::abort();
-    seen =
-        static_cast<std::byte*>(::mmap(nullptr, memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0));
-    at = static_cast<std::byte*>(::mmap(nullptr, memory_bytes, PROT_NONE, MAP_SHARED, memory, 0));
-    ::close(memory);
+/// A GPU's memory, of this process or of another.
+struct Memory {
+  explicit Memory(int fd) : fd(fd) {
+    seen = static_cast<std::byte*>(::mmap(nullptr, memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+    at = static_cast<std::byte*>(::mmap(nullptr, memory_bytes, PROT_NONE, MAP_SHARED, fd, 0));
+    if (seen == MAP_FAILED || at == MAP_FAILED) std::abort();
   }
+  bool has(const std::byte* address) const { return address >= at && address < at + memory_bytes; }
 
-  const int number;
+  const int fd;
   std::byte* at = nullptr;    // its addresses
   std::byte* seen = nullptr;  // where this process sees the same memory
+};
+
+int make_memory() {
+  const int memory = ::memfd_create("standin-gpu", MFD_CLOEXEC);
+  if (memory < 0 || ::ftruncate(memory, memory_bytes) != 0) std::abort();
+  return memory;
+}
+
+/// Other processes' memory, which this one has opened; never closed.
+struct Foreign {
+  std::mutex mutex;
+  std::map<std::pair<int, int>, std::unique_ptr<Memory>> all;  // by process and its file
+  static Foreign& get() {
+    static auto* const foreign = new Foreign;
+    return *foreign;
+  }
+};
+
+struct Device : Memory {
+  explicit Device(int number) : Memory(make_memory()), number(number) {}
+
+  const int number;
   std::mutex mutex;
   std::map<std::size_t, std::size_t> used;  // begin and bytes
   std::atomic<Result> broken = 0;
@@ -178,6 +205,10 @@ struct CUstream_st : Stream {
 struct CUevent_st {
   std::shared_ptr<Event> event = std::make_shared<Event>();
 };
+struct CUmod_st {};
+struct CUfunc_st {
+  std::function<void(const lockstep::device_arena::KernelCall&, unsigned blocks)> run;
+};
 
 namespace {
 
@@ -197,6 +228,81 @@ Result with_current(const std::function<Result(Device&)>& call) {
   return broken != 0 ? broken : call(*device);
 }
 
+namespace arena = lockstep::device_arena;
+
+/// A block of one thread, at whose addresses this process sees the GPU's memory.
+class OnCpu {
+ public:
+  OnCpu(unsigned block, unsigned blocks) : block_(block), blocks_(blocks) {}
+  template <class T>
+  T* at(std::uint64_t address) const {
+    auto* const on_gpu = reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(address));
+    std::byte* const seen = standin::host(on_gpu);
+    return reinterpret_cast<T*>(seen != nullptr ? seen : on_gpu);  // flags are in main memory
+  }
+  std::uint64_t block() const { return block_; }
+  std::uint64_t blocks() const { return blocks_; }
+  std::uint64_t thread() const { return 0; }
+  std::uint64_t threads() const { return 1; }
+  std::uint64_t now_ns() const {
+    return static_cast<std::uint64_t>(Clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
+  }
+  void sync() const {}
+  void fence() const {}
+  std::uint32_t add_one(std::uint32_t& counter) const {
+    return __atomic_fetch_add(&counter, 1U, __ATOMIC_ACQ_REL);
+  }
+  template <class T>
+  T load(const T& value) const {
+    return __atomic_load_n(&value, __ATOMIC_ACQUIRE);
+  }
+  template <class T>
+  void store(T& place, T value) const {
+    __atomic_store_n(&place, value, __ATOMIC_RELEASE);
+  }
+  arena::Pack read_once(const arena::Pack* from) const { return *from; }
+  void write_once(arena::Pack* to, const arena::Pack& pack) const { *to = pack; }
+
+ private:
+  unsigned block_, blocks_;
+};
+
+template <class Task>
+CUfunc_st kernel(std::uint64_t element_bytes) {
+  return {[element_bytes](const arena::KernelCall& call, unsigned blocks) {
+    for (unsigned block = 0; block < blocks; ++block) {
+      arena::BlockState state{};
+      arena::run<Task>(call, state, element_bytes, OnCpu(block, blocks));
+    }
+  }};
+}
+
+std::map<std::string, CUfunc_st>& kernels() {
+  using namespace lockstep;
+  using namespace lockstep::device_arena;
+  static auto* const all = new std::map<std::string, CUfunc_st>{
+#define STANDIN_REDUCTION(name, type, op) {"lockstep_" #name, kernel<Reduce<type, op>>(sizeof(type))},
+      LOCKSTEP_DEVICE_REDUCTIONS(STANDIN_REDUCTION){"lockstep_move", kernel<Move>(1)},
+      {"lockstep_barrier", kernel<Nothing>(1)}};
+  return *all;
+}
+
+std::mutex registered_mutex;
+std::set<void*>& registered() {
+  static auto* const all = new std::set<void*>;
+  return *all;
+}
+
+std::byte* seen_at(Address address) {
+  return standin::host(reinterpret_cast<const void*>(static_cast<std::uintptr_t>(address)));
+}
+
+/// What cuIpcGetMemHandle's 64 bytes are here.
+struct Handle {
+  int pid, fd;
+  std::uint64_t offset;
+};
+
 }  // namespace
 
 #pragma GCC visibility push(default)
@@ -204,8 +310,13 @@ Result with_current(const std::function<Result(Device&)>& call) {
 namespace standin {
 
 std::byte* host(const void* on_gpu) {
-  const Device* const device = owner_of(on_gpu);
-  return device == nullptr ? nullptr : device->seen + offset_in(*device, on_gpu);
+  if (const Device* const device = owner_of(on_gpu)) return device->seen + offset_in(*device, on_gpu);
+  const auto* const address = static_cast<const std::byte*>(on_gpu);
+  const std::lock_guard lock(Foreign::get().mutex);
+  for (const auto& [of, memory] : Foreign::get().all) {
+    if (memory->has(address)) return memory->seen + (address - memory->at);
+  }
+  return nullptr;
 }
 
 int device_of(const void* on_gpu) { return owner_of(on_gpu)->number; }
@@ -233,6 +344,7 @@ void release(void* on_gpu) {
 }
 
 std::size_t things_left() { return left; }
+int copies() { return copies_made; }
 
 void launch(lockstep::cuda::Stream stream, std::function<void()> work, int device) {
   stream_of(stream, *devices(device)).push(std::move(work));
@@ -370,7 +482,7 @@ Result cuEventRecord(CUevent_st* event, CUstream_st* stream) {
     stream_of(stream, device).push([state, record] {
       {
         const std::lock_guard lock(state->mutex);
-        state->completed = record;
+        state->completed = std::max(state->completed, record);  // an earlier one may be on a slower stream
         state->when = Clock::now();
       }
       state->changed.notify_all();
@@ -423,7 +535,7 @@ Result cuMemsetD32Async(Address address, unsigned value, std::size_t count, CUst
   });
 }
 Result cuMemcpyDtoH_v2(void* to, Address from, std::size_t bytes) {
-  std::memcpy(to, standin::host(from), bytes);
+  if (bytes > 0) std::memcpy(to, standin::host(from), bytes);
   return 0;
 }
 Result cuStreamSynchronize(CUstream_st* stream) {
@@ -432,8 +544,108 @@ Result cuStreamSynchronize(CUstream_st* stream) {
     return 0;
   });
 }
+Result cuModuleLoadData(CUmod_st** module, const void*) {
+  *module = new CUmod_st;
+  ++left;
+  return 0;
+}
+Result cuModuleUnload(CUmod_st* module) {
+  delete module;
+  --left;
+  return 0;
+}
+Result cuModuleGetFunction(CUfunc_st** function, CUmod_st*, const char* name) {
+  const auto found = kernels().find(name);
+  if (found == kernels().end()) return 500;  // CUDA_ERROR_NOT_FOUND
+  *function = &found->second;
+  return 0;
+}
+Result cuLaunchKernel(CUfunc_st* function, unsigned blocks, unsigned, unsigned, unsigned, unsigned, unsigned,
+                      unsigned, CUstream_st* stream, void** arguments, void**) {
+  return with_current([&](Device& device) {
+    stream_of(stream, device)
+        .push([function, blocks, call = *static_cast<const arena::KernelCall*>(arguments[0])] {
+          function->run(call, blocks);
+        });
+    return 0;
+  });
+}
+Result cuIpcGetMemHandle(lockstep::cuda::IpcMemory* memory, Address address) {
+  const auto* const on_gpu = reinterpret_cast<const void*>(static_cast<std::uintptr_t>(address));
+  const Device* const device = owner_of(on_gpu);
+  if (device == nullptr) return lockstep::cuda::invalid_value;
+  const Handle handle{::getpid(), device->fd, offset_in(*device, on_gpu)};
+  std::memcpy(memory->bytes.data(), &handle, sizeof(handle));
+  return 0;
+}
+Result cuIpcOpenMemHandle_v2(Address* address, lockstep::cuda::IpcMemory memory, unsigned) {
+  Handle handle{};
+  std::memcpy(&handle, memory.bytes.data(), sizeof(handle));
+  if (handle.pid == ::getpid()) return 201;  // CUDA_ERROR_INVALID_CONTEXT, as CUDA says
+  Foreign& foreign = Foreign::get();
+  const std::lock_guard lock(foreign.mutex);
+  auto& known = foreign.all[{handle.pid, handle.fd}];
+  if (!known) {
+    const std::string path = "/proc/" + std::to_string(handle.pid) + "/fd/" + std::to_string(handle.fd);
+    const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (fd < 0) return lockstep::cuda::invalid_value;
+    known = std::make_unique<Memory>(fd);
+  }
+  *address = static_cast<Address>(reinterpret_cast<std::uintptr_t>(known->at + handle.offset));
+  ++left;
+  return 0;
+}
+Result cuIpcCloseMemHandle(Address) {
+  --left;
+  return 0;
+}
+Result cuMemHostRegister_v2(void* memory, std::size_t, unsigned) {
+  const std::lock_guard lock(registered_mutex);
+  if (!registered().insert(memory).second) return lockstep::cuda::already_registered;
+  ++left;
+  return 0;
+}
+Result cuMemHostUnregister(void* memory) {
+  const std::lock_guard lock(registered_mutex);
+  left -= registered().erase(memory);
+  return 0;
+}
+Result cuMemHostGetDevicePointer_v2(Address* address, void* memory, unsigned) {
+  *address = static_cast<Address>(reinterpret_cast<std::uintptr_t>(memory));
+  return 0;
+}
+Result cuStreamWaitValue32_v2(CUstream_st* stream, Address address, std::uint32_t value, unsigned) {
+  return with_current([&](Device& device) {
+    stream_of(stream, device).push([address, value] {
+      const auto* const flag = reinterpret_cast<const std::uint32_t*>(static_cast<std::uintptr_t>(address));
+      while (static_cast<std::int32_t>(__atomic_load_n(flag, __ATOMIC_ACQUIRE) - value) < 0)
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+    });
+    return 0;
+  });
+}
+Result cuMemcpyDtoDAsync_v2(Address to, Address from, std::size_t bytes, CUstream_st* stream) {
+  return with_current([&](Device& device) {
+    ++copies_made;
+    stream_of(stream, device).push([to, from, bytes] { std::memmove(seen_at(to), seen_at(from), bytes); });
+    return 0;
+  });
+}
+Result cuMemcpyHtoD_v2(Address to, const void* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(seen_at(to), from, bytes);
+  return 0;
+}
+Result cuMemsetD8_v2(Address to, unsigned char value, std::size_t bytes) {
+  std::memset(seen_at(to), value, bytes);
+  return 0;
+}
+Result cuDeviceGetAttribute(int* value, int attribute, int) {
+  *value = attribute == lockstep::cuda::attribute_processors ? 4 : 0;
+  return 0;
+}
 Result cuPointerGetAttribute(void* value, int, Address address) {
-  const Device* const owner = owner_of(reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)));
+  const auto* const on_gpu = reinterpret_cast<const void*>(static_cast<std::uintptr_t>(address));
+  const Device* const owner = owner_of(on_gpu);
   if (owner == nullptr) return lockstep::cuda::invalid_value;
   *static_cast<int*>(value) = owner->number;
   return 0;

@@ -318,11 +318,22 @@ def _(hvd):
 
 @case("a name twice")
 def _(hvd):
-    first = hvd.allreduce_async(torch.ones(1000), name="twice", op=hvd.Sum)
-    try:
-        hvd.synchronize(hvd.allreduce_async(torch.ones(1000), name="twice", op=hvd.Sum))
-    finally:
-        hvd.synchronize(first)
+    refusal = None
+    for rank in range(hvd.size()):  # who alone has submitted it, so that it is under way
+        def submit(name=f"twice{rank}"):
+            return hvd.allreduce_async(torch.ones(1000), name=name, op=hvd.Sum)
+        if rank == hvd.rank():
+            first = submit()
+            try:
+                hvd.synchronize(submit())
+            except Exception as error:  # noqa: BLE001
+                refusal = error
+            hvd.barrier()
+            hvd.synchronize(first)
+        else:
+            hvd.barrier()
+            hvd.synchronize(submit())
+    raise refusal
 
 
 @case("a handle that is not known")

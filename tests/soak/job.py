@@ -10,6 +10,7 @@ The second when a call failed, with CLOCK_MONOTONIC before the call and after it
 other than 0. With SOAK_STAYS=1 it first waits for a line on stdin and says whether its memory is as it left it.
 SOAK_SEED is to choose what it does.
 """
+import contextlib
 import os
 import select
 import signal
@@ -64,7 +65,8 @@ class Job:
             process.kill()
             process.wait()
         for pid in self.left_processes():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(pid, signal.SIGKILL)
         os.close(self._out)
         if self._in is not None:
             os.close(self._in)

@@ -19,11 +19,7 @@
 namespace lockstep::testing {
 namespace {
 
-#ifdef __SANITIZE_ADDRESS__  // everything takes several times as long
-constexpr auto patience = std::chrono::seconds(90);
-#else
-constexpr auto patience = std::chrono::seconds(60);
-#endif
+constexpr auto patience = std::chrono::seconds(100);
 
 // What launchers say to their ranks; a test says it itself.
 bool is_of_a_launcher(const std::string& name) {

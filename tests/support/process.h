@@ -29,7 +29,7 @@ struct Ending {
 };
 void PrintTo(const Ending& ending, std::ostream* stream);
 
-/// Every wait fails the test after 60 s, under AddressSanitizer after 90. The destructor kills (SIGKILL) a
+/// Every wait fails the test after 100 s: sanitizers and other tests slow down what is done in a few. The destructor kills (SIGKILL) a
 /// process that still runs.
 class Process {
  public:

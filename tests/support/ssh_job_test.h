@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "lockstep/base/process_status.h"
 #include "tests/support/job_test.h"
 #include "tests/support/ssh_servers.h"
 
@@ -45,9 +47,12 @@ class SshJobTest : public JobTest {
     }
     return found;
   }
-  /// An agent's two processes: its guard, and the one that looks after ranks.
+  /// An agent's two processes: its guard, and the guard's child, which looks after ranks. The child's number
+  /// may be the smaller one: the kernel begins again from below.
   std::vector<pid_t> agents_of(int host) const {
-    return processes_with_words(host, {std::string("lockstep\0agent", 14)});
+    std::vector<pid_t> found = processes_with_words(host, {std::string("lockstep\0agent", 14)});
+    if (found.size() == 2 && base::read_status(found[0]).parent == found[1]) std::swap(found[0], found[1]);
+    return found;
   }
 
  private:

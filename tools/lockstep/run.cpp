@@ -165,6 +165,8 @@ RunOptions to_options(RunFlags& flags, const std::vector<std::string>& words) {
   options.record_dir =
       lockstep::launch::record_dir(flags.record_dir.empty() ? std::nullopt : std::optional(flags.record_dir));
   options.timeline = timeline_file(flags);
+  const auto names = lockstep::view::timeline_names(flags.timeline_names);
+  options.timeline_names = names ? *names : lockstep::view::timeline_names_from_environment();
   options.report =
       lockstep::view::report_folder(flags.report.empty() ? std::nullopt : std::optional(flags.report));
   options.profile = lockstep::view::ProfileOptions::from_environment(

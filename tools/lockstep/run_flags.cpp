@@ -106,23 +106,23 @@ void describe_own(CLI::App& app, RunFlags& flags) {
                  "Where a job that failed leaves what its ranks did last, for `lockstep explain`; none: "
                  "nowhere [LOCKSTEP_RECORD_DIR, or lockstep-records]");
   app.add_option(
-         "--profile", flags.profile,
-         "Folder for a profile of each rank's calls, in mpitrace's layout; its summary is shown at the end "
-         "[LOCKSTEP_PROFILE, or none]")
-      ->check(is_named);
+      "--profile", flags.profile,
+      "Folder for a profile of each rank's calls, in mpitrace's layout; its summary is shown at the end "
+      "[LOCKSTEP_PROFILE, or none]");
   app.add_option(
-         "--timeline", flags.timeline,
-         "File for what all ranks did when, for trace viewers [LOCKSTEP_TIMELINE, HOROVOD_TIMELINE, or none]")
-      ->check(is_named);
+      "--timeline", flags.timeline,
+      "File for what all ranks did when, for trace viewers [LOCKSTEP_TIMELINE, HOROVOD_TIMELINE, or none]");
+  app.add_option("--timeline-names", flags.timeline_names,
+                 "Names of its events: lockstep, or horovod: those of Horovod's timeline, a process for each "
+                 "tensor [LOCKSTEP_TIMELINE_NAMES, or lockstep]")
+      ->check(CLI::IsMember({"lockstep", "horovod"}));
   app.add_option("--report", flags.report,
                  "Folder for a report: what the time went to, who was late, what to do about it; its verdict "
-                 "is shown at the end [LOCKSTEP_REPORT, or none]")
-      ->check(is_named);
+                 "is shown at the end [LOCKSTEP_REPORT, or none]");
   app.add_option(
-         "--metrics", flags.metrics,
-         "[ADDRESS:]PORT at which Prometheus finds all ranks' numbers while they run, at /metrics; port 0: "
-         "a free one, which is said [LOCKSTEP_METRICS, or none; address 127.0.0.1]")
-      ->check(is_named);
+      "--metrics", flags.metrics,
+      "[ADDRESS:]PORT at which Prometheus finds all ranks' numbers while they run, at /metrics; port 0: "
+      "a free one, which is said [LOCKSTEP_METRICS, or none; address 127.0.0.1]");
   app.add_option(
       "--explain-after", flags.explain_after,
       "When it is said which rank is where in a job in which nothing goes on and some rank waits; 0: "
@@ -131,8 +131,7 @@ void describe_own(CLI::App& app, RunFlags& flags) {
                  "What carries collectives between hosts: native (also called gloo and tcp), or nccl: the "
                  "same, where "
                  "GPUs' memory has to have an engine "
-                 "[LOCKSTEP_ENGINE, or native]")
-      ->check(is_named);
+                 "[LOCKSTEP_ENGINE, or native]");
   app.add_flag(
       "--profile-all", flags.profile_all,
       "A file of each rank, in place of those with the least, the median and the most communication, and "
@@ -245,6 +244,9 @@ void describe(CLI::App& app, RunFlags& flags) {
     CLI::Option* option = one.takes_value ? app.add_option(one.option) : app.add_flag(one.option);
     option->description(std::string("Means nothing here: ") + one.why)->group("Without a meaning here");
   }
+  for (CLI::Option* option :
+       app.get_options([](const CLI::Option* one) { return one->get_items_expected_max() > 0; }))
+    option->check(is_named);
 }
 
 std::string say_what_means_nothing(const CLI::App& app) {

@@ -17,6 +17,7 @@ struct RunFlags {
   std::string tree_width;
   std::string profile;
   std::string timeline;
+  std::string timeline_names;
   std::string report;
   std::string metrics;
   std::string explain_after;

@@ -210,17 +210,27 @@ void choose_nodes(const RunFlags& flags, std::pair<int, int> counts, RunOptions&
   options.nodes = std::move(nodes);
 }
 
+/// Each of several processes would start all ranks.
+void require_one_launcher() {
+  std::optional<std::pair<int, std::string>> launched;
+  if (const auto found = lockstep::find_launched_rank()) {
+    launched.emplace(found->size, found->launcher);
+  } else if (lockstep::env::text("TORCHELASTIC_RUN_ID")) {
+    if (const auto size = lockstep::env::integer("WORLD_SIZE", 1, lockstep::largest_world))
+      launched.emplace(static_cast<int>(*size), "torchrun (TORCHELASTIC_RUN_ID is set)");
+  }
+  if (!launched || launched->first == 1) return;
+  throw_invalid_argument(fmt::format(
+      "this is one of {} processes started by {}, each of which would start all ranks; start `lockstep run` "
+      "once, without it, or a launcher on each host: --nnodes N --rdzv-endpoint HOST, with "
+      "LOCKSTEP_SECRET_FILE",
+      launched->first, launched->second));
+}
+
 /// Those of an allocation hold unless it is this host alone, and the user says how many ranks.
 NamedHosts choose_named(const RunFlags& flags, RunOptions& options) {
   NamedHosts named = named_hosts(flags.hosts, flags.hostfile);
   if (!named.by_allocation) return named;
-  if (const auto launched = lockstep::find_launched_rank(); launched && launched->size > 1) {
-    throw_invalid_argument(fmt::format(
-        "this is one of {} processes started by {}, each of which would start the ranks of all hosts; start "
-        "`lockstep run` once, "
-        "without it, or a launcher on each host: --nnodes N --rdzv-endpoint HOST, with LOCKSTEP_SECRET_FILE",
-        launched->size, launched->launcher));
-  }
   options.remote.by_srun = named.by_slurm && options.remote.shell.empty();
   const bool is_only_here =
       named.hosts.size() == 1 && lockstep::launch::is_this_host(named.hosts.front().name);
@@ -244,6 +254,7 @@ void choose_hosts(const RunFlags& flags, RunOptions& options) {
         "--slots-per-host is of hosts that --host-discovery-script finds; -H HOST:SLOTS says it otherwise");
   const auto counts = node_counts(flags);
   if (counts.second > 1) return choose_nodes(flags, counts, options);
+  require_one_launcher();
   if (!flags.node_rank.empty()) (void)whole_number("--node-rank", flags.node_rank, 0, 0);
   if (flags.standalone && (!flags.hosts.empty() || !flags.hostfile.empty()))
     throw_invalid_argument("--standalone means this host alone; leave -H and --hostfile out");

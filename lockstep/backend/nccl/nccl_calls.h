@@ -9,8 +9,8 @@
 
 namespace lockstep::nccl {
 
-/// Throws Error{unsupported}, which says what to do instead, for what NCCL cannot: a user's operation, bits, 16-bit
-/// integers, tags, any source, all_to_all in place.
+/// Throws Error{unsupported}, which says what to do instead, for what NCCL cannot: bits, 16-bit integers, all_to_all in place.
+/// REQUIRES: require_possible_on_gpu().
 void require_possible(const Request& request);
 
 /// Whether NCCL has the operation for the type.

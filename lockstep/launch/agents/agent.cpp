@@ -46,7 +46,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int cannot_execute = 126;
 constexpr std::size_t record_piece_bytes = std::size_t{1} << 20;
 constexpr milliseconds probe_time{5000};
 constexpr milliseconds stop_grace{2000};  // from a signal to the agent itself to the ranks' end
@@ -157,7 +156,9 @@ void Agent::greet() {
                    .network = network_of_this_process(),
                    .addresses = own_addresses(),
                    .clock_ns = trace::now_ns(),
-                   .slots = own_ != nullptr ? own_->ranks : 0});
+                   .slots = own_ != nullptr ? own_->ranks : 0,
+                   .least_hosts = own_ != nullptr ? own_->nodes->least : 0,
+                   .most_hosts = own_ != nullptr ? own_->nodes->most : 0});
 }
 
 void Agent::take_or_refuse(const Message& message) {
@@ -419,7 +420,10 @@ AgentEnd serve_launcher(GuardLine& guard, MessagePipe pipe, const RunOptions* ow
 }
 
 int run_agent() {
-  const GuardLimits limits{.stopped = 2 * stop_grace, .hurried = stop_grace, .lifeline = STDIN_FILENO};
+  const GuardLimits limits{.stopped = 2 * stop_grace,
+                           .hurried = stop_grace,
+                           .lifeline = STDIN_FILENO,
+                           .job = "the agent on this host"};
   const auto serve = [](GuardLine line) {
     return serve_launcher(line, {copy_of(STDIN_FILENO), copy_of(STDOUT_FILENO)}, nullptr).is_done ? 0 : 1;
   };

@@ -48,12 +48,14 @@ bool has(const std::string& text, std::string_view part) { return text.find(part
 }  // namespace
 
 std::string advice_for(const std::string& words, const std::string& host, const std::string& path) {
-  if (has(words, "Permission denied")) {
+  if (has(words, "Permission denied (") || has(words, "Permission denied, please")) {  // ssh's, not a shell's
     return "ssh has to get in without a password: `ssh-copy-id " + host +
            "`, or start an ssh-agent with a key it accepts";
   }
-  if (has(words, "Host key verification failed") || has(words, "REMOTE HOST IDENTIFICATION HAS CHANGED"))
-    return "its key is not the one that ssh knows: look at it by `ssh " + host +
+  if (has(words, "REMOTE HOST IDENTIFICATION HAS CHANGED"))
+    return "its key is not the one that ssh knows: look why by `ssh " + host + "`";
+  if (has(words, "Host key verification failed"))
+    return "ssh does not know its key yet: look at it by `ssh " + host +
            "`, and accept it there if it is right";
   if (has(words, "Could not resolve") || has(words, "Name or service not known"))
     return "no host has this name here";
@@ -61,6 +63,8 @@ std::string advice_for(const std::string& words, const std::string& host, const 
     return "nothing accepts ssh there; ports other than 22: --ssh 'ssh -p PORT'";
   if (has(words, "timed out") || has(words, "No route to host"))
     return "it is down, or the network does not lead there";
+  if (has(words, "Permission denied") || has(words, "cannot execute"))
+    return "may it be executed there? --agent PATH (now " + path + ")";
   if (has(words, "No such file") || has(words, "not found"))
     return "install the same version of Lockstep there, or say where it is: --agent PATH (now " + path + ")";
   return "";
@@ -83,6 +87,7 @@ Connection::Connection(std::string host, const RemoteShell& shell, const sigset_
 
 Connection::Connection(std::string host, const Socket& socket)
     : host_(std::move(host)), pipe_(MessagePipe(copy_of(socket.fd()), copy_of(socket.fd()))) {
+  socket.end_when_cut(cut_network_limit);
   pipe_->await_greeting();
 }
 
@@ -147,7 +152,11 @@ std::string Connection::explain_end() {
   const std::string last = last_line_of(all_words_);
   const std::string advice = advice_for(all_words_, host_, shell_.agent);
   const std::string way = shell_.by_way_of.empty() ? "" : " (by way of " + shell_.by_way_of + ")";
-  return (last.empty() ? how : last) + way + (advice.empty() ? "" : "; " + advice);
+  // What comes before may be a banner, or of long ago: how it ended says more, unless ssh or a shell gives up with its reason.
+  const bool is_reason =
+      WIFEXITED(*wait_status_) && (WEXITSTATUS(*wait_status_) >= cannot_execute || !advice.empty());
+  const std::string said = last.empty() ? how : is_reason ? last : how + ", and wrote last: " + last;
+  return said + way + (advice.empty() ? "" : "; " + advice);
 }
 
 }  // namespace lockstep::launch::agents

@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/socket.h"
@@ -27,6 +28,7 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
 
   const std::string& host() const { return host_; }
+  void name_host(std::string host) { host_ = std::move(host); }
   /// Started by somebody else, with a launcher of its own on its host.
   bool has_come() const { return pid_ == 0; }
   MessagePipe& pipe() { return *pipe_; }

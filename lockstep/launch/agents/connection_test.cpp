@@ -15,7 +15,11 @@ TEST(AdviceFor, KnowsWhatSshSays) {
   const auto advice = [](const std::string& words) { return advice_for(words, "server1", "/opt/lockstep"); };
   EXPECT_THAT(advice("root@server1: Permission denied (publickey,password).\n"),
               HasSubstr("`ssh-copy-id server1`"));
-  EXPECT_THAT(advice("Host key verification failed.\n"), HasSubstr("`ssh server1`"));
+  EXPECT_THAT(advice("Host key verification failed.\n"), HasSubstr("does not know its key yet"));
+  EXPECT_THAT(advice("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.\n"),
+              HasSubstr("its key is not the one that ssh knows"));
+  EXPECT_THAT(advice("bash: line 1: exec: /opt/lockstep: cannot execute: Permission denied"),
+              HasSubstr("may it be executed there? --agent PATH (now /opt/lockstep)"));
   EXPECT_THAT(advice("ssh: Could not resolve hostname server1: Name or service not known"),
               HasSubstr("no host has this name"));
   EXPECT_THAT(advice("ssh: connect to host server1 port 22: Connection refused"),

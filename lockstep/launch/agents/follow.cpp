@@ -80,6 +80,7 @@ int follow(const RunOptions& options, GuardLine& guard) {
   const std::string leader = "the launcher that leads, at " + options.nodes->meeting.to_string() + ",";
   for (;;) {
     const Socket socket = come_to_meeting(options, guard);
+    socket.end_when_cut(cut_network_limit);
     const AgentEnd end = serve_launcher(guard, {copy_of(socket.fd()), copy_of(socket.fd())}, &options);
     if (end.conclusion) {
       say(end.conclusion->summary);

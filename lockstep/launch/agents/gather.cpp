@@ -37,6 +37,14 @@ namespace {
 constexpr std::size_t most_named = 8;            // hosts in a line
 constexpr std::chrono::seconds time_to_hear{2};  // why nothing starts, for those who have come
 
+std::string this_folder() {
+  std::error_code error;
+  const auto folder = std::filesystem::current_path(error);
+  if (!error) return folder.string();
+  throw Error(ErrorCode::system, "the folder that this is called in is no longer there (" + error.message() +
+                                     "); pass --wdir DIR that every host has");
+}
+
 std::optional<NodeDoor> open_door(const NodeOptions& nodes) try {
   return std::optional<NodeDoor>(std::in_place, nodes);
 } catch (const Error& error) {
@@ -111,7 +119,8 @@ Job::Hosts Gathering::run() {
                              .pids = candidate.started->pids,
                              .clock_ahead_ns = candidate.clock_ahead_ns,
                              .wants_record = wants_record(options_),
-                             .early = std::move(candidate.after_start)};
+                             .early = std::move(candidate.after_start),
+                             .limits = options_.stragglers};
     for (int i = 0; i < candidate.host.slots; ++i) parts.ranks.push_back(rank++);
     if (hosts.empty()) parts.input.emplace(STDIN_FILENO);
     parts.pids.resize(parts.ranks.size());
@@ -156,6 +165,7 @@ void Gathering::meet_nodes() {
       return candidate.connection->has_come() && candidate.connection->is_over();
     });
     let_in(*door);
+    if (have_problems(candidates_)) give_up_with_table();
     const bool is_enough = count() >= nodes.least;
     if (is_enough == last_call.is_never())
       last_call = is_enough ? Deadline::after(nodes.last_call) : Deadline::never();
@@ -286,6 +296,14 @@ void Gathering::take(Candidate& candidate, const Message& message) {
           static_cast<std::int64_t>(candidate.hello->clock_ns) - static_cast<std::int64_t>(trace::now_ns());
       if (!candidate.connection->has_come()) return;
       candidate.host = {candidate.hello->host, candidate.hello->slots};
+      candidate.connection->name_host(candidate.hello->host);
+      if (candidate.hello->least_hosts != options_.nodes->least ||
+          candidate.hello->most_hosts != options_.nodes->most) {
+        candidate.problem = fmt::format(
+            "was started with --nnodes {}:{}, and the launcher that leads with {}:{}: all need the same",
+            candidate.hello->least_hosts, candidate.hello->most_hosts, options_.nodes->least,
+            options_.nodes->most);
+      }
       if (candidate.host.slots < 1 || candidate.host.slots > most_ranks)
         candidate.problem =
             fmt::format("takes {} ranks: 1 to {} are possible", candidate.host.slots, most_ranks);
@@ -338,7 +356,7 @@ void Gathering::send_plans() {
                   .secret = std::string(base::text_of(secret_.bytes())),
                   .roles = role_fields(),
                   .variables = variables_for_others(this_environment(), remote.variables),
-                  .folder = remote.folder.empty() ? std::filesystem::current_path().string() : remote.folder,
+                  .folder = remote.folder.empty() ? this_folder() : remote.folder,
                   .pin = static_cast<std::uint8_t>(options_.pin),
                   .restarts = attempt_.restarts,
                   .max_restarts = options_.max_restarts,

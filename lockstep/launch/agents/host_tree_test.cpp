@@ -42,7 +42,8 @@ TEST(HostTree, TheCommandsShareAConnectionAndQuoteForBothShells) {
                           "exec /opt/lockstep agent"));
   EXPECT_THAT(std::vector(second.end() - 3, second.end()),
               ElementsAre("-oControlPath=/run/50%%/0", "a",
-                          "exec ssh -F 'my config' -T -x -oBatchMode=yes -oConnectTimeout=30 user@b "
+                          "exec ssh -F 'my config' -T -x -oBatchMode=yes -oConnectTimeout=30 "
+                          "-oServerAliveInterval=15 -oServerAliveCountMax=4 user@b "
                           "'exec /opt/lockstep agent'"));
 }
 

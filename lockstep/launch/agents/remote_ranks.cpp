@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/words.h"
 
 namespace lockstep::launch::agents {
 namespace {
@@ -23,7 +24,9 @@ constexpr std::chrono::seconds time_to_kill{3};
 // For what the other clock says.
 constexpr int quick_questions = 8;
 constexpr std::chrono::milliseconds between_quick_questions{5};
-constexpr std::chrono::milliseconds between_questions{1000};
+constexpr std::chrono::milliseconds between_questions{1000};  // as silent_for() counts them
+// An agent on a busy host may answer late.
+constexpr std::chrono::seconds least_silence{2}, least_time{5};
 
 }  // namespace
 
@@ -61,7 +64,22 @@ RemoteRanks::RemoteRanks(Parts parts, RankOutput& output)
 void RemoteRanks::ask_for_clock() {
   if (!ask_at_.expired() || running_ == 0) return;
   pipe().send(ClockAsked{.asked_ns = trace::now_ns()});
+  if (clocks_asked_ >= quick_questions) ++unanswered_;
   ask_at_ = Deadline::after(clocks_asked_++ < quick_questions ? between_quick_questions : between_questions);
+}
+
+void RemoteRanks::note_silence() {
+  const std::string& host = parts_.connection->host();
+  if (silent_for() < least_silence || silent_for() < parts_.limits.runs_on) {
+    if (std::exchange(told_silent_, false)) output_.say("lockstep run: host " + host + " is heard again\n");
+    return;
+  }
+  if (running_ > 0 && !std::exchange(told_silent_, true)) {
+    output_.say(fmt::format(
+        "lockstep run: nothing has been heard of host {} for {} (LOCKSTEP_WARN_AFTER): its agent "
+        "is stopped, or the network to it is cut; after {} (LOCKSTEP_TIMEOUT) it counts as lost\n",
+        host, base::exact_duration(parts_.limits.runs_on), base::exact_duration(parts_.limits.given_up)));
+  }
 }
 
 std::vector<view::RankTimeline> RemoteRanks::take_timeline() {
@@ -76,6 +94,7 @@ void RemoteRanks::watch(PollSet& poll) {
 }
 
 void RemoteRanks::take(const Message& message) {
+  unanswered_ = 0;
   switch (message.kind) {
     case Kind::output: return take_output(content_of<Output>(message));
     case Kind::output_end: {
@@ -200,7 +219,10 @@ std::vector<Ending> RemoteRanks::take_endings() {
   const std::string words = parts_.connection->take_words();
   if (!words.empty()) output_.say(words);
   if (parts_.connection->is_over() && !finished_) note_loss();
-  if (finished_by_.expired() || (killed_by_.expired() && running_ > 0)) {
+  note_silence();
+  const bool is_given_up =
+      running_ > 0 && silent_for() > std::max<std::chrono::nanoseconds>(parts_.limits.given_up, least_time);
+  if (finished_by_.expired() || (killed_by_.expired() && running_ > 0) || is_given_up) {
     does_not_answer_ = true;
     output_.say("lockstep run: the agent on " + parts_.connection->host() +
                 " does not answer: what runs there ends when it does, or when its guard sees that the "

@@ -1,7 +1,9 @@
 // The ranks of another host, behind the connection to its agent.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,6 +48,7 @@ class RemoteRanks final : public HostRanks {
     bool wants_record = true;
     std::vector<Message> early = {};  ///< what the agent has said since
     std::optional<ForwardedInput> input = {};
+    StragglerLimits limits = {};  ///< so long it may say nothing: until it is named, and until it is given up
   };
   RemoteRanks(Parts parts, RankOutput& output);
 
@@ -70,6 +73,7 @@ class RemoteRanks final : public HostRanks {
   std::optional<view::LiveHost> look_live() override;
   void finish(std::chrono::milliseconds grace) override;
   bool is_finished() const override { return finished_; }
+  bool is_silent() const override { return silent_for() > std::chrono::seconds(1); }
   int left_behind() const override { return left_behind_; }
   void conclude(int exit_code, const std::string& summary, bool again) override;
   bool is_concluded() const override {
@@ -86,6 +90,9 @@ class RemoteRanks final : public HostRanks {
   void take_ending(const Ended& ended);
   void grant_room();
   void ask_for_clock();
+  void note_silence();
+  /// The first question that nobody has answered was so long ago.
+  std::chrono::seconds silent_for() const { return std::chrono::seconds(std::max(unanswered_ - 1, 0)); }
   void note_loss();
   std::size_t index_of(int rank) const;
 
@@ -108,6 +115,8 @@ class RemoteRanks final : public HostRanks {
   trace::ClockOffset clock_;
   Deadline ask_at_;  // the other clock
   int clocks_asked_ = 0;
+  int unanswered_ = 0;  // questions, a second each: while this process is stopped there are none
+  bool told_silent_ = false;
   ReceivedTimeline timeline_;
   ReceivedLive coming_;  // of the look that was asked for
   std::optional<view::LiveHost> live_;

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "lockstep/launch/agents/wire.h"
 #include "lockstep/launch/hosts/this_host.h"
 
 namespace lockstep::launch::agents {
@@ -15,10 +16,16 @@ namespace {
 
 std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
-/// What ssh must not ask, nor wait for without end.
+/// What ssh must not ask, nor wait for without end: sshd answers within a minute, or the network is cut.
 std::vector<std::string> ssh_options(const RemoteOptions& remote) {
+  constexpr int questions = 4;
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(remote.start_timeout).count();
-  return {"-T", "-x", "-oBatchMode=yes", fmt::format("-oConnectTimeout={}", seconds)};
+  return {"-T",
+          "-x",
+          "-oBatchMode=yes",
+          fmt::format("-oConnectTimeout={}", seconds),
+          fmt::format("-oServerAliveInterval={}", cut_network_limit.count() / questions),
+          fmt::format("-oServerAliveCountMax={}", questions)};
 }
 
 bool is_ssh(const std::vector<std::string>& command) {

@@ -2,6 +2,7 @@
 // conversation, then messages, each a length, a kind and a body. docs/wire_formats.md, section "Launcher and agents".
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -18,6 +19,8 @@ namespace lockstep::launch::agents {
 
 /// The agent's first line: this, and its version of Lockstep. What a login shell prints before it is not ours.
 inline constexpr std::string_view greeting_begin = "lockstep-agent ";
+/// A network that is cut is noticed within this time, also where nobody has anything to say.
+inline constexpr std::chrono::seconds cut_network_limit{60};
 inline constexpr std::size_t most_message_bytes = std::size_t{8} << 20;
 
 enum class Kind : std::uint8_t {
@@ -74,14 +77,16 @@ struct Message {
 /// Each message says its fields once, for both directions.
 struct Hello {
   static constexpr Kind kind = Kind::hello;
-  std::string host = {};                    ///< as the system calls it
-  std::string machine = {};                 ///< the same for agents that share a kernel
-  std::string network = {};                 ///< and these interfaces
-  std::vector<std::string> addresses = {};  ///< numeric, of its interfaces; loopback is left out
-  std::uint64_t clock_ns = 0;               ///< its CLOCK_MONOTONIC
-  std::int32_t slots = 0;                   ///< how many ranks it takes; 0: as the launcher says
+  std::string host = {};                         ///< as the system calls it
+  std::string machine = {};                      ///< the same for agents that share a kernel
+  std::string network = {};                      ///< and these interfaces
+  std::vector<std::string> addresses = {};       ///< numeric, of its interfaces; loopback is left out
+  std::uint64_t clock_ns = 0;                    ///< its CLOCK_MONOTONIC
+  std::int32_t slots = 0;                        ///< how many ranks it takes; 0: as the launcher says
+  std::int32_t least_hosts = 0, most_hosts = 0;  ///< its own launcher's --nnodes
   static auto fields(auto& m) {
-    return std::tie(m.host, m.machine, m.network, m.addresses, m.clock_ns, m.slots);
+    return std::tie(m.host, m.machine, m.network, m.addresses, m.clock_ns, m.slots, m.least_hosts,
+                    m.most_hosts);
   }
 };
 

@@ -50,7 +50,7 @@ Allocation from_slurm(const std::string& list) {
 Allocation from_node_file(Allocation::System system, const char* variable, const std::string& path) {
   Allocation allocation{.system = system, .has_slots = system == Allocation::System::pbs};
   allocation.source = fmt::format("{} ({}={})", allocation.has_slots ? "PBS" : "Cobalt", variable, path);
-  allocation.hosts = read_hostfile(path);
+  allocation.hosts = read_hostfile(path, fmt::format("{}={}", variable, path));
   return allocation;
 }
 

@@ -86,7 +86,7 @@ TEST_F(AllocationTest, OfCobaltHasALineForEachHost) {
 
 TEST_F(AllocationTest, WhoseFileIsMissingSaysSo) {
   set("PBS_NODEFILE", "/nowhere/nodes");
-  EXPECT_EQ(why(), "hostfile /nowhere/nodes cannot be read: No such file or directory");
+  EXPECT_EQ(why(), "PBS_NODEFILE=/nowhere/nodes cannot be read: No such file or directory");
 }
 
 }  // namespace

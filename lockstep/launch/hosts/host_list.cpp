@@ -116,7 +116,10 @@ std::optional<int> slots_option(const Hosts& hosts, std::string_view options, st
     const auto end = std::min(options.find_first_of(" \t="), options.size());
     const std::string_view name = options.substr(0, end);
     options = trimmed(options.substr(end));
-    if (!options.starts_with('=')) continue;
+    if (!options.starts_with('=')) {
+      hosts.refuse(fmt::format("{} has {} behind the host, which is no option like slots=4; a host a line",
+                               quote(line), quote(name)));
+    }
     options = trimmed(options.substr(1));
     const std::string_view value = take_until(options, blanks);
     if (name != "slots") continue;
@@ -157,9 +160,12 @@ std::vector<Host> parse_hostfile(std::string_view text, const std::string& what)
   return std::move(hosts).take();
 }
 
-std::vector<Host> read_hostfile(const std::string& path) {
-  const std::string what = "hostfile " + path;
+std::vector<Host> read_hostfile(const std::string& path) { return read_hostfile(path, "hostfile " + path); }
+
+std::vector<Host> read_hostfile(const std::string& path, const std::string& what) {
   std::error_code error;
+  if (std::filesystem::is_fifo(path, error) || std::filesystem::is_character_file(path, error))
+    throw_invalid_argument(what + " is no file: a pipe or a terminal is not taken; write it to a file first");
   const auto bytes = std::filesystem::file_size(path, error);
   if (error) throw_invalid_argument(what + " cannot be read: " + error.message());
   if (bytes > most_file_bytes)
@@ -169,7 +175,8 @@ std::vector<Host> read_hostfile(const std::string& path) {
   std::string text(static_cast<std::size_t>(bytes), '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!file) throw_invalid_argument(what + " cannot be read; is it being written, or yours to read?");
-  return parse_hostfile(text, what);
+  constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";  // as editors of Windows begin a file
+  return parse_hostfile(text.starts_with(byte_order_mark) ? text.substr(byte_order_mark.size()) : text, what);
 }
 
 std::vector<Host> parse_discovered(std::string_view printed, const std::string& what, int slots) {

@@ -31,6 +31,8 @@ std::vector<Host> parse_hostfile(std::string_view text, const std::string& what)
 
 /// The same of a file of at most 1 MiB. Throws Error{invalid_argument}, too, where there is none.
 std::vector<Host> read_hostfile(const std::string& path);
+/// `what`: how errors call it.
+std::vector<Host> read_hostfile(const std::string& path, const std::string& what);
 
 /// What a program has printed that finds hosts: a host a line, which has `slots` where it does not say. Each host once, with the slots
 /// of all its lines, 0 if it says so; maybe no host. Throws Error{invalid_argument}, "what, line 3: ...".

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -81,19 +82,29 @@ TEST(Hostfile, RefusesWithFileAndLine) {
   EXPECT_EQ(why("a:2 slots=2"), "hostfile h, line 1: \"a:2 slots=2\" says twice how many slots there are");
   EXPECT_EQ(why("a slots=1 slots=2"),
             "hostfile h, line 1: \"a slots=1 slots=2\" says twice how many slots there are");
-  EXPECT_EQ(why("a\n-l root\n"), "hostfile h, line 2: \"-l\" is no name of a host");
+  EXPECT_EQ(why("a slots=2\nb c\n"),
+            "hostfile h, line 2: \"b c\" has \"c\" behind the host, which is no option like slots=4; a host "
+            "a line");
+  EXPECT_EQ(why("a\n-l\n"), "hostfile h, line 2: \"-l\" is no name of a host");
 }
 
 TEST(Hostfile, IsReadFromAFileOfBoundedSize) {
   const std::string path = ::testing::TempDir() + "hostfile";
   std::ofstream(path) << "a slots=2\n";
   EXPECT_THAT(read_hostfile(path), ElementsAre(Host{"a", 2}));
+  std::ofstream(path) << "\xEF\xBB\xBF"
+                         "a:3\r\n";
+  EXPECT_THAT(read_hostfile(path), ElementsAre(Host{"a", 3})) << "as an editor of Windows writes it";
   std::filesystem::resize_file(path, (1 << 20) + 1);
   EXPECT_EQ(refusal([&] { read_hostfile(path); }),
             "hostfile " + path + " has 1048577 bytes; a hostfile has at most 1048576");
   std::filesystem::remove(path);
   EXPECT_EQ(refusal([&] { read_hostfile(path); }),
             "hostfile " + path + " cannot be read: No such file or directory");
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(refusal([&] { read_hostfile(path); }),
+            "hostfile " + path + " is no file: a pipe or a terminal is not taken; write it to a file first");
+  std::filesystem::remove(path);
 }
 
 TEST(ShareOut, FillsHostsInTheirOrder) {

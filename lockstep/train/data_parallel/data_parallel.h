@@ -34,9 +34,9 @@ namespace lockstep {
 /// - Embeddings with sparse(true): all rows of all ranks go to every rank, after the other gradients.
 /// - A model that is converted (.to()), frozen or thawed later, on all ranks, is wrapped anew by the next
 ///   training forward: it becomes rank 0's again, and is compared.
-/// - Tensors may be on a GPU: gradients stay there where each rank has one of its own and there is an NCCL (docs/gpu.md), else they are
-///   copied into buckets in main memory as they come, and the average back into grad(). A communication hook sees the buckets. Ranks
-///   that are threads of one process need a GPU each: libtorch runs a GPU's backwards one after the other.
+/// - Tensors may be on a GPU: gradients stay there where each rank has one of its own and there is an NCCL, or all share one
+///   (docs/gpu.md), else they are copied into buckets in main memory as they come, and the average back into grad(). A communication
+///   hook sees the buckets. Ranks that are threads of one process need a GPU each: libtorch runs a GPU's backwards one after the other.
 /// - An exception that ends a backward early closes the group: the others wait for this rank's gradients.
 /// - torch::autograd::grad() of the parameters gives this rank's own gradients, not the average.
 /// - In a group of one it is the model, and nothing else.

@@ -123,12 +123,25 @@ void GradientBuckets::wait_for(std::size_t bucket) {
 
 GradientBuckets::Filled GradientBuckets::make_on_gpu(BucketPlan plan) const {
   const torch::ScalarType type = gradients_[plan.slots.front().parameter].type;
+  const auto elements = static_cast<std::int64_t>(plan.elements);
+  const auto options = torch::dtype(type).device(*gpu_);
+  const std::size_t bytes = plan.elements * size_of(plan.dtype);
   torch::Tensor flat;
   try {
-    flat = torch::zeros({static_cast<std::int64_t>(plan.elements)}, torch::dtype(type).device(*gpu_));
+    void* memory = nullptr;
+    if (auto shared = allocate_on_gpu(group_, gpu_->index(), bytes, &memory)) {
+      flat = at::for_blob(memory, {elements})
+                 .deleter([shared](void*) {})
+                 .options(options)
+                 .target_device(*gpu_)
+                 .make_tensor()
+                 .zero_();
+    } else {
+      flat = torch::zeros({elements}, options);
+    }
   } catch (const c10::OutOfMemoryError& error) {
-    throw Error(ErrorCode::system, c10::str("the gradients' bucket of ", plan.elements * size_of(plan.dtype),
-                                            " bytes on ", *gpu_, ": ", error.what_without_backtrace(),
+    throw Error(ErrorCode::system, c10::str("the gradients' bucket of ", bytes, " bytes on ", *gpu_, ": ",
+                                            error.what_without_backtrace(),
                                             "; gradients take as much memory as the model's parameters"));
   }
   return {.on_gpu = std::move(plan), .flat = std::move(flat)};

@@ -11,6 +11,7 @@
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/group/collectives.h"
 #include "lockstep/group/init.h"
 
 namespace lockstep::ps {
@@ -26,6 +27,11 @@ std::vector<std::string> names_of(Task task) {
     case Task::worker: return {"worker"};
   }
   return {};
+}
+
+bool is_name_of(Task task, const std::string& name) {
+  const auto names = names_of(task);
+  return std::ranges::find(names, name) != names.end();
 }
 
 /// Who waits for requests does so for ever: the launcher says who is gone, and servers who is silent.
@@ -45,8 +51,10 @@ Crew::Crew(int servers, bool has_coordinator)
       has_coordinator_(has_coordinator),
       timeout_(GroupOptions::from_environment().timeout) {
   std::optional<Group> world;
+  const std::string given = role();
   const auto rank = env::integer("RANK", 0, std::numeric_limits<int>::max()).value_or(0);
-  const InitOptions options = options_of(rank < servers + (has_coordinator ? 1 : 0));
+  const InitOptions options = options_of(given == "default" ? rank < servers + (has_coordinator ? 1 : 0)
+                                                            : !is_name_of(Task::worker, given));
   if (ranks_may_change()) {
     membership_.emplace(options);
     self_ = membership_->self();
@@ -55,15 +63,9 @@ Crew::Crew(int servers, bool has_coordinator)
     self_ = {.rank = world->rank()};
     for (int number = 0; number < world->size(); ++number) fixed_.push_back({.rank = number});
   }
-  if (const std::string given = role(); given != "default") {
-    const auto names = names_of(task());
-    if (std::ranges::find(names, given) == names.end())
-      throw_invalid_argument(c10::str(
-          "ParameterServer: rank ", self_.rank, " was given the role '", given, "', but is a ", names[0],
-          ": the first ranks (", servers_, ") are servers",
-          has_coordinator ? ", the next one is the coordinator" : "", ", the others work; say --role server:",
-          servers_, has_coordinator ? " --role coordinator:1" : "", " --role worker:N in this order"));
-  }
+  const std::string wrong = given == "default" || is_name_of(task(), given) ? "" : another_role(given);
+  if (world) require_places(*world, !wrong.empty());
+  if (!wrong.empty()) throw_invalid_argument(wrong);
   if (world) {
     if (world->size() <= servers_ + (has_coordinator_ ? 1 : 0))
       throw_invalid_argument(c10::str("ParameterServer: of ", world->size(), " ranks ", servers_,
@@ -71,6 +73,33 @@ Crew::Crew(int servers, bool has_coordinator)
                                       "; nobody is left to work"));
     make_pairs(*world);
   }
+}
+
+std::string Crew::another_role(const std::string& given) const {
+  const std::string wanted =
+      env::text("ROLE_NAME")
+          ? c10::str("say --role server:", servers_, has_coordinator_ ? " --role coordinator:1" : "",
+                     " --role worker:N in this order")
+          : c10::str("TF_CONFIG's cluster has to have ", servers_, " \"ps\" and ",
+                     has_coordinator_ ? "a" : "no", " \"chief\"");
+  return c10::str("ParameterServer: rank ", self_.rank, " was given the role '", given, "', but is a ",
+                  names_of(task())[0], ": the first ranks (", servers_, ") are servers",
+                  has_coordinator_ ? ", the next one is the coordinator" : "", ", the others work; ", wanted);
+}
+
+/// Where no launcher ends the job, the others would wait for a rank that throws.
+void Crew::require_places(const Group& world, bool is_wrong) {
+  const int mine = is_wrong ? 1 : 0;
+  std::vector<int> all(static_cast<std::size_t>(world.size()));
+  all_gather(world, std::span(&mine, 1), std::span(all)).wait();
+  const auto other = std::ranges::find(all, 1);
+  if (is_wrong || other == all.end()) return;
+  const auto rank = static_cast<int>(other - all.begin());
+  throw Error(ErrorCode::aborted,
+              c10::str("ParameterServer: rank ", rank,
+                       " was given a role that is not that of its place; what is "
+                       "wrong stands in its output"),
+              rank);
 }
 
 Task Crew::task_of(int rank) const {

@@ -52,6 +52,8 @@ class Crew {
   Group all_servers();
 
  private:
+  std::string another_role(const std::string& given) const;
+  static void require_places(const Group& world, bool is_wrong);
   void make_pairs(const Group& world);
 
   int servers_;

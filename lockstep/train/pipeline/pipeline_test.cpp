@@ -259,18 +259,19 @@ TEST(Pipeline, AveragesOverReplicas) {
 
 TEST(Pipeline, CutsByMeasuredTimes) {
   on_ranks(2, [](const Group& world) {
-    Layers layers;
-    layers.add<Linear>(8, 8).add<Linear>(8, 8).add([](const Tensor& x) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const auto slow = [](const Tensor& x) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
       return x;
-    });
-    layers.add<Linear>(8, 8);
+    };
+    // Evenly they would be cut after the third. Noise cuts elsewhere only where it takes longer than a slow layer.
+    Layers layers;
+    layers.add<Linear>(8, 8).add(slow).add(slow).add<Linear>(8, 8).add<Linear>(8, 8).add<Linear>(8, 8);
     PipelineOptions options;
     if (world.rank() == 0) options.sample = torch::ones({2, 8});
     const Pipeline pipe(layers, world, options);
-    ASSERT_EQ(pipe.layer_seconds().size(), 4U);
-    EXPECT_GE(pipe.layer_seconds()[2], 0.02);
-    EXPECT_THAT(pipe.cut(), ElementsAre(2, 2));
+    ASSERT_EQ(pipe.layer_seconds().size(), 6U);
+    EXPECT_GE(pipe.layer_seconds()[2], 0.05);
+    EXPECT_THAT(pipe.cut(), ElementsAre(2, 4));
     EXPECT_FALSE(pipe.parameters().empty());
   });
 }

@@ -10,9 +10,9 @@
 // They throw Error at once: invalid_argument (undefined, not contiguous, sizes that do not fit, a rank that is
 // none), unsupported (types, sparse and meta tensors), saying what the tensor is; the rest comes from wait().
 //
-// Tensors on a GPU stay there where each rank has one of its own and there is an NCCL (docs/gpu.md): the call comes after what
-// libtorch's current stream does, and after wait() that stream, not the host, waits for it. A call's tensors are on one device
-// then. Otherwise, and in messages and what NCCL does not reduce, they go through main memory: a tensor has its new elements
+// Tensors on a GPU stay there where each rank has one of its own and there is an NCCL, or all share one (docs/gpu.md): the call comes
+// after what libtorch's current stream does, and after wait() that stream, not the host, waits for it. A call's tensors are on one
+// device then. Otherwise, and in messages and what NCCL does not reduce, they go through main memory: a tensor has its new elements
 // when wait() has returned, or test() has said true. Cost: a copy down before the collective, one up after it, and as much
 // main memory. Where ranks have GPUs, a call's tensors are on them on all ranks, or in main memory on all.
 #pragma once

@@ -14,6 +14,8 @@
 #include "lockstep/base/file.h"
 #include "lockstep/base/words.h"
 #include "lockstep/view/profile/free_rows.h"
+#include "lockstep/view/profile/horovod_timeline.h"
+#include "lockstep/view/profile/timeline_text.h"
 
 namespace lockstep::view {
 namespace {
@@ -21,13 +23,6 @@ namespace {
 using trace::CollectiveEvent;
 using trace::SpanEvent;
 using trace::TrainingStepEvent;
-
-constexpr std::size_t piece_bytes = std::size_t{1} << 16;
-
-/// In quotes. Names may be any bytes.
-std::string in_json(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
 
 std::uint64_t bytes_of(const CollectiveEvent& call) { return call.elements * size_of(call.dtype); }
 
@@ -42,13 +37,13 @@ std::vector<const Event*> in_order(const std::vector<Event>& events) {
 class Writer {
  public:
   Writer(const Timeline& timeline, const std::function<void(std::string_view)>& write)
-      : timeline_(timeline), write_(write) {
+      : timeline_(timeline), out_(write) {
     for (const auto& [number, name] : timeline.groups) groups_[number] = in_json(name);
     begin_ns_ = first_moment();
   }
 
   void run() {
-    text_ = fmt::format(
+    out_.text() = fmt::format(
         "{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"job\":{},\"clock_error_us\":{:.3f}{}}},"
         "\"traceEvents\":"
         "[",
@@ -57,12 +52,13 @@ class Writer {
       name_rank(rank);
       add_steps(rank);
       add_calls(rank);
+      add_named(rank);
       add_spans(rank);
       add_mpi_calls(rank);
       if (rank.left_out > 0) say_left_out(rank);
     }
-    text_ += "\n]}\n";
-    flush();
+    out_.text() += "\n]}\n";
+    out_.flush();
   }
 
  private:
@@ -83,28 +79,23 @@ class Writer {
   }
   double us(std::uint64_t ns) const { return static_cast<double>(ns - std::min(ns, begin_ns_)) / 1e3; }
 
-  void flush() {
-    write_(text_);
-    text_.clear();
-  }
-  void begin_event() {
-    if (text_.size() > piece_bytes) flush();
-    text_ += is_first_ ? "\n" : ",\n";
+  std::back_insert_iterator<std::string> begin_event() {
+    std::string& text = out_.text();
+    text += is_first_ ? "\n" : ",\n";
     is_first_ = false;
+    return std::back_inserter(text);
   }
   /// `arguments`: "" or `"bytes":12,...`.
   void range(int rank, int row, const std::string& name, const char* kind, std::uint64_t begin,
              std::uint64_t end, const std::string& arguments = "") {
-    begin_event();
     fmt::format_to(
-        std::back_inserter(text_),
+        begin_event(),
         R"({{"ph":"X","pid":{},"tid":{},"name":{},"cat":"{}","ts":{:.3f},"dur":{:.3f},"args":{{{}}}}})", rank,
         row, name, kind, us(begin), us(std::max(begin, end)) - us(begin), arguments);
   }
   void meta(int rank, int row, const char* what, const std::string& arguments) {
-    begin_event();
-    fmt::format_to(std::back_inserter(text_), R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{{}}}}})",
-                   rank, row, what, arguments);
+    fmt::format_to(begin_event(), R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{{}}}}})", rank, row,
+                   what, arguments);
   }
   void name_row(int rank, int row, const std::string& name) {
     meta(rank, row, "thread_name", "\"name\":" + in_json(name));
@@ -167,6 +158,35 @@ class Writer {
     return group == groups_.end() ? "\"?\"" : group->second;
   }
 
+  void add_named(const RankTimeline& rank) {
+    std::map<std::pair<std::uint32_t, std::uint64_t>, std::uint64_t> negotiated;  // name, begin -> end
+    std::vector<SpanEvent> operations;
+    for (const SpanEvent& span : rank.spans) {
+      const auto named = trace::named_span(span);
+      if (!named) continue;
+      if (named->part == trace::NamedSpan::Part::negotiation)
+        negotiated[{span.name, span.begin_ns}] = span.end_ns;
+      else
+        operations.push_back(span);
+    }
+    FreeRows rows;
+    for (const SpanEvent* span : in_order(operations)) {
+      const auto named = *trace::named_span(*span);
+      const auto [index, is_new] = rows.take(span->begin_ns, span->end_ns);
+      const int row = first_named_row + index;
+      if (is_new)
+        name_row(rank.rank, row,
+                 index == 0 ? "named operations" : fmt::format("named operations, {}", index + 1));
+      range(rank.rank, row, in_json(name_of(rank, *span)), "named", span->begin_ns, span->end_ns,
+            fmt::format(R"("operation":"{}","dtype":"{}","elements":{})", to_string(named.operation),
+                        to_string(named.dtype), elements_of(*span)));
+      const auto end = negotiated.find({span->name, span->begin_ns});
+      if (end != negotiated.end() && end->second > span->begin_ns)
+        range(rank.rank, row, "\"waiting for others to submit it\"", "named", span->begin_ns,
+              std::min(end->second, std::max(span->begin_ns, span->end_ns)));
+    }
+  }
+
   void add_mpi_calls(const RankTimeline& rank) {
     std::map<std::uint32_t, std::uint64_t> ends;  // by threads
     for (const MpiCall& call : rank.mpi_calls) ends[call.thread] = 0;
@@ -217,15 +237,13 @@ class Writer {
   void add_spans(const RankTimeline& rank) {
     std::map<std::uint32_t, bool> named;
     for (const SpanEvent& span : rank.spans) {
-      const std::string name =
-          in_json(span.name < rank.span_names.size() ? std::string_view(rank.span_names[span.name]) : "?");
+      const std::string name = in_json(name_of(rank, span));
       if (span.thread == trace::counter_thread) {
-        begin_event();
-        fmt::format_to(std::back_inserter(text_),
-                       R"({{"ph":"C","pid":{},"name":{},"ts":{:.3f},"args":{{"value":{}}}}})", rank.rank,
-                       name, us(span.begin_ns), nlohmann::json(span.value).dump());
+        fmt::format_to(begin_event(), R"({{"ph":"C","pid":{},"name":{},"ts":{:.3f},"args":{{"value":{}}}}})",
+                       rank.rank, name, us(span.begin_ns), nlohmann::json(span.value).dump());
         continue;
       }
+      if (!trace::is_of_thread(span)) continue;
       const int row = first_thread_row + static_cast<int>(span.thread % 1000000);
       if (!std::exchange(named[span.thread], true))
         name_row(rank.rank, row, fmt::format("thread {}", span.thread));
@@ -234,19 +252,16 @@ class Writer {
   }
 
   void say_left_out(const RankTimeline& rank) {
-    begin_event();
-    fmt::format_to(std::back_inserter(text_), R"({{"ph":"i","s":"p","pid":{},"tid":0,"ts":0,"name":{}}})",
-                   rank.rank,
+    fmt::format_to(begin_event(), R"({{"ph":"i","s":"p","pid":{},"tid":0,"ts":0,"name":{}}})", rank.rank,
                    in_json(base::counted(static_cast<std::int64_t>(rank.left_out), "event") +
                            " of this rank had no room and are not here" +
                            (rank.left_out_when.empty() ? "" : ": " + rank.left_out_when)));
   }
 
   const Timeline& timeline_;
-  const std::function<void(std::string_view)>& write_;
+  PiecewiseText out_;
   std::map<std::uint32_t, std::string> groups_;  // names, in quotes
   std::uint64_t begin_ns_ = 0;
-  std::string text_;
   bool is_first_ = true;
 };
 
@@ -268,6 +283,7 @@ void shift_times(RankTimeline& rank, const std::function<std::uint64_t(std::uint
 }
 
 void write_timeline(const Timeline& timeline, const std::function<void(std::string_view)>& write) {
+  if (timeline.names == TimelineNames::horovod) return write_horovod_timeline(timeline, write);
   Writer(timeline, write).run();
 }
 
@@ -281,8 +297,9 @@ std::string timeline_line(const std::string& path, const Timeline& timeline) {
   std::uint64_t left_out = 0;
   for (const RankTimeline& rank : timeline.ranks) left_out += rank.left_out;
   std::string line =
-      fmt::format("timeline of {} in {}; https://ui.perfetto.dev opens it",
-                  base::counted(static_cast<std::int64_t>(timeline.ranks.size()), "rank"), path);
+      fmt::format("timeline of {} in {}{}; https://ui.perfetto.dev opens it",
+                  base::counted(static_cast<std::int64_t>(timeline.ranks.size()), "rank"), path,
+                  timeline.names == TimelineNames::horovod ? ", with Horovod's names" : "");
   if (timeline.clock_error_ns > 0)
     line += fmt::format("; clocks of hosts agree within {}", base::duration(timeline.clock_error_ns));
   if (left_out > 0)

@@ -3,6 +3,7 @@
 //
 //   rank 0   training     [ step 17            [forward, backward  ] [exposed] ]
 //            calls        [all_reduce [waiting][transfer]]
+//            named        [grad.0 [waiting for others to submit][       ]]       named operations, whatever they were fused into
 //            thread 0     [ loss ]                                               the program's own ranges
 //            MPI calls    [MPI_Allreduce [waiting][transfer]]                    of any MPI program (mpitrace/)
 #pragma once
@@ -17,6 +18,7 @@
 #include "lockstep/trace/event.h"
 #include "lockstep/trace/spans.h"
 #include "lockstep/view/profile/mpi_call.h"
+#include "lockstep/view/profile/timeline_names.h"
 
 namespace lockstep::view {
 
@@ -35,12 +37,18 @@ struct RankTimeline {
   std::string left_out_when = {};  ///< "": not known
 };
 
+/// "?" where it is not known.
+inline std::string_view name_of(const RankTimeline& rank, const trace::SpanEvent& span) {
+  return span.name < rank.span_names.size() ? std::string_view(rank.span_names[span.name]) : "?";
+}
+
 /// All times of calls, steps and spans (of MPI calls none) become what `to_ours` makes of them; 0 stays, which is no time.
 void shift_times(RankTimeline& rank, const std::function<std::uint64_t(std::uint64_t)>& to_ours);
 
 /// Rows of a rank by their `tid`; those of a kind begin here, in the order of FreeRows or of threads. None is a rank's number:
 /// viewers take a thread of its process's number for the main thread.
-inline constexpr int first_training_row = 10000, first_call_row = 20000, first_thread_row = 100000;
+inline constexpr int first_training_row = 10000, first_call_row = 20000, first_named_row = 30000,
+                     first_thread_row = 100000;
 
 struct Timeline {
   std::string job = {};
@@ -48,6 +56,7 @@ struct Timeline {
   std::vector<std::pair<std::uint32_t, std::string>> groups = {};  ///< names by the numbers in calls
   std::uint64_t clock_error_ns = 0;     ///< the most that clocks of hosts may be apart
   std::vector<std::string> notes = {};  ///< what else has to be known of it
+  TimelineNames names = TimelineNames::lockstep;
 };
 
 /// Passes the text to `write` piece by piece. Times in it are microseconds from the first event on.

@@ -207,8 +207,7 @@ void add_means(const RunData& run, Analysis& analysis) {
   }
   for (const RankTimeline& rank : run.timeline.ranks) {
     for (const trace::SpanEvent& span : rank.spans) {
-      if (span.thread != trace::counter_thread && span.name < rank.span_names.size() &&
-          rank.span_names[span.name] == "data")
+      if (trace::is_of_thread(span) && name_of(rank, span) == "data")
         analysis.data_ns += ns_of(span.end_ns - span.begin_ns) / ns_of(run.timeline.ranks.size());
     }
   }

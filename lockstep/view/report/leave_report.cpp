@@ -62,6 +62,7 @@ std::string leave_report(const fs::path& folder, Timeline timeline, const trace:
                          const ReportOptions& options, const std::string& speaker) {
   if (std::ranges::none_of(record.ranks, &trace::FlightRank::joined))
     return speaker + ": there is no report: " + why_nobody_joined(record) + "\n";
+  timeline.names = TimelineNames::lockstep;  // which can be read again
   const RunData run{.name = folder.string(), .timeline = std::move(timeline), .record = record};
   const ReportDocument document = document_of(run, options);
   const std::string summary = report_summary(document, speaker);

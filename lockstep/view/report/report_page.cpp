@@ -176,13 +176,13 @@ class PageTimeline {
   void add_spans(const RankTimeline& rank) {
     std::map<std::uint32_t, std::vector<trace::SpanEvent>> threads;
     for (const trace::SpanEvent& span : rank.spans) {
-      if (span.thread != trace::counter_thread) threads[span.thread].push_back(span);
+      if (trace::is_of_thread(span)) threads[span.thread].push_back(span);
     }
     for (const auto& [thread, spans] : threads) {
       const std::size_t first = rows_.size();
       each_in_row(spans, [&](int row, const trace::SpanEvent& span) {
-        add(first, row, "program", span.name < rank.span_names.size() ? rank.span_names[span.name] : "?",
-            span.begin_ns, std::max(span.begin_ns, span.end_ns), 0, 0, 0);
+        add(first, row, "program", std::string(name_of(rank, span)), span.begin_ns,
+            std::max(span.begin_ns, span.end_ns), 0, 0, 0);
       });
     }
   }

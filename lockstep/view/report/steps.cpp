@@ -34,15 +34,11 @@ bool begins_with_its_gradients(const TrainingStepEvent& step) {
   return step.last_gradient_ns <= step.begin_ns;
 }
 
-std::string_view name_of_span(const RankTimeline& rank, const trace::SpanEvent& span) {
-  return span.name < rank.span_names.size() ? std::string_view(rank.span_names[span.name]) : "";
-}
-
 /// That of the training loop: ranges of other threads are not in its way.
 std::uint32_t main_thread_of(const RankTimeline& rank) {
   for (const std::string_view name : {"forward", "optimizer", "data"}) {
     const auto found = std::ranges::find_if(rank.spans, [&](const trace::SpanEvent& span) {
-      return span.thread != trace::counter_thread && name_of_span(rank, span) == name;
+      return trace::is_of_thread(span) && name_of(rank, span) == name;
     });
     if (found != rank.spans.end()) return found->thread;
   }
@@ -193,7 +189,7 @@ StepsOfRank::StepsOfRank(const RankTimeline& rank, const trace::FlightRank* reco
   }
   const std::uint32_t thread = main_thread_of(rank);
   for (const trace::SpanEvent& span : rank.spans) {
-    if (span.thread == thread && name_of_span(rank, span) == "forward")
+    if (span.thread == thread && name_of(rank, span) == "forward")
       forwards_.emplace_back(span.begin_ns, span.end_ns);
   }
   std::ranges::sort(forwards_);
@@ -218,7 +214,7 @@ void StepsOfRank::paint(const RankTimeline& rank, const BlockingCalls& blocking)
         {step->begin_ns, step->end_ns, begins_with_its_gradients(*step) ? Phase::optimizer : Phase::compute});
   const std::uint32_t thread = main_thread_of(rank);
   for (const trace::SpanEvent& span : rank.spans) {
-    const auto phase = phase_named(name_of_span(rank, span));
+    const auto phase = phase_named(name_of(rank, span));
     if (phase && span.thread == thread) ranges.push_back({span.begin_ns, span.end_ns, *phase});
   }
   for (const CollectiveEvent* call : calls_) {

@@ -61,15 +61,15 @@ TEST_F(Examples, ToyModelSaysWhatItsRanksSaidLast) {
 
 TEST_F(Examples, ATrainingGoesOnWithoutTheDeadAndWithThoseThatComeBack) {
   const Ending ending = start({program("lockstep"), "run", "-np", "3", "--min-np", "2", "--max-restarts", "1",
-                               program("goes_on"), "--kill", "1", "--steps", "16000"})
+                               program("goes_on"), "--kill", "1", "--steps", "2000", "--pause_ms", "5"})
                             .finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_THAT(ending.out,
-              AllOf(HasSubstr("[0] lost at step 8000: "), HasSubstr("[0] rank 0 of 2 goes on at step 8000\n"),
+              AllOf(HasSubstr("[0] lost at step 1000: "), HasSubstr("[0] rank 0 of 2 goes on at step 1000\n"),
                     ContainsRegex("\\[1\\] rank 2 of 3 goes on at step [0-9]+\n"),
-                    HasSubstr("[0] done after 16000 steps, error 0.0000\n"),
-                    HasSubstr("[1] done after 16000 steps, error 0.0000\n"),
-                    HasSubstr("[2] done after 16000 steps, error 0.0000\n")))
+                    HasSubstr("[0] done after 2000 steps, error 0.0000\n"),
+                    HasSubstr("[1] done after 2000 steps, error 0.0000\n"),
+                    HasSubstr("[2] done after 2000 steps, error 0.0000\n")))
       << ending.err;
 }
 

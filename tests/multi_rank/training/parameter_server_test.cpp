@@ -79,6 +79,42 @@ TEST_F(ParameterServers, GiveTasksToWorkersAndResultsToTheCoordinator) {
   expect(launch({"-np", "4", "--", "late", "staleness=2"}), {"rank 1 counted 40, done 40, failed 0"});
 }
 
+TEST_F(ParameterServers, HaveTheirRolesFromTfConfig) {
+  const auto cluster = [&](const std::vector<std::pair<std::string, int>>& tasks, const std::string& action) {
+    std::string text;
+    for (const auto& [type, count] : tasks) {
+      text += (text.empty() ? "\"" : ", \"") + type + "\": [";
+      for (int i = 0; i < count; ++i)
+        text += (i == 0 ? "\"127.0.0.1:" : ", \"127.0.0.1:") + std::to_string(another_port()) + "\"";
+      text += "]";
+    }
+    std::vector<Process> ranks;
+    for (const auto& [type, count] : tasks) {
+      for (int i = 0; i < count; ++i)
+        ranks.push_back(start({program("ps_rank"), action, "staleness=none"},
+                              {{"TF_CONFIG", "{\"cluster\": {" + text + "}, \"task\": {\"type\": \"" + type +
+                                                 "\", \"index\": " + std::to_string(i) + "}}"}}));
+    }
+    return finish(ranks);
+  };
+  const auto endings = cluster({{"worker", 2}, {"ps", 1}, {"chief", 1}}, "count");
+  for (const Ending& ending : endings) EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(endings[2].out, HasSubstr("rank 0 served 20 pushes, repeated 0\n"));
+  EXPECT_THAT(endings[3].out, HasSubstr("counted 20, done 20, failed 0\n"));
+
+  const auto others = cluster({{"ps", 2}, {"worker", 1}}, "count");
+  for (const Ending& ending : others) EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(
+      others[1].err,
+      HasSubstr("ParameterServer: rank 1 was given the role 'ps', but is a coordinator: the first ranks "
+                "(1) are servers, the next one is the coordinator, the others work; TF_CONFIG's cluster "
+                "has to have 1 \"ps\" and a \"chief\""));
+  for (const std::size_t other : {0U, 2U}) {
+    EXPECT_THAT(others[other].err,
+                HasSubstr("ParameterServer: rank 1 was given a role that is not that of its place"));
+  }
+}
+
 TEST_F(ParameterServers, EveryTaskCountsOnceWhoeverDies) {
   const int tasks = soak("SOAK_TASKS", 60);
   for (const int servers : {1, 2}) {

@@ -1,0 +1,22 @@
+# ctest runs this before it selects tests: each suite of a GoogleTest executable becomes one test, named SUITE.*, in one
+# process. Expects name, executable, and list, a file that keeps their names as long as the executable is the same; sets
+# <name>_TESTS as gtest_discover_tests() does.
+if(NOT EXISTS ${executable})
+  add_test(${name}_NOT_BUILT ${name}_NOT_BUILT)
+  return()
+endif()
+if(${executable} IS_NEWER_THAN ${list})
+  execute_process(COMMAND ${executable} --gtest_list_tests OUTPUT_VARIABLE listed RESULT_VARIABLE result)
+  if(result)
+    message(FATAL_ERROR "${executable} --gtest_list_tests: ${result}")
+  endif()
+  string(REGEX MATCHALL "(^|\n)[^ \n.]+\\." suites "${listed}")
+  string(REPLACE "\n" "" suites "${suites}")
+  file(WRITE ${list} "${suites}")
+endif()
+file(READ ${list} suites)
+foreach(suite IN LISTS suites)
+  add_test("${suite}*" ${executable} "--gtest_filter=${suite}*")
+  set_tests_properties("${suite}*" PROPERTIES SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
+  list(APPEND ${name}_TESTS "${suite}*")
+endforeach()

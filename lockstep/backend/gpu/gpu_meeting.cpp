@@ -1,0 +1,149 @@
+#include "lockstep/backend/gpu/gpu_meeting.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "lockstep/base/words.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view declined = "cannot: ";
+
+std::string key_of(int rank) { return "who/" + std::to_string(rank); }
+
+std::string line_of(std::string text) {
+  std::ranges::replace(text, '\n', ' ');
+  return text + "\n";
+}
+
+std::string text_of(const GpuOffer& offer) {
+  return line_of(offer.gpu) + line_of(offer.nccl) + line_of(offer.no_nccl) + line_of(offer.no_arena);
+}
+
+GpuOffer offer_of(const std::string& text) {
+  std::size_t begin = 0;
+  const auto line = [&] {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    std::string found = text.substr(begin, end - begin);
+    begin = std::min(end + 1, text.size());
+    return found;
+  };
+  GpuOffer offer;
+  for (std::string* const field : {&offer.gpu, &offer.nccl, &offer.no_nccl, &offer.no_arena}) *field = line();
+  return offer;
+}
+
+/// Until all have said who they are.
+void await_all(Store& store, const Members& members, Deadline deadline) {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < members.size(); ++rank) keys.push_back(key_of(rank));
+  try {
+    store.wait(keys, deadline);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::timeout) throw;
+    std::vector<int> missing;
+    for (int rank = 0; rank < members.size(); ++rank) {
+      if (!store.try_get(keys[static_cast<std::size_t>(rank)])) missing.push_back(members[rank].world);
+    }
+    throw Error(ErrorCode::timeout,
+                base::name_ranks(missing) +
+                    " did not come to a first call on GPUs: see what they are doing; all ranks of a group "
+                    "make it, with "
+                    "buffers on their GPUs",
+                missing.size() == 1 ? std::optional(missing.front()) : std::nullopt);
+  }
+}
+
+std::vector<GpuOffer> offers_of_all(Store& store, const Members& members) {
+  std::vector<GpuOffer> offers;
+  for (int rank = 0; rank < members.size(); ++rank) {
+    const std::string told = store.get(key_of(rank), Deadline::after(std::chrono::seconds(10)));
+    const int world = members[rank].world;
+    if (told.starts_with(declined))
+      throw Error(ErrorCode::unsupported,
+                  "rank " + std::to_string(world) + ": " + told.substr(declined.size()), world);
+    offers.push_back(offer_of(told));
+  }
+  return offers;
+}
+
+/// Two ranks of which the second has the first one's GPU.
+std::optional<std::pair<int, int>> sharing_ranks(const std::vector<GpuOffer>& offers) {
+  std::map<std::string, int> owners;
+  for (int rank = 0; rank < std::ssize(offers); ++rank) {
+    const auto [owner, is_new] = owners.emplace(offers[static_cast<std::size_t>(rank)].gpu, rank);
+    if (!is_new) return std::pair(owner->second, rank);
+  }
+  return std::nullopt;
+}
+
+GpuEngineKind choose_nccl(const std::vector<GpuOffer>& offers, const Members& members) {
+  const GpuOffer& own = offers[static_cast<std::size_t>(members.rank())];
+  if (own.nccl.empty()) throw Error(ErrorCode::unsupported, own.no_nccl);
+  for (int rank = 0; rank < std::ssize(offers); ++rank) {
+    const GpuOffer& offer = offers[static_cast<std::size_t>(rank)];
+    const int world = members[rank].world;
+    if (offer.nccl.empty())
+      throw Error(ErrorCode::unsupported, fmt::format("rank {}: {}", world, offer.no_nccl), world);
+    if (offer.nccl != offers.front().nccl) {
+      throw Error(ErrorCode::unsupported,
+                  fmt::format("rank {} has NCCL {}, rank {} has {}: all need the same", world, offer.nccl,
+                              members[0].world, offers.front().nccl));
+    }
+  }
+  return GpuEngineKind::nccl;
+}
+
+/// All ranks have the same offers, and so choose, or refuse, alike.
+GpuEngineKind choose(const std::vector<GpuOffer>& offers, const Members& members) {
+  const auto sharing = sharing_ranks(offers);
+  if (!sharing) return choose_nccl(offers, members);
+  const std::string same = fmt::format("ranks {} and {} have the same GPU ({}), which NCCL does not allow",
+                                       members[sharing->first].world, members[sharing->second].world,
+                                       offers[static_cast<std::size_t>(sharing->first)].gpu);
+  const bool is_one =
+      std::ranges::all_of(offers, [&](const GpuOffer& offer) { return offer.gpu == offers.front().gpu; });
+  if (!is_one) {
+    throw Error(ErrorCode::unsupported,
+                same + ": give each rank its own (device_for), or all the same, or copy to main memory");
+  }
+  for (int rank = 0; rank < std::ssize(offers); ++rank) {
+    const std::string& why = offers[static_cast<std::size_t>(rank)].no_arena;
+    if (!why.empty()) {
+      throw Error(ErrorCode::unsupported,
+                  fmt::format("{}, and rank {} cannot share one without: {}; give each rank its own "
+                              "(device_for), or copy to main memory",
+                              same, members[rank].world, why));
+    }
+  }
+  return GpuEngineKind::device_arena;
+}
+
+}  // namespace
+
+GpuEngineKind choose_engine(const GpuOffer& alone) {
+  if (!alone.nccl.empty()) return GpuEngineKind::nccl;
+  if (alone.no_arena.empty()) return GpuEngineKind::device_arena;
+  throw Error(ErrorCode::unsupported, alone.no_nccl);
+}
+
+void decline_gpus(Store& store, const Members& members, const Error& why) {
+  store.set(key_of(members.rank()), std::string(declined) + why.what());
+}
+
+GpuEngineKind meet_on_gpus(Store& store, const Members& members, const GpuOffer& offer, Deadline deadline) {
+  store.set(key_of(members.rank()), text_of(offer));
+  await_all(store, members, deadline);
+  const auto offers = offers_of_all(store, members);
+  if (store.add("through", 1) == members.size()) {
+    for (const char* const key : {"who/", "through"}) store.erase_all(key);
+  }
+  return choose(offers, members);
+}
+
+}  // namespace lockstep
