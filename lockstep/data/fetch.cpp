@@ -161,8 +161,10 @@ void fetch_dataset(const Group& group, PublicDataset set, const fs::path& folder
                    const FetchOptions& options) {
   FetchOptions in_time = options;  // those who wait give up after the group's time
   if (group.size() > 1) {
-    const auto most =
-        std::chrono::floor<std::chrono::milliseconds>(group.impl().context->options.timeout / 10 * 9);
+    const std::chrono::nanoseconds all = group.impl().context->options.timeout;
+    const auto earlier =
+        std::max(all / 10, std::min<std::chrono::nanoseconds>(all / 2, std::chrono::seconds(2)));
+    const auto most = std::chrono::floor<std::chrono::milliseconds>(all - earlier);
     in_time.timeout = std::min(options.timeout, std::max(most, std::chrono::milliseconds(1)));
   }
   once_per_host(group, [&] { fetch_dataset(set, folder, in_time); });

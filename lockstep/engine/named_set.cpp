@@ -16,7 +16,7 @@ namespace {
 
 constexpr int note_tag = 0, body_tag = 1;
 constexpr std::size_t most_unsent_bytes = std::size_t{1} << 20;
-constexpr std::chrono::nanoseconds least_time_for_a_word = std::chrono::milliseconds(500);
+constexpr std::chrono::nanoseconds least_time_for_a_word = std::chrono::seconds(2);
 
 std::vector<int> world_ranks_of(const Group& group) {
   std::vector<int> ranks;

@@ -344,7 +344,7 @@ TEST(Mismatch, OfMessageSizesNamesBoth) {
 }
 
 TEST(Timeout, NamesWhoIsMissing) {
-  std::latch failed(2);
+  std::latch submitted(2), failed(2);
   on_ranks(
       3,
       [&](Group& group) {
@@ -353,7 +353,9 @@ TEST(Timeout, NamesWhoIsMissing) {
           return;
         }
         std::vector<float> buffer(10);
-        const std::string text = failure_of([&] { all_reduce(group, buffer).wait(); }, ErrorCode::timeout);
+        Work work = all_reduce(group, buffer);
+        submitted.arrive_and_wait();
+        const std::string text = failure_of([&] { work.wait(); }, ErrorCode::timeout);
         EXPECT_THAT(
             text,
             HasSubstr(
@@ -381,15 +383,17 @@ TEST(Timeout, NamesTheRankAtTheEndOfAChainOfWaits) {
 }
 
 TEST(Timeout, OfAReceiveTellsWhatNobodyReceives) {
-  std::latch failed(1);
+  std::latch sent(1), failed(1);
   on_ranks(2,
            [&](Group& group) {
              std::vector<double> value(1);
              if (group.rank() == 1) {
                for (const int tag : {4, 7, 4, 9}) send(group, value, 0, tag).wait();
+               sent.count_down();
                failed.wait();
                return;
              }
+             sent.wait();
              const auto call = [&] { recv(group, value, 1, 5).wait(); };
              EXPECT_THAT(
                  failure_of(call, ErrorCode::timeout),

@@ -28,6 +28,7 @@ namespace lockstep {
 namespace {
 
 constexpr int highest_descriptor = 1 << 20;
+constexpr const char* by_tf_config = "TF_CONFIG";
 
 std::string user() { return std::to_string(::getuid()); }
 
@@ -99,7 +100,9 @@ void meet_at(Identity& identity, const std::string& address, int port, const std
     throw_invalid_argument(
         "ranks that meet at " + identity.store.to_string() +
         " need a secret: put the same 32 random bytes into a file of mode 0600 on every host and set "
-        "LOCKSTEP_SECRET_FILE to it. If all ranks run on this host, set MASTER_ADDR=127.0.0.1. "
+        "LOCKSTEP_SECRET_FILE to it. If all ranks run on this host, " +
+        (identity.launcher == by_tf_config ? "call it 127.0.0.1 in TF_CONFIG. "
+                                           : "set MASTER_ADDR=127.0.0.1. ") +
         "LOCKSTEP_INSECURE=1 lets anyone on the network join");
   }
 }
@@ -157,7 +160,7 @@ void from_hand(Identity& identity, const InitOptions& options) {
 
 /// TF_CONFIG's processes meet where rank 0's own server of TensorFlow would listen.
 void from_tf_config(Identity& identity, const TfConfig& config) {
-  identity.launcher = "TF_CONFIG";
+  identity.launcher = by_tf_config;
   meet_at_port(identity, config.host, config.port);
 }
 

@@ -9,6 +9,8 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -115,15 +117,22 @@ TEST_P(AnyStore, GetNamesTheKeyAtTheDeadline) {
   EXPECT_EQ(store_->get("address/3", soon()), "x") << "the store works on";
 }
 
+/// Where the machine was too slow for an answer there is none that names keys, and a test tries again.
+bool had_no_answer(const Error& error) {
+  return std::string(error.what()).find("did not answer") != std::string::npos;
+}
+
 TEST_P(AnyStore, WaitNamesEveryMissingKey) {
   store_->set("b", "");
   const std::vector<std::string> keys = {"a\n", "b", "c", "d"};
-  const Error error = error_of([&] { store_->wait(keys, now()); });
-  EXPECT_EQ(error.code(), ErrorCode::timeout);
-  EXPECT_THAT(error.what(), HasSubstr("a\\x0a\""));
-  EXPECT_THAT(error.what(), Not(HasSubstr("b\"")));
-  EXPECT_THAT(error.what(), HasSubstr("c\""));
-  EXPECT_THAT(error.what(), HasSubstr("d\""));
+  std::optional<Error> error;
+  for (auto limit = std::chrono::milliseconds(50); !error || had_no_answer(*error); limit *= 2)
+    error = error_of([&] { store_->wait(keys, Deadline::after(limit)); });
+  EXPECT_EQ(error->code(), ErrorCode::timeout);
+  EXPECT_THAT(error->what(), HasSubstr("a\\x0a\""));
+  EXPECT_THAT(error->what(), Not(HasSubstr("b\"")));
+  EXPECT_THAT(error->what(), HasSubstr("c\""));
+  EXPECT_THAT(error->what(), HasSubstr("d\""));
 }
 
 TEST_P(AnyStore, WaitNamesOnlyWhatIsStillMissingAtItsEnd) {
@@ -131,8 +140,7 @@ TEST_P(AnyStore, WaitNamesOnlyWhatIsStillMissingAtItsEnd) {
   const auto own = place_.join();
   std::optional<Error> error;
   bool set_in_time = false;
-  for (auto limit = std::chrono::milliseconds(50); !set_in_time;
-       limit *= 2) {  // again, if the machine was too slow
+  for (auto limit = std::chrono::milliseconds(50); !set_in_time || had_no_answer(*error); limit *= 2) {
     for (const std::string& key : keys) (void)store_->erase(key);
     const Deadline deadline = Deadline::after(limit);
     std::jthread waiter([&] { error = error_of([&] { own->wait(keys, deadline); }); });

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-const Variables impatient = {{"LOCKSTEP_INIT_TIMEOUT", "700ms"}};
+const Variables impatient = {{"LOCKSTEP_INIT_TIMEOUT", "3s"}};
 const Variables patient = {{"LOCKSTEP_INIT_TIMEOUT", "20s"}};
 
 Variables with(const Variables& some, const Variables& more) {
@@ -219,7 +219,7 @@ TEST_F(AfterTheMeeting, ARankOfAnotherVersionIsNamedByAll) {
 }
 
 TEST_F(AfterTheMeeting, ARankThatDoesNothingIsNamedByAllAtTheDeadline) {
-  EXPECT_THAT(others_when([] { ::pause(); }, {{"LOCKSTEP_INIT_TIMEOUT", "2s"}}),
+  EXPECT_THAT(others_when([] { ::pause(); }, {{"LOCKSTEP_INIT_TIMEOUT", "5s"}}),
               Each(failed_saying("timeout peer=2", "rank 2 did not connect to group \"world\"")));
 }
 

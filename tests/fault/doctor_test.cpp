@@ -46,7 +46,8 @@ TEST_F(Doctor, EndsWith1WhereRanksCannotStart) {
   EXPECT_THAT(
       ending.out,
       AllOf(HasSubstr("1. training does not run here: two ranks that join and average an array fail: "),
-            HasSubstr("ulimit -n")));
+            HasSubstr("ulimit -n"),
+            HasSubstr("more from the administrator: it is as many as this user may have")));
 }
 
 TEST_F(Doctor, AsksHosts) {

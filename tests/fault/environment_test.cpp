@@ -126,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(
             "TfConfigWithoutASecret",
             {{"TF_CONFIG",
               R"({"cluster": {"worker": ["192.0.2.7:1", "192.0.2.8:1"]}, "task": {"type": "worker", "index": 1}})"}},
-            {"tcp:192.0.2.7:1", "need a secret"}}),
+            {"tcp:192.0.2.7:1", "need a secret", "call it 127.0.0.1 in TF_CONFIG"}}),
     [](const auto& info) { return info.param.name; });
 
 class GoodEnvironment : public JobTest {};

@@ -45,7 +45,7 @@ TEST_F(ExplainAfter, AStandstillIsToldOnceAndAgainOnlyAfterProgress) {
 
 TEST_F(ExplainAfter, AJobThatComputesLongIsLeftAlone) {
   const Ending ending =
-      launch({"-np", "2", "--explain-after", "1s"}, {"barrier", "sleep,2500", "barrier"}).finish();
+      launch({"-np", "2", "--explain-after", "3s"}, {"barrier", "sleep,5000", "barrier"}).finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_THAT(lines_with(ending.err, beginning), IsEmpty()) << ending.err;
 }

@@ -26,7 +26,7 @@ class Explain : public JobTest {
  protected:
   fs::path records() const { return folder() / "records"; }
   Variables recorded() const {
-    return {{"LOCKSTEP_TIMEOUT", "1s"}, {"LOCKSTEP_RECORD_DIR", records().string()}};
+    return {{"LOCKSTEP_TIMEOUT", "3s"}, {"LOCKSTEP_RECORD_DIR", records().string()}};
   }
 
   Ending explain(const std::vector<std::string>& arguments) const {

@@ -126,7 +126,7 @@ TEST_F(RunOnHosts, ARankThatDiesIsNamedAndItsHostsEnd) {
 TEST_F(RunOnHosts, AHostThatIsNotThereIsInATableWithAnother) {
   REQUIRE_SSH_HOSTS(2);
   const Ending ending =
-      launch({"-H", "10.177.0.9:1,no-such-host:1," + hosts().address(1) + ":1", "--start-timeout", "4s"},
+      launch({"-H", "10.177.0.9:1,no-such-host:1," + hosts().address(1) + ":1", "--start-timeout", "30s"},
              probe({"barrier"}))
           .finish();
   EXPECT_EQ(ending.exit_code, 1);
@@ -452,10 +452,20 @@ TEST_F(RunBySomeShell, AHostThatSaysNothingIsATimeOut) {
   EXPECT_THAT(ending.err, HasSubstr("far  has not started its agent within 300 ms (--start-timeout)"));
 }
 
+TEST_F(RunBySomeShell, AnAgentThatIsAnotherProgramIsSaid) {
+  const Ending ending = launch("exec /bin/true", {"-H", "far", "--agent", "/bin/true", "true"});
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.err,
+              HasSubstr(" ended with exit code 0; is --agent PATH (now /bin/true) the command lockstep?"));
+}
+
 TEST_F(RunBySomeShell, AShellThatIsNotThereIsSaid) {
   const Ending ending = start({program("lockstep"), "run", "--ssh", "/no/ssh", "-H", "far", "true"}).finish();
   EXPECT_EQ(ending.exit_code, 126);
-  EXPECT_THAT(ending.err, HasSubstr("/no/ssh"));
+  EXPECT_THAT(
+      ending.err,
+      HasSubstr("/no/ssh: there is no such program; it is what reaches other hosts: install OpenSSH's "
+                "client, or say which (--ssh COMMAND, LOCKSTEP_SSH)"));
 }
 
 TEST_F(RunBySomeShell, NeitherArgumentsNorEnvironmentOfTheShellHoldASecret) {

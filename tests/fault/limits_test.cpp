@@ -15,7 +15,8 @@ using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-const Variables impatient = {{"LOCKSTEP_INIT_TIMEOUT", "1s"}};
+const Variables impatient = {{"LOCKSTEP_INIT_TIMEOUT", "1s"}};  // where a rank may be missing
+const Variables patient = {{"LOCKSTEP_INIT_TIMEOUT", "30s"}};
 
 /// `words` in a shell that has done `before`, "ulimit -n 10".
 std::vector<std::string> limited(const std::string& before, const std::vector<std::string>& words) {
@@ -26,18 +27,20 @@ std::vector<std::string> limited(const std::string& before, const std::vector<st
 
 class Limits : public JobTest {
  protected:
-  Ending launch(const std::string& limit, const std::vector<std::string>& actions) {
+  Ending launch(const std::string& limit, const std::vector<std::string>& actions,
+                const Variables& patience = patient) {
     std::vector<std::string> words = {program("lockstep"), "run", "-np", "2", program("probe_rank")};
     words.insert(words.end(), actions.begin(), actions.end());
-    return start(limited(limit, words), impatient).finish();
+    return start(limited(limit, words), patience).finish();
   }
-  std::vector<Ending> start_by_hand(const std::string& limit, const std::vector<std::string>& actions) {
+  std::vector<Ending> start_by_hand(const std::string& limit, const std::vector<std::string>& actions,
+                                    const Variables& patience = patient) {
     std::vector<std::string> words = {program("probe_rank")};
     words.insert(words.end(), actions.begin(), actions.end());
     const int own_port = another_port();
     std::vector<Process> ranks;
     for (const int rank : {0, 1}) {
-      Variables variables = by_hand(rank, 2, impatient);
+      Variables variables = by_hand(rank, 2, patience);
       variables.emplace_back("MASTER_PORT", std::to_string(own_port));
       ranks.push_back(start(limited(limit, words), variables));
     }
@@ -54,11 +57,21 @@ bool names_the_descriptors(const std::string& text) {
          text.find("error while loading shared libraries") != std::string::npos;
 }
 
+/// A rank that comes a second late on a busy machine says nothing about descriptors.
+bool was_only_slow(const std::string& text) {
+  return text.find("waited in vain") != std::string::npos && !names_the_descriptors(text);
+}
+
 TEST_F(Limits, FewDescriptorsAreNamedByTheLauncherUntilTheyAreEnough) {
-  int enough = 3;
+  int enough = 3, retries = 5;
   for (; enough < 64; ++enough) {
-    const Ending ending = launch("ulimit -n " + std::to_string(enough), {"barrier", "all_reduce,f32,1000"});
+    const Ending ending =
+        launch("ulimit -n " + std::to_string(enough), {"barrier", "all_reduce,f32,1000"}, impatient);
     if (ending.exit_code == 0) break;
+    if (was_only_slow(ending.err) && retries-- > 0) {
+      --enough;
+      continue;
+    }
     EXPECT_TRUE(names_the_descriptors(ending.err)) << enough << " descriptors: " << ending.err;
   }
   EXPECT_GT(enough, 4);
@@ -66,11 +79,15 @@ TEST_F(Limits, FewDescriptorsAreNamedByTheLauncherUntilTheyAreEnough) {
 }
 
 TEST_F(Limits, FewDescriptorsAreNamedByARankStartedByHandUntilTheyAreEnough) {
-  int enough = 3;
+  int enough = 3, retries = 5;
   for (; enough < 64; ++enough) {
     const auto endings =
-        start_by_hand("ulimit -n " + std::to_string(enough), {"barrier", "all_reduce,f32,1000"});
+        start_by_hand("ulimit -n " + std::to_string(enough), {"barrier", "all_reduce,f32,1000"}, impatient);
     if (endings[0].exit_code == 0 && endings[1].exit_code == 0) break;
+    if (was_only_slow(endings[0].err + endings[1].err) && retries-- > 0) {
+      --enough;
+      continue;
+    }
     EXPECT_TRUE(names_the_descriptors(endings[0].err + endings[1].err))
         << enough << " descriptors: " << endings[0].err << endings[1].err;
     for (const Ending& ending : endings) EXPECT_NE(ending.exit_code, 0) << enough << " descriptors";

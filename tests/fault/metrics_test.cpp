@@ -90,8 +90,16 @@ class MetricsOf : public JobTest {
 TEST_F(MetricsOf, AJobAreWhatItsRanksHaveDone) {
   Process job = this->job(
       {"all_reduce,f32,1000", "all_reduce,f32,1000", "barrier", "counter,my \"count\",2.5", "pause"});
-  (void)await_value("lockstep_counter{name=\"my \\\"count\\\"\",rank=\"1\"}", 2.5);
-  auto seen = await_value("lockstep_calls_total{rank=\"1\",operation=\"barrier\"}", 1);
+  for (const std::string rank : {"0", "1"}) {
+    (void)await_value("lockstep_counter{name=\"my \\\"count\\\"\",rank=\"" + rank + "\"}", 2.5);
+    (void)await_value("lockstep_calls_total{rank=\"" + rank + "\",operation=\"barrier\"}", 1);
+  }
+  auto seen = values();
+  const auto arrivals = [&] {
+    return seen["lockstep_last_arrivals_total{rank=\"0\"}"] +
+           seen["lockstep_last_arrivals_total{rank=\"1\"}"];
+  };
+  for (const Deadline limit = http::patience(); arrivals() < 3 && !limit.expired();) seen = values();
   EXPECT_EQ(seen["lockstep_up"], 1);
   EXPECT_EQ(seen["lockstep_ranks"], 2);
   for (const std::string rank : {"0", "1"}) {
@@ -102,8 +110,7 @@ TEST_F(MetricsOf, AJobAreWhatItsRanksHaveDone) {
     EXPECT_TRUE(seen.contains("lockstep_cpu_seconds_total{rank=\"" + rank + "\",mode=\"user\"}"));
     EXPECT_TRUE(seen.contains("lockstep_training_steps_total{rank=\"" + rank + "\"}"));
   }
-  EXPECT_EQ(
-      seen["lockstep_last_arrivals_total{rank=\"0\"}"] + seen["lockstep_last_arrivals_total{rank=\"1\"}"], 3);
+  EXPECT_EQ(arrivals(), 3);
   end(job);
 }
 
@@ -200,8 +207,11 @@ TEST_F(MetricsOf, SeveralHostsAreOfAllTheirRanks) {
   Process leader = launch({"--node-rank", "0", "--metrics", std::to_string(port())}),
           follower = launch({"--node-rank", "1"});
   leader.await_err("metrics are at ");
-  (void)await_value("lockstep_counter{name=\"rate\",rank=\"3\"}", 7);
-  auto seen = await_value("lockstep_counter{name=\"rate\",rank=\"0\"}", 7);
+  for (const std::string rank : {"0", "1", "2", "3"}) {
+    (void)await_value("lockstep_counter{name=\"rate\",rank=\"" + rank + "\"}", 7);
+    (void)await_value("lockstep_calls_total{rank=\"" + rank + "\",operation=\"barrier\"}", 1);
+  }
+  auto seen = values();
   EXPECT_EQ(seen["lockstep_ranks"], 4);
   for (const std::string rank : {"0", "1", "2", "3"})
     EXPECT_EQ(seen["lockstep_calls_total{rank=\"" + rank + "\",operation=\"barrier\"}"], 1) << rank;

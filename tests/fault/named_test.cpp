@@ -21,8 +21,8 @@ class Named : public JobTest {
 const std::vector<std::string> one_submits_another = {"named,a=1,b=70000", "1:named,x=2", "!1:named,y=5,z=6"};
 const std::vector<std::string> says_who_has_not = {"code=timeout", "was submitted by rank",
                                                    "but not by rank"};
-// Rank 0 says it a tenth before the messages' own time-out, which on a busy machine takes some 100 ms.
-const Variables patience = {{"LOCKSTEP_TIMEOUT", "2s"}};
+// Rank 0 says it two seconds before the messages' own time-out.
+const Variables patience = {{"LOCKSTEP_TIMEOUT", "5s"}};
 
 TEST_F(Named, WhatARankDoesNotSubmitIsSaid) {
   expect_all_say(start_probes(3, one_submits_another, patience), says_who_has_not);

@@ -1,10 +1,11 @@
 // A rank of a job whose ranks may die and come back: it makes one world after the other, and all-reduces in each.
 //
 //   probe_views --steps=N [--kill=RANK@STEP ...] [--stop=RANK@STEP] [--exit=RANK@STEP,CODE] [--elements=N] [--pause-us=N]
+//               [--until=N]
 //
 // A step is one all_reduce, whose sum is checked against the ranks of its world; all ranks count the same steps, which newcomers
-// are told by the first rank. RANK@STEP happens in the first incarnation of that rank; step -1 is before init(). It says its pid,
-// each world,
+// are told by the first rank. RANK@STEP happens in the first incarnation of that rank; step -1 is before init(). The last
+// step waits, and is repeated, until there is world#N. It says its pid, each world,
 //
 //   probe rank=2 incarnation=0 view world#2 of 0,2 at step 7
 //
@@ -37,6 +38,7 @@ struct Options {
   int steps = 100;
   std::size_t elements = 1000;
   int pause_us = 0;
+  int until = 1;
   std::map<int, Deed> deeds;  // of this rank, by step
 };
 
@@ -57,6 +59,8 @@ Options parse(const std::vector<std::string>& words) {
       options.elements = std::stoull(value);
     else if (name == "pause-us")
       options.pause_us = std::stoi(value);
+    else if (name == "until")
+      options.until = std::stoi(value);
     else {
       const std::size_t at = value.find('@'), comma = value.find(',');
       if (std::stoi(value.substr(0, at)) != rank_in_job() || lockstep::incarnation() > 0) continue;
@@ -80,6 +84,11 @@ std::string members_of(const Group& world) {
   return text;
 }
 
+int number_of(const Group& world) {
+  const std::size_t mark = world.name().find('#');
+  return mark == std::string::npos ? 1 : std::stoi(world.name().substr(mark + 1));
+}
+
 /// False: who is in the job has changed.
 bool train(const Group& world, const Options& options, int& step) {
   std::array<int, 1> told{step};
@@ -99,7 +108,7 @@ bool train(const Group& world, const Options& options, int& step) {
       say("WRONG " + std::to_string(value) + " for " + std::to_string(expected));
       ::_exit(3);
     }
-    ++step;
+    if (step + 1 < options.steps || number_of(world) >= options.until) ++step;
     if (options.pause_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(options.pause_us));
     std::array<int, 1> changed{lockstep::world_has_changed() ? 1 : 0};
     lockstep::all_reduce(world, changed, lockstep::ReduceOp::max).wait();

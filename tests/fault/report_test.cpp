@@ -16,6 +16,13 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
+/// Barriers to which rank 1 comes 20 ms late.
+std::vector<std::string> late_calls() {
+  std::vector<std::string> actions;
+  for (int i = 0; i < 25; ++i) actions.insert(actions.end(), {"1:sleep,20", "barrier"});
+  return actions;
+}
+
 class ReportOf : public SshJobTest {
  protected:
   fs::path place() const { return folder() / "report"; }
@@ -26,6 +33,17 @@ class ReportOf : public SshJobTest {
     words.emplace_back(program("probe_rank"));
     words.insert(words.end(), actions.begin(), actions.end());
     return start(words, variables, network).finish();
+  }
+  /// late_calls(), again where rank 0 was put off for so long that it was as late as rank 1.
+  Ending launch_late(const std::vector<std::string>& options, const Variables& variables = {},
+                     int network = -1) const {
+    Ending ending;
+    for (int attempt = 0; attempt < 20; ++attempt) {
+      fs::remove_all(place());
+      ending = launch(options, late_calls(), variables, network);
+      if (ending.exit_code != 0 || ending.err.find("rank 1 arrives last in ") != std::string::npos) break;
+    }
+    return ending;
   }
   Ending report(std::vector<std::string> words) const {
     words.insert(words.begin(), {program("lockstep"), "report"});
@@ -44,15 +62,8 @@ class ReportOf : public SshJobTest {
 };
 
 const std::vector<std::string> whole = {"lockstep_profile.JOB.json", "report.html", "timeline.json"};
-/// Barriers to which rank 1 comes 20 ms late.
-std::vector<std::string> late_calls() {
-  std::vector<std::string> actions;
-  for (int i = 0; i < 25; ++i) actions.insert(actions.end(), {"1:sleep,20", "barrier"});
-  return actions;
-}
-
 TEST_F(ReportOf, AJobNamesTheLateRankAndLeavesAPage) {
-  const Ending ending = launch({"-np", "2", "--report", place()}, late_calls());
+  const Ending ending = launch_late({"-np", "2", "--report", place()});
   ASSERT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_THAT(ending.err,
               AllOf(ContainsRegex(
@@ -64,7 +75,7 @@ TEST_F(ReportOf, AJobNamesTheLateRankAndLeavesAPage) {
 }
 
 TEST_F(ReportOf, AFolderIsTheSameWhenItIsMadeAgain) {
-  ASSERT_EQ(launch({"-np", "2"}, late_calls(), {{"LOCKSTEP_REPORT", place()}}).exit_code, 0);
+  ASSERT_EQ(launch_late({"-np", "2"}, {{"LOCKSTEP_REPORT", place()}}).exit_code, 0);
   const std::string page = text_in(place() / "report.html");
   const Ending again = report({place()});
   ASSERT_EQ(again.exit_code, 0) << again.err;
@@ -127,7 +138,7 @@ TEST_F(ReportOf, TwoJobsSaysWhatChanged) {
   ASSERT_EQ(launch({"-np", "2", "--report", place()}, late_calls()).exit_code, 0);
   const fs::path other = folder() / "other", page = folder() / "difference.html";
   auto twice = late_calls();
-  std::ranges::copy(late_calls(), std::back_inserter(twice));
+  twice.emplace_back("sleep,4000");
   ASSERT_EQ(launch({"-np", "2", "--report", other}, twice).exit_code, 0);
   const Ending ending = report({place(), other, "-o", page});
   ASSERT_EQ(ending.exit_code, 0) << ending.err;
@@ -159,12 +170,15 @@ TEST_F(ReportOf, WrongUsageIsALineThatSaysWhatToDo) {
   EXPECT_EQ(garbled.exit_code, 1);
   EXPECT_THAT(garbled.err, HasSubstr("has no events as Lockstep writes them"));
   EXPECT_EQ(launch({"-np", "1", "--report", ""}, {}).exit_code, 2);
+  const Ending unwritable = launch({"-np", "1", "--report", "/proc"}, {"barrier"});
+  EXPECT_EQ(unwritable.exit_code, 2);
+  EXPECT_THAT(unwritable.err, HasSubstr("cannot open the report /proc/report.html"));
 }
 
 TEST_F(ReportOf, TwoHostsHasTheRanksOfBoth) {
   REQUIRE_SSH_HOSTS(2);
-  const Ending ending = launch({"-H", list(1), "--report", place()}, late_calls(),
-                               {{"LOCKSTEP_SSH", servers().client()}}, hosts().network(0));
+  const Ending ending = launch_late({"-H", list(1), "--report", place()},
+                                    {{"LOCKSTEP_SSH", servers().client()}}, hosts().network(0));
   ASSERT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_THAT(ending.err, ContainsRegex("rank 1 arrives last in [0-9.]+ % of barrier calls"));
   EXPECT_THAT(report({place()}).out, ContainsRegex("clocks: of hosts agree within [0-9.]+ [mu]s"));

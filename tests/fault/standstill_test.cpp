@@ -93,24 +93,24 @@ const Legal legal[] = {
      2,
      0,
      {"0:post_recv,10,1", "0:read", "barrier", "0:await_posted", "1:send,10,0"},
-     "barrier #0 in group \"world\" has waited 500 ms for rank 0"},
+     "barrier #0 in group \"world\" has waited 3 s for rank 0"},
     {"AMessageThatAnotherThreadSends",
      2,
      1,
      {"1:send_by_thread,10,0", "0:recv,10,1", "barrier", "1:join_thread"},
-     "has waited 500 ms for rank 0; rank 0 waits in recv (10 bytes) from rank 1, which waits in barrier #0 "
+     "has waited 3 s for rank 0; rank 0 waits in recv (10 bytes) from rank 1, which waits in barrier #0 "
      "for "
      "rank 0; it fails"},
     {"AReceiveThatAThirdServes",
      3,
      2,
      {"0:recv,10,2", "2:read", "2:send,10,0", "barrier"},
-     "barrier #0 in group \"world\" has waited 500 ms for rank"},
+     "barrier #0 in group \"world\" has waited 3 s for rank"},
     {"AMessageOfBefore",
      2,
      0,
      {"1:send,10,0", "0:read", "0:recv,10,1", "barrier"},
-     "barrier #0 in group \"world\" has waited 500 ms for rank 0; it fails"},
+     "barrier #0 in group \"world\" has waited 3 s for rank 0; it fails"},
 };
 
 class NoStandstill : public JobTest, public ::testing::WithParamInterface<Legal> {
@@ -124,7 +124,7 @@ class NoStandstill : public JobTest, public ::testing::WithParamInterface<Legal>
       EXPECT_THAT(ending.out, HasSubstr("done"));
     }
   }
-  const Variables soon_ = {{"LOCKSTEP_WARN_AFTER", "500ms"}};
+  const Variables soon_ = {{"LOCKSTEP_WARN_AFTER", "3s"}};
 };
 
 TEST_P(NoStandstill, IsSeenWhereCallsEnd) {

@@ -35,7 +35,7 @@ const std::map<int, int> three_each = {{0, 3}, {1, 3}};
 
 TEST_F(TimelineOf, AJobHasAllCallsOfAllRanksNested) {
   const Ending ending =
-      launch({"-np", "2"}, {"all_reduce,f32,100", "all_reduce,f32,100000", "all_reduce,f64,7", "1:sleep,300",
+      launch({"-np", "2"}, {"all_reduce,f32,100", "all_reduce,f32,100000", "all_reduce,f64,7", "1:sleep,1500",
                             "barrier", "range,my range", "counter,my counter,2.5"});
   ASSERT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_THAT(ending.err, HasSubstr("lockstep run: timeline of 2 ranks in " + file()));
@@ -54,15 +54,15 @@ TEST_F(TimelineOf, AJobHasAllCallsOfAllRanksNested) {
       EXPECT_EQ(event["args"]["value"], 2.5);
     }
   }
-  EXPECT_GE(waited, 100e3);  // microseconds, of the 300,000 that rank 1 sleeps
+  EXPECT_GE(waited, 100e3);  // microseconds, of the 1,500,000 that rank 1 sleeps
   EXPECT_EQ(counters, 2);
 }
 
 TEST_F(TimelineOf, AJobOfMoreCallsThanARingHoldsIsThereFromBeginningToEnd) {
   std::vector<std::string> actions;
-  for (int i = 0; i < 3; ++i) actions.insert(actions.end(), {"many_barriers,3000", "sleep,100"});
+  for (int i = 0; i < 3; ++i) actions.insert(actions.end(), {"many_barriers,2000", "sleep,1500"});
   ASSERT_EQ(launch({"-np", "2"}, actions).exit_code, 0);
-  EXPECT_EQ(count_ranges(read(), "barrier"), (std::map<int, int>{{0, 9000}, {1, 9000}}));
+  EXPECT_EQ(count_ranges(read(), "barrier"), (std::map<int, int>{{0, 6000}, {1, 6000}}));
 }
 
 TEST_F(TimelineOf, AJobWhoseRankIsKilledIsWhole) {
@@ -95,6 +95,7 @@ TEST_F(TimelineOf, AJobWithoutAPlaceIsRefusedBeforeAnythingStarts) {
   for (const auto& [path, why] : std::vector<std::pair<std::string, std::string>>{
            {folder() / "none" / "timeline.json", "there is no folder "},
            {folder(), " is a folder; name a file in it"},
+           {"/proc/timeline.json", "cannot open the timeline /proc/timeline.json"},
            {"", "is empty"}}) {
     const Ending ending =
         start({program("lockstep"), "run", "-np", "1", "--timeline", path, "true"}).finish();

@@ -15,7 +15,7 @@ class TwoHostsJob : public JobTest {
  protected:
   Process probe(int rank, int host, int size, std::vector<std::string> actions, const Variables& more) {
     actions.insert(actions.begin(), program("probe_rank"));
-    Variables variables = {{"MASTER_ADDR", hosts().address(0)}, {"LOCKSTEP_INIT_TIMEOUT", "1s"}};
+    Variables variables = {{"MASTER_ADDR", hosts().address(0)}, {"LOCKSTEP_INIT_TIMEOUT", "4s"}};
     variables.insert(variables.end(), more.begin(), more.end());
     return start(actions, by_hand(rank, size, variables), hosts().network(host));
   }
@@ -161,12 +161,12 @@ TEST_F(TwoHostsJob, ARankKilledOnTheOtherHostIsNamedByAll) {
 TEST_F(TwoHostsJob, AStoppedRankIsNamedByAllWhenTheDeadlineHasPassed) {
   REQUIRE_TWO_HOSTS();
   auto ranks = start_probes_on_two_hosts(4, {"barrier", "1:raise,19", "all_reduce,f32,300000"},
-                                         {{"LOCKSTEP_TIMEOUT", "1s"}});
+                                         {{"LOCKSTEP_TIMEOUT", "4s"}});
   for (const std::size_t survivor : {0U, 2U, 3U}) {
     const Ending ending = ranks[survivor].finish();
     EXPECT_EQ(ending.exit_code, 1);
     EXPECT_THAT(ending.err, AllOf(HasSubstr("code=timeout peer=1"), HasSubstr("all_reduce #1"),
-                                  ContainsRegex("rank 1 did not (arrive within 1 s|answer)")));
+                                  ContainsRegex("rank 1 did not (arrive within 4 s|answer)")));
   }
   ranks[1].send(SIGCONT);
   const Ending ending = ranks[1].finish();

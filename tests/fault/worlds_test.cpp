@@ -145,7 +145,9 @@ TEST_F(Worlds, ThatWereShutDownRefuseCalls) {
 
 TEST_F(Worlds, ThatAreShutDownEndCallsOfOtherThreads) {
   auto ranks = start_probes(
-      2, {"--go-on", "0:barrier_while_shut_down", "1:sleep,300", "next_world", "barrier", "return,0"});
+      2, {"--go-on", "0:barrier_while_shut_down", "1:read", "next_world", "barrier", "return,0"});
+  ranks[0].await_err("code=aborted");
+  ranks[1].type("\n");
   const auto endings = finish(ranks);
   EXPECT_EQ(endings[0].exit_code, 0);
   EXPECT_EQ(endings[1].exit_code, 0);

@@ -319,7 +319,7 @@ TEST_F(Fetch, OfAGroupEndsBeforeTheOthersGiveUp) {
                        ErrorCode::timeout);
                    EXPECT_THAT(text, HasSubstr("the time is over"));
                  },
-                 {.timeout = std::chrono::seconds(2)});
+                 {.timeout = std::chrono::seconds(4)});
 }
 
 TEST(FetchOptions, ThatCannotWorkAreRefusedAtOnce) {

@@ -311,7 +311,7 @@ TEST_F(Gpus, AreInTheRecordWithTheirTimeThere) {
     const OnGpu<float> values(device, 10, 1);
     barrier(world, gpu(device)).synchronize();
     const std::uint64_t before = world.recorder().collectives();
-    if (world.rank() == 1) std::this_thread::sleep_for(50ms);
+    if (world.rank() == 1) std::this_thread::sleep_for(1000ms);
     all_reduce(world, values.span(), ReduceOp::sum, {.place = gpu(device)}).synchronize();
     const auto events = world.recorder().collectives_since(before);
     ASSERT_EQ(events.size(), 1);

@@ -198,6 +198,7 @@ TEST_F(GpuFaults, SayWhatNcclSays) {
 }
 
 TEST_F(GpuFaults, EndForAllWhenAnExceptionLeavesOne) {
+  std::latch gave_up(1);
   on_ranks(2, [&](const Group& world) {
     const OnGpu<float> values(world.rank(), 10, 1);
     add_up(world, values);
@@ -208,10 +209,11 @@ TEST_F(GpuFaults, EndForAllWhenAnExceptionLeavesOne) {
         const Work all = all_reduce(world, local.span(), ReduceOp::sum, here(world));
         throw std::runtime_error("the program's own");
       } catch (const std::runtime_error&) {
+        gave_up.count_down();
       }
       return;
     }
-    std::this_thread::sleep_for(100ms);
+    gave_up.wait();
     EXPECT_THAT(failure_of([&] { add_up(world, values); }, ErrorCode::peer_lost),
                 HasSubstr("rank 1 gave up all_reduce #1: an exception there ended it early"));
   });

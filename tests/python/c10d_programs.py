@@ -196,7 +196,7 @@ def late():
         work = dist.all_reduce(torch.ones(4), async_op=True)
         expect_error(lockstep.c10d.LockstepError, lambda: work.wait(datetime.timedelta(milliseconds=300)))
     else:
-        time.sleep(1)
+        time.sleep(4)
         expect_error(lockstep.c10d.LockstepError, lambda: [dist.all_reduce(torch.ones(4)) for _ in range(2)])
 
 
@@ -206,7 +206,7 @@ def monitored():
     if dist.get_rank() == 0:
         expect_error(RuntimeError, lambda: dist.monitored_barrier(timeout=datetime.timedelta(milliseconds=300)))
     else:
-        time.sleep(1)
+        time.sleep(4)
     dist.barrier()
 
 

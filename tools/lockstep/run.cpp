@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@
 #include "lockstep/launch/run.h"
 #include "lockstep/view/profile/timeline_place.h"
 #include "lockstep/view/report/leave_report.h"
+#include "lockstep/view/report/run_data.h"
 #include "named_hosts.h"
 #include "run_flags.h"
 #include "run_hosts.h"
@@ -110,7 +112,11 @@ void require_places(const RunOptions& options, const RunFlags& flags) {
   if (flags.profile_all && options.profile.folder.empty())
     throw_invalid_argument("--profile-all without --profile DIR, or LOCKSTEP_PROFILE");
   if (!options.profile.folder.empty()) lockstep::make_folders(options.profile.folder, "profile");
-  if (!options.report.empty()) lockstep::make_folders(options.report, "report");
+  if (!options.report.empty()) {
+    lockstep::make_folders(options.report, "report");
+    const lockstep::FileReplacement made_and_removed(
+        std::filesystem::path(options.report) / lockstep::view::report_page_file, "report");
+  }
   if (!options.timeline.empty())
     lockstep::view::require_timeline_place(options.timeline, "--timeline " + options.timeline);
 }

@@ -70,11 +70,18 @@ std::string advice_for(const std::string& words, const std::string& host, const 
   return "";
 }
 
+/// What is said of a program for reaching a host that is not there.
+std::string remedy_for(RemoteShell::Kind kind) {
+  if (kind != RemoteShell::Kind::ssh) return "";
+  return "; it is what reaches other hosts: install OpenSSH's client, or say which (--ssh COMMAND, "
+         "LOCKSTEP_SSH)";
+}
+
 Connection::Connection(std::string host, const RemoteShell& shell, const sigset_t& signal_mask)
     : host_(std::move(host)), shell_(shell) {
   const std::vector<std::string> command = agent_command(shell, host_);
   const Program program = find_program(command.front(), search_path());
-  if (!program.problem.empty()) throw CannotExecute(program.problem);
+  if (!program.problem.empty()) throw CannotExecute(program.problem + remedy_for(shell_.kind));
   PipeEnds to = make_pipe(), from = make_pipe(), words = make_pipe();
   const ChildOptions child{.standard = {to.read.get(), from.write.get(), words.write.get()},
                            .signal_mask = signal_mask};
@@ -150,11 +157,13 @@ std::string Connection::explain_end() {
                 : (WIFSIGNALED(*wait_status_) ? " was " : " ended with ") + describe(*wait_status_);
   const std::string how = (is_here ? "its agent" : shell_.command.front()) + ending;
   const std::string last = last_line_of(all_words_);
-  const std::string advice = advice_for(all_words_, host_, shell_.agent);
+  std::string advice = advice_for(all_words_, host_, shell_.agent);
   const std::string way = shell_.by_way_of.empty() ? "" : " (by way of " + shell_.by_way_of + ")";
   // What comes before may be a banner, or of long ago: how it ended says more, unless ssh or a shell gives up with its reason.
   const bool is_reason =
       WIFEXITED(*wait_status_) && (WEXITSTATUS(*wait_status_) >= cannot_execute || !advice.empty());
+  if (advice.empty() && WIFEXITED(*wait_status_) && WEXITSTATUS(*wait_status_) == 0)
+    advice = "is --agent PATH (now " + shell_.agent + ") the command lockstep?";
   const std::string said = last.empty() ? how : is_reason ? last : how + ", and wrote last: " + last;
   return said + way + (advice.empty() ? "" : "; " + advice);
 }

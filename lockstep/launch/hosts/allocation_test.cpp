@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "lockstep/base/failure_test.h"
+#include "lockstep/base/folder_test.h"
 
 namespace lockstep::launch {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 
 /// Sets variables of a batch system for one test, without those of any other.
-class AllocationTest : public ::testing::Test {
+class AllocationTest : public test::FolderTest {
  protected:
   AllocationTest() { clear(); }
   ~AllocationTest() override { clear(); }
@@ -23,11 +24,7 @@ class AllocationTest : public ::testing::Test {
   static std::string why() {
     return test::failure_of([] { find_allocation(); }, ErrorCode::invalid_argument);
   }
-  std::string file_of(const std::string& text) const {
-    const std::string path = ::testing::TempDir() + "nodes";
-    std::ofstream(path) << text;
-    return path;
-  }
+  std::string file_of(const std::string& text) const { return file("nodes", text).string(); }
 
  private:
   static void clear() {

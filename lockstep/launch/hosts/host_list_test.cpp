@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "lockstep/base/failure_test.h"
+#include "lockstep/base/folder_test.h"
 
 namespace lockstep::launch {
 namespace {
@@ -88,8 +89,10 @@ TEST(Hostfile, RefusesWithFileAndLine) {
   EXPECT_EQ(why("a\n-l\n"), "hostfile h, line 2: \"-l\" is no name of a host");
 }
 
-TEST(Hostfile, IsReadFromAFileOfBoundedSize) {
-  const std::string path = ::testing::TempDir() + "hostfile";
+class HostfileInAFolder : public test::FolderTest {};
+
+TEST_F(HostfileInAFolder, IsReadFromAFileOfBoundedSize) {
+  const std::string path = folder_ / "hostfile";
   std::ofstream(path) << "a slots=2\n";
   EXPECT_THAT(read_hostfile(path), ElementsAre(Host{"a", 2}));
   std::ofstream(path) << "\xEF\xBB\xBF"
@@ -104,7 +107,6 @@ TEST(Hostfile, IsReadFromAFileOfBoundedSize) {
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   EXPECT_EQ(refusal([&] { read_hostfile(path); }),
             "hostfile " + path + " is no file: a pipe or a terminal is not taken; write it to a file first");
-  std::filesystem::remove(path);
 }
 
 TEST(ShareOut, FillsHostsInTheirOrder) {

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/file.h"
 
 namespace lockstep::view {
 
@@ -11,6 +12,7 @@ void require_timeline_place(const std::string& path, const std::string& asked) {
   if (std::filesystem::is_directory(path)) throw_invalid_argument(asked + " is a folder; name a file in it");
   if (!folder.empty() && !std::filesystem::is_directory(folder))
     throw_invalid_argument(asked + ": there is no folder " + folder.string() + "; make it first");
+  const FileReplacement made_and_removed(path, "timeline");
 }
 
 }  // namespace lockstep::view

@@ -6,7 +6,7 @@
 namespace lockstep::view {
 
 /// `path`: of the file; `asked`: what the user knows it by, "--timeline FILE". Throws Error{invalid_argument} for a folder, and
-/// where there is no folder for it.
+/// where there is no folder for it; Error{system} where no file can be made there.
 void require_timeline_place(const std::string& path, const std::string& asked);
 
 }  // namespace lockstep::view

@@ -109,7 +109,7 @@ TEST_F(ElasticJob, WhoHasHalfOfAStateThatNobodyElseHasBeginsAnew) {
 
 TEST_F(ElasticJob, GoesOnWithoutOneThatDoesNotAnswer) {
   const Ending ending = launch({"-np", "3", "--min-np", "1", "--max-restarts", "0", "--", "stop@10:1"},
-                               {{"LOCKSTEP_TIMEOUT", "1s"}});
+                               {{"LOCKSTEP_TIMEOUT", "3s"}});
   expect_done(ending, 2, done());
 }
 

@@ -157,17 +157,17 @@ TEST_F(ParameterServers, GoOnWithoutAWorkerThatDoesNotAnswer) {
   const Ending ending =
       launch({"--role", "server:1", "--role", "coordinator:1", "--role", "worker:2", "--tolerate", "worker",
               "--", "count", "staleness=2", "deed=stop", "by=3", "at=4", "attempts=9"},
-             {{"LOCKSTEP_TIMEOUT", "1s"}});
+             {{"LOCKSTEP_TIMEOUT", "3s"}});
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_THAT(ending.out, HasSubstr("rank 1 counted 20, done 20, failed 0\n")) << ending.err;
 }
 
 TEST_F(ParameterServers, WaitForACoordinatorThatIsBusyWithOtherThings) {
-  const Variables impatient = {{"LOCKSTEP_TIMEOUT", "400ms"}};
-  expect(launch({"-np", "4", "--", "count", "staleness=1", "idle_ms=1500"}, impatient),
+  const Variables impatient = {{"LOCKSTEP_TIMEOUT", "2s"}};
+  expect(launch({"-np", "4", "--", "count", "staleness=1", "idle_ms=3000"}, impatient),
          {"rank 1 counted 20, done 20, failed 0"});
   expect(launch({"--role", "server:1", "--role", "coordinator:1", "--role", "worker:2", "--restart", "worker",
-                 "--", "count", "staleness=1", "idle_ms=1500"},
+                 "--", "count", "staleness=1", "idle_ms=3000"},
                 impatient),
          {"rank 1 counted 20, done 20, failed 0"});
 }

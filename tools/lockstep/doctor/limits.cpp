@@ -75,8 +75,10 @@ void examine_limits(Report& report) {
         {.weight = 30,
          .what = fmt::format("a process may have {} files open, of which the launcher needs 4 for each rank",
                              files.rlim_cur),
-         .remedy = "ulimit -n " + limit_text(files.rlim_max) +
-                   (files.rlim_max < few_files ? ", and more from the administrator" : "")});
+         .remedy = files.rlim_max > files.rlim_cur
+                       ? "ulimit -n " + limit_text(files.rlim_max) +
+                             (files.rlim_max < few_files ? ", and more from the administrator" : "")
+                       : "more from the administrator: it is as many as this user may have"});
   }
 }
 
