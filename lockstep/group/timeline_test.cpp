@@ -68,9 +68,9 @@ TEST_F(Recording, HasWhatAllRanksDidMeanwhileAndNothingElse) {
 TEST_F(Recording, HasMoreCallsThanARingHolds) {
   on_ranks(2, [&](const Group& world) {
     TimelineRecording recording(world, place());
-    for (int time = 0; time < 80; ++time) {
+    for (int time = 0; time < 12; ++time) {
       add_up(world, 1000);
-      std::this_thread::sleep_for(std::chrono::milliseconds(25));
+      std::this_thread::sleep_for(std::chrono::milliseconds(250));
     }
     recording.write();
   });

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What docs/from_horovod.md, from_ddp.md and from_mpi.md say stands here for a name of theirs, is there.
+"""What docs/from_horovod.md, from_ddp.md, from_mpi.md and from_tensorflow.md say stands here for a name of theirs, is there.
 
 Code in the second column of their tables (where it says "the same", in the first) names functions, types, members and
 options of the public headers, environment variables of docs/environment.md, and options of `lockstep`. So do C++ examples,
@@ -9,7 +9,7 @@ import pathlib
 import re
 import sys
 
-GUIDES = ("docs/from_horovod.md", "docs/from_ddp.md", "docs/from_mpi.md")
+GUIDES = ("docs/from_horovod.md", "docs/from_ddp.md", "docs/from_mpi.md", "docs/from_tensorflow.md")
 LISTS = "cmake/PublicHeaders.cmake"
 COMMAND = ("tools/lockstep", "lockstep/launch", "lockstep/view")
 TOKEN = re.compile(r"[A-Za-z_]\w*|::|->|[(){}.]")
