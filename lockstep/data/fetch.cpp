@@ -11,6 +11,7 @@
 #include "lockstep/data/fetch/part_file.h"
 #include "lockstep/data/fetch/published.h"
 #include "lockstep/data/fetch/unpack.h"
+#include "lockstep/group/earlier_deadline.h"
 #include "lockstep/group/impl.h"
 #include "lockstep/group/once_per_host.h"
 
@@ -161,10 +162,8 @@ void fetch_dataset(const Group& group, PublicDataset set, const fs::path& folder
                    const FetchOptions& options) {
   FetchOptions in_time = options;  // those who wait give up after the group's time
   if (group.size() > 1) {
-    const std::chrono::nanoseconds all = group.impl().context->options.timeout;
-    const auto earlier =
-        std::max(all / 10, std::min<std::chrono::nanoseconds>(all / 2, std::chrono::seconds(2)));
-    const auto most = std::chrono::floor<std::chrono::milliseconds>(all - earlier);
+    const auto most =
+        std::chrono::floor<std::chrono::milliseconds>(earlier_than(group.impl().context->options.timeout));
     in_time.timeout = std::min(options.timeout, std::max(most, std::chrono::milliseconds(1)));
   }
   once_per_host(group, [&] { fetch_dataset(set, folder, in_time); });

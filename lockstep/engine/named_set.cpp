@@ -7,6 +7,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/engine/named_trace.h"
 #include "lockstep/group/collectives.h"
+#include "lockstep/group/earlier_deadline.h"
 #include "lockstep/group/impl.h"
 #include "lockstep/kernel/reduce.h"
 #include "lockstep/trace/clock.h"
@@ -16,7 +17,6 @@ namespace {
 
 constexpr int note_tag = 0, body_tag = 1;
 constexpr std::size_t most_unsent_bytes = std::size_t{1} << 20;
-constexpr std::chrono::nanoseconds least_time_for_a_word = std::chrono::seconds(2);
 
 std::vector<int> world_ranks_of(const Group& group) {
   std::vector<int> ranks;
@@ -346,8 +346,7 @@ void NamedSet::look() {
   if (options.timeout == std::chrono::nanoseconds::max()) return;
   // Before the group's own time-out, which would blame this rank: early enough that the word goes round on a
   // busy machine.
-  const auto earlier = std::max(options.timeout / 10, std::min(options.timeout / 2, least_time_for_a_word));
-  const auto patience = options.timeout - earlier;
+  const auto patience = earlier_than(options.timeout);
   negotiation_->refuse_stalled_since(now - patience, patience);
   if (advance() && incoming_.is_posted && !expects_note()) send(0, {}, {});  // ends the receive
 }
