@@ -8,14 +8,13 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/words.h"
 #include "mpitrace/source_lines.h"
 
 namespace lockstep::mpitrace {
 namespace {
 
 const std::string rule(65, '-');
-
-double seconds(std::uint64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
 view::CallSums to_view(const Sums& sums) { return {load(sums.calls), load(sums.bytes), load(sums.ns)}; }
 
@@ -97,7 +96,7 @@ void add_open_calls_text(std::string& text, const RankProfile& rank) {
   for (const OpenCall& call : rank.open_calls)
     text += fmt::format(
         "The rank ended in {}, called {:.3f} seconds after MPI_Init(); it is not counted above.\n",
-        call.routine, seconds(call.begin_ns));
+        call.routine, base::in_seconds(call.begin_ns));
   text += "\n";
 }
 
@@ -108,7 +107,7 @@ void add_waits(std::string& text, const RankProfile& rank) {
           "MPI Routine                        #calls   waiting(sec)  transfer(sec)\n";
   for (const WaitSums& sums : rank.waits) {
     text += fmt::format("{:<28} {:>12}   {:>12.3f}   {:>12.3f}\n", sums.routine, sums.waits.calls,
-                        seconds(sums.waits.ns), seconds(sums.calls.ns));
+                        base::in_seconds(sums.waits.ns), base::in_seconds(sums.calls.ns));
   }
   text += "\n";
 }
@@ -131,14 +130,14 @@ void add_sites_text(std::string& text, const RankProfile& rank) {
   text += rule + "\nCommunication by call site, the longest first:\n\n";
   for (const Place& place : order) {
     text += fmt::format("communication time = {:.3f} sec, call site address = {:#x} in {}\n    {}\n",
-                        seconds(time[place]), place.second, place.first, lines.at(place));
+                        base::in_seconds(time[place]), place.second, place.first, lines.at(place));
     text += fmt::format("    {:<28} {:>12}    {:>11}   {:>12}\n", "MPI Routine", "#calls", "avg. bytes",
                         "time(sec)");
     for (const SiteSums& site : places[place]) {
       const double average = static_cast<double>(site.sums.bytes) /
                              static_cast<double>(std::max<std::uint64_t>(1, site.sums.calls));
       text += fmt::format("    {:<28} {:>12}    {:>11.1f}   {:>12.3f}\n", site.routine, site.sums.calls,
-                          average, seconds(site.sums.ns));
+                          average, base::in_seconds(site.sums.ns));
     }
     text += "\n";
   }

@@ -54,12 +54,10 @@ view::RunExtremes extremes_of(const std::vector<Told>& all) {
   return view::extremes_of(ranks);
 }
 
-double seconds(std::uint64_t ns) { return static_cast<double>(ns) * 1e-9; }
-
 std::string share(const Told& told) {
-  const double elapsed = std::max(seconds(told.elapsed_ns), 1e-9);
-  return fmt::format("{:.3f} s ({:.0f} %)", seconds(told.communication_ns),
-                     100 * seconds(told.communication_ns) / elapsed);
+  const double elapsed = std::max(base::in_seconds(told.elapsed_ns), 1e-9);
+  return fmt::format("{:.3f} s ({:.0f} %)", base::in_seconds(told.communication_ns),
+                     100 * base::in_seconds(told.communication_ns) / elapsed);
 }
 
 void say_summary(const RunReport& report, const view::RunExtremes& run, const std::vector<Told>& all,
@@ -68,9 +66,10 @@ void say_summary(const RunReport& report, const view::RunExtremes& run, const st
   const Told& most = of_rank(run.most_communication);
   std::string in;
   if (most.longest >= 0)
-    in = fmt::format(", {:.3f} s of it in {}", seconds(most.longest_ns), routines[most.longest].name);
+    in =
+        fmt::format(", {:.3f} s of it in {}", base::in_seconds(most.longest_ns), routines[most.longest].name);
   say(fmt::format("{}, {:.3f} s from MPI_Init to MPI_Finalize", base::counted(report.ranks, "rank"),
-                  seconds(run.longest_elapsed_ns)));
+                  base::in_seconds(run.longest_elapsed_ns)));
   say(fmt::format("most communication: rank {}, {}{}; least: rank {}, {}", run.most_communication,
                   share(most), in, run.least_communication, share(of_rank(run.least_communication))));
   if (!written.empty())

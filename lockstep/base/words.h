@@ -24,6 +24,9 @@ std::string to_ranges(std::vector<int> numbers, std::string_view separator = ","
 /// A time that was measured, as exact as people read it: "0.4 ms", "850 ms", "2.1 s", "3 min 20 s", "1 h 5 min".
 std::string duration(std::uint64_t nanoseconds);
 
+/// For texts and formats of seconds.
+inline double in_seconds(std::uint64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
+
 /// A time that was set, so that it can be found where it was: "30 s", "1500 ms". Below that it is rounded up.
 std::string exact_duration(std::chrono::nanoseconds time);
 

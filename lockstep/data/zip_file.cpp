@@ -34,7 +34,7 @@ std::span<const std::byte> long_numbers(std::span<const std::byte> extra) {
 }
 
 /// How long the directory's record at the beginning of `left` is; 0 if it is none.
-std::size_t record_bytes(std::span<const std::byte> left) {
+std::size_t directory_record_bytes(std::span<const std::byte> left) {
   if (left.size() < zip_directory_bytes || number_at<std::uint32_t>(left, 0) != zip_directory_signature)
     return 0;
   const std::size_t length = zip_directory_bytes + number_at<std::uint16_t>(left, 28) +
@@ -63,7 +63,7 @@ ZipFile::ZipFile(InputFile file) : file_(std::move(file)) {
   std::span<const std::byte> left(bytes);
   for (std::uint64_t i = 0; i < directory.entries; ++i) {
     const std::uint64_t offset = directory.offset + (bytes.size() - left.size());
-    const std::size_t length = record_bytes(left);
+    const std::size_t length = directory_record_bytes(left);
     if (length == 0)
       refuse(offset, fmt::format("entry {} of {} of the directory", i, directory.entries), "none");
     add_entry(left.first(length), offset);

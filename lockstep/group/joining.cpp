@@ -15,7 +15,7 @@ constexpr const char* ended_key = "ended";
 constexpr const char* meeting_place = "the job's meeting place";
 constexpr const char* until_connected = "all ranks were connected";
 // How long a wait goes on before it looks for trouble. Who serves the store stays twice as long.
-constexpr std::chrono::nanoseconds longest_slice = std::chrono::seconds(1);
+constexpr std::chrono::nanoseconds longest_joining_slice = std::chrono::seconds(1);
 
 std::string heard_key(int rank) { return "heard-of-trouble/" + std::to_string(rank); }
 
@@ -64,7 +64,7 @@ void await_hearing(Store& job, int ranks, int culprit) {
     if (hears) others.push_back(heard_key(rank));
   }
   try {
-    job.wait(others, Deadline::after(2 * longest_slice));
+    job.wait(others, Deadline::after(2 * longest_joining_slice));
   } catch (const Error& error) {  // another one is dead, or stopped
     if (error.code() != ErrorCode::timeout) throw;
   }
@@ -135,8 +135,8 @@ void WatchedStore::check() {
 
 // A slice that is over costs a connection to the store: they grow, so that a slow start does not flood it.
 void WatchedStore::in_slices(Deadline deadline, const std::function<void(Deadline)>& call) {
-  std::chrono::nanoseconds length = longest_slice / 4;
-  for (;; length = std::min(length * 2, longest_slice)) {
+  std::chrono::nanoseconds length = longest_joining_slice / 4;
+  for (;; length = std::min(length * 2, longest_joining_slice)) {
     try {
       return unless_gone([&] { call(deadline.earlier_of(Deadline::after(length))); });
     } catch (const Error& error) {

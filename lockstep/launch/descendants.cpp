@@ -19,7 +19,7 @@
 namespace lockstep::launch {
 namespace {
 
-constexpr std::chrono::milliseconds between_looks{1};
+constexpr std::chrono::milliseconds between_counts{1};
 
 // As it began: what setenv(3) does later does not show.
 bool has_in_environment(pid_t pid, const std::string& entry) {
@@ -68,7 +68,7 @@ int kill_descendants(Deadline deadline) {
     }
     if (deadline.expired()) break;
     // Grandchildren become our children when their parents are gone: no signal and no descriptor tells when.
-    if (has_children()) std::this_thread::sleep_for(between_looks);
+    if (has_children()) std::this_thread::sleep_for(between_counts);
   }
   return static_cast<int>(killed.size());
 }
@@ -84,7 +84,7 @@ void end_job(const std::string& job, Deadline deadline) {
                               fmt::join(left, ", ")));
     }
     for (const pid_t pid : left) (void)::kill(pid, SIGKILL);
-    std::this_thread::sleep_for(between_looks);  // others' children: nothing tells when they are gone
+    std::this_thread::sleep_for(between_counts);  // others' children: nothing tells when they are gone
   }
 }
 

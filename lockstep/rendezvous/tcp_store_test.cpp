@@ -26,7 +26,7 @@ using test::error_of;
 using test::soon;
 using testing::HasSubstr;
 
-Deadline now() { return Deadline::after(std::chrono::milliseconds(50)); }
+Deadline in_a_moment() { return Deadline::after(std::chrono::milliseconds(50)); }
 
 const Endpoint any_port = Endpoint::tcp("127.0.0.1", 0);
 
@@ -126,7 +126,7 @@ TEST(TcpStore, WaitsForAServerThatComesLater) {
 
 TEST(TcpStore, NamesTheServerThatNeverCame) {
   const Endpoint nobody = Listener::bind(any_port).endpoint();
-  const Error error = error_of([&] { TcpStore(nobody, now(), {.trust = {.secret = Secret::random()}}); });
+  const Error error = error_of([&] { TcpStore(nobody, in_a_moment(), {.trust = {.secret = Secret::random()}}); });
   EXPECT_EQ(error.code(), ErrorCode::timeout);
   EXPECT_THAT(error.what(), HasSubstr(nobody.to_string()));
 }
@@ -218,8 +218,8 @@ TEST(TcpStore, ReturnsAtItsDeadlineFromAStoppedServer) {
                  {.trust = trust, .operation_timeout = std::chrono::milliseconds(50)});
   const std::vector<std::string> keys = {"k"};
   for (const std::function<void()>& call :
-       std::vector<std::function<void()>>{[&] { store.add("k", 1); }, [&] { (void)store.get("k", now()); },
-                                          [&] { store.wait(keys, now()); }}) {
+       std::vector<std::function<void()>>{[&] { store.add("k", 1); }, [&] { (void)store.get("k", in_a_moment()); },
+                                          [&] { store.wait(keys, in_a_moment()); }}) {
     const Error error = error_of(call);
     EXPECT_EQ(error.code(), ErrorCode::timeout);
     EXPECT_THAT(error.what(), HasSubstr("the store at " + server.endpoint().to_string() + " did not answer"));
@@ -229,7 +229,7 @@ TEST(TcpStore, ReturnsAtItsDeadlineFromAStoppedServer) {
 TEST(TcpStore, ReturnsAtItsDeadlineFromAServerThatDoesNotAccept) {
   const Listener stopped = Listener::bind(any_port);
   const Error error =
-      error_of([&] { TcpStore(stopped.endpoint(), now(), {.trust = {.secret = Secret::random()}}); });
+      error_of([&] { TcpStore(stopped.endpoint(), in_a_moment(), {.trust = {.secret = Secret::random()}}); });
   EXPECT_EQ(error.code(), ErrorCode::timeout);
   EXPECT_THAT(error.what(), HasSubstr(stopped.endpoint().to_string()));
 }
@@ -287,7 +287,7 @@ TEST(TcpStore, TakesNoReplyThatDoesNotFitItsRequest) {
 TEST(TcpStore, ForgetsAWaitThatTimedOut) {
   const Job job;
   const auto store = job.join();
-  EXPECT_EQ(error_of([&] { (void)store->get("k", now()); }).code(), ErrorCode::timeout);
+  EXPECT_EQ(error_of([&] { (void)store->get("k", in_a_moment()); }).code(), ErrorCode::timeout);
   job.await_waiting(0);
   store->set("k", "v");
   EXPECT_EQ(store->get("k", soon()), "v");
@@ -313,7 +313,7 @@ TEST(TcpStore, GivesUpOnAServerThatClosesDuringTheProof) {
     while (!done) (void)listener.try_accept();
   });
   const Error error =
-      error_of([&] { TcpStore(listener.endpoint(), now(), {.trust = {.secret = Secret::random()}}); });
+      error_of([&] { TcpStore(listener.endpoint(), in_a_moment(), {.trust = {.secret = Secret::random()}}); });
   done = true;
   EXPECT_EQ(error.code(), ErrorCode::timeout);
   EXPECT_THAT(error.what(), HasSubstr("something else"));

@@ -35,13 +35,6 @@ std::vector<int> from_own_on(const Call& call) {
   return ranks;
 }
 
-Place output(const Call& call, std::size_t offset = 0) { return {Space::output, call.rank, offset}; }
-
-Place after(Place place, std::size_t elements) {
-  place.offset += elements;
-  return place;
-}
-
 /// What this rank does for elements that go from one rank to another: the first `pushed` of them are the
 /// source's to copy, the others the destination's.
 void move(Schedule& steps, const Call& call, Place source, Place destination, std::size_t elements,
@@ -50,7 +43,7 @@ void move(Schedule& steps, const Call& call, Place source, Place destination, st
   if (call.rank == source.rank) {
     steps.copy(source, destination, pushed);
   } else if (call.rank == destination.rank) {
-    steps.copy(after(source, pushed), after(destination, pushed), elements - pushed);
+    steps.copy(at(source, pushed), at(destination, pushed), elements - pushed);
   }
 }
 
@@ -84,7 +77,7 @@ Schedule arena_reduce(const Call& call) {
 Schedule arena_reduce_scatter(const Call& call) {
   Schedule steps;
   const Range block = block_of(call, call.rank);
-  const Place mine = output(call);
+  const Place mine = output_at(call);
   steps.wait_for_all();
   steps.reduce(everywhere(call, Space::input, block.begin), std::span(&mine, 1), block.count, true);
   steps.wait_for_all();
@@ -152,7 +145,7 @@ Schedule arena_all_to_all(const Call& call) {
   const auto mine = static_cast<std::size_t>(call.rank) * call.elements;
   steps.wait_for_all();
   for (const int rank : from_own_on(call)) {
-    steps.copy({Space::input, rank, mine}, output(call, received_block(call, rank).begin), call.elements);
+    steps.copy({Space::input, rank, mine}, output_at(call, received_block(call, rank).begin), call.elements);
   }
   steps.wait_for_all();
   return steps;

@@ -14,8 +14,6 @@ inline void wait_for(Schedule& steps, const Posted& posted) {
   for (const auto step : posted) steps.wait(step);
 }
 
-inline Place at(Place base, std::size_t offset) { return {base.space, base.rank, base.offset + offset}; }
-
 /// How `elements` are parted into messages: by segments. Of a block of all_to_all_v only its sender and its
 /// receiver know the size, so an empty one is a message, too: where they differ, they find out.
 inline std::vector<Range> messages_of(const Call& call, std::size_t elements) {
@@ -41,9 +39,5 @@ inline Posted receive_all(Schedule& steps, const Call& call, int peer, Place des
   }
   return posted;
 }
-
-/// Where this rank's buffers lie.
-inline Place input_at(const Call& call, std::size_t offset) { return {Space::input, call.rank, offset}; }
-inline Place output_at(const Call& call, std::size_t offset) { return {Space::output, call.rank, offset}; }
 
 }  // namespace lockstep::schedule

@@ -25,26 +25,23 @@ std::vector<Place> slots(const Call& call, std::size_t offset = 0) {
   return places;
 }
 
-Place input(const Call& call) { return {Space::input, call.rank, 0}; }
-Place output(const Call& call, std::size_t offset = 0) { return {Space::output, call.rank, offset}; }
-
 /// Everybody's input is in its slot.
 Schedule filled(const Call& call) {
   Schedule steps;
-  steps.copy(input(call), slot(call.rank), input_elements(call));
+  steps.copy(input_at(call), slot(call.rank), input_elements(call));
   steps.wait_for_all();
   return steps;
 }
 
 void reduce_slots(Schedule& steps, const Call& call, Range part) {
-  const Place mine = output(call);
+  const Place mine = output_at(call);
   steps.reduce(slots(call, part.begin), std::span(&mine, 1), part.count, true);
 }
 
 void collect_slots(Schedule& steps, const Call& call) {
   for (int rank = 0; rank < call.ranks; ++rank) {
     const Range block = block_of(call, rank);
-    steps.copy(slot(rank), output(call, block.begin), block.count);
+    steps.copy(slot(rank), output_at(call, block.begin), block.count);
   }
 }
 
@@ -76,16 +73,16 @@ Schedule one_shot_reduce_scatter(const Call& call) {
 
 Schedule one_shot_broadcast(const Call& call) {
   Schedule steps;
-  if (call.rank == call.root) steps.copy(output(call), slot(call.root), call.elements);
+  if (call.rank == call.root) steps.copy(output_at(call), slot(call.root), call.elements);
   steps.wait_for_all();
-  if (call.rank != call.root) steps.copy(slot(call.root), output(call), call.elements);
+  if (call.rank != call.root) steps.copy(slot(call.root), output_at(call), call.elements);
   return steps;
 }
 
 Schedule one_shot_scatter(const Call& call) {
   Schedule steps = filled(call);
   const Range block = block_of(call, call.rank);
-  steps.copy(slot(call.root, block.begin), output(call), block.count);
+  steps.copy(slot(call.root, block.begin), output_at(call), block.count);
   return steps;
 }
 
@@ -105,7 +102,7 @@ Schedule one_shot_all_to_all(const Call& call) {
   Schedule steps = filled(call);
   for (int rank = 0; rank < call.ranks; ++rank) {
     const auto mine = static_cast<std::size_t>(call.rank) * call.elements;
-    steps.copy(slot(rank, mine), output(call, received_block(call, rank).begin), call.elements);
+    steps.copy(slot(rank, mine), output_at(call, received_block(call, rank).begin), call.elements);
   }
   return steps;
 }

@@ -44,6 +44,14 @@ struct Place {
   friend bool operator==(const Place&, const Place&) = default;
 };
 
+inline Place at(Place base, std::size_t offset) { return {base.space, base.rank, base.offset + offset}; }
+
+/// Where this rank's buffers lie.
+inline Place input_at(const Call& call, std::size_t offset = 0) { return {Space::input, call.rank, offset}; }
+inline Place output_at(const Call& call, std::size_t offset = 0) {
+  return {Space::output, call.rank, offset};
+}
+
 enum class StepKind : std::uint8_t { send, receive, wait, copy, reduce, arrive, await, exchange };
 
 /// Who takes part in an exchange.

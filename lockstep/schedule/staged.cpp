@@ -28,8 +28,6 @@ namespace {
 Place staging(const Call& call, int rank, std::size_t piece, std::size_t offset) {
   return {Space::staging, rank, piece % call.windows * call.window_elements + offset};
 }
-Place input(const Call& call, std::size_t offset) { return {Space::input, call.rank, offset}; }
-Place output(const Call& call, std::size_t offset) { return {Space::output, call.rank, offset}; }
 
 /// The piece of `block` that is `piece` times `most` elements away from its begin; empty past its end.
 Range piece_of(Range block, std::size_t piece, std::size_t most) {
@@ -72,7 +70,7 @@ struct Rooms {
 std::vector<Place> contributions(const Call& call, std::size_t piece, std::size_t staged, std::size_t own) {
   std::vector<Place> sources;
   for (int rank = 0; rank < call.ranks; ++rank) {
-    sources.push_back(rank == call.rank ? input(call, own) : staging(call, rank, piece, staged));
+    sources.push_back(rank == call.rank ? input_at(call, own) : staging(call, rank, piece, staged));
   }
   return sources;
 }
@@ -92,16 +90,16 @@ Schedule staged_reduction(const Call& call, bool all_collect) {
   };
   const auto fill_for = [&](Schedule& steps, std::size_t piece, int rank) {
     const Range part = share(piece, rank);
-    steps.copy(input(call, part.begin), staging(call, call.rank, piece, rooms.of(rank)), part.count);
+    steps.copy(input_at(call, part.begin), staging(call, call.rank, piece, rooms.of(rank)), part.count);
   };
   const auto collect_from = [&](Schedule& steps, std::size_t piece, int rank) {
     const Range part = share(piece, rank);
-    steps.copy(staging(call, rank, piece, rooms.of(rank)), output(call, part.begin), part.count);
+    steps.copy(staging(call, rank, piece, rooms.of(rank)), output_at(call, part.begin), part.count);
   };
   const auto reduce = [&](Schedule& steps, std::size_t piece) {
     const Range own = share(piece, call.rank);
     std::vector<Place> results;
-    if (collects) results.push_back(output(call, own.begin));
+    if (collects) results.push_back(output_at(call, own.begin));
     if (all_collect || !collects) results.push_back(staging(call, call.rank, piece, rooms.of(call.rank)));
     steps.reduce(contributions(call, piece, rooms.of(call.rank), own.begin), results, own.count, true);
   };
@@ -143,13 +141,13 @@ Schedule staged_reduce_scatter(const Call& call) {
         for (int rank = 0; rank < call.ranks; ++rank) {
           if (rank == call.rank) continue;
           const Range part = piece_of(block_of(call, rank), piece, rooms.elements);
-          steps.copy(input(call, part.begin), staging(call, call.rank, piece, rooms.of(rank)), part.count);
+          steps.copy(input_at(call, part.begin), staging(call, call.rank, piece, rooms.of(rank)), part.count);
         }
       },
       [&](Schedule& steps, std::size_t piece) {
         const Range block = block_of(call, call.rank);
         const Range part = piece_of(block, piece, rooms.elements);
-        const Place mine = output(call, part.begin - block.begin);
+        const Place mine = output_at(call, part.begin - block.begin);
         steps.reduce(contributions(call, piece, rooms.of(call.rank), part.begin), std::span(&mine, 1),
                      part.count, true);
       });
@@ -163,9 +161,10 @@ Schedule staged_all_to_all(const Call& call) {
         for (int rank = 0; rank < call.ranks; ++rank) {
           const Range part = piece_of(sent_block(call, rank), piece, rooms.elements);
           if (rank == call.rank) {
-            steps.copy(input(call, part.begin), output(call, part.begin), part.count);
+            steps.copy(input_at(call, part.begin), output_at(call, part.begin), part.count);
           } else {
-            steps.copy(input(call, part.begin), staging(call, call.rank, piece, rooms.of(rank)), part.count);
+            steps.copy(input_at(call, part.begin), staging(call, call.rank, piece, rooms.of(rank)),
+                       part.count);
           }
         }
       },
@@ -173,7 +172,8 @@ Schedule staged_all_to_all(const Call& call) {
         for (int rank = 0; rank < call.ranks; ++rank) {
           if (rank == call.rank) continue;
           const Range part = piece_of(received_block(call, rank), piece, rooms.elements);
-          steps.copy(staging(call, rank, piece, rooms.of(call.rank)), output(call, part.begin), part.count);
+          steps.copy(staging(call, rank, piece, rooms.of(call.rank)), output_at(call, part.begin),
+                     part.count);
         }
       });
 }
@@ -185,11 +185,11 @@ Schedule staged_broadcast(const Call& call) {
       pieces_of(call.elements, most), std::min(most, call.elements),
       [&](Schedule& steps, std::size_t piece) {
         if (call.rank != call.root) return;
-        steps.copy(output(call, part(piece).begin), staging(call, call.root, piece, 0), part(piece).count);
+        steps.copy(output_at(call, part(piece).begin), staging(call, call.root, piece, 0), part(piece).count);
       },
       [&](Schedule& steps, std::size_t piece) {
         if (call.rank == call.root) return;
-        steps.copy(staging(call, call.root, piece, 0), output(call, part(piece).begin), part(piece).count);
+        steps.copy(staging(call, call.root, piece, 0), output_at(call, part(piece).begin), part(piece).count);
       });
 }
 
@@ -202,9 +202,10 @@ Schedule staged_scatter(const Call& call) {
           const Range block = block_of(call, rank);
           const Range part = piece_of(block, piece, rooms.elements);
           if (rank == call.rank) {
-            steps.copy(input(call, part.begin), output(call, part.begin - block.begin), part.count);
+            steps.copy(input_at(call, part.begin), output_at(call, part.begin - block.begin), part.count);
           } else {
-            steps.copy(input(call, part.begin), staging(call, call.root, piece, rooms.of(rank)), part.count);
+            steps.copy(input_at(call, part.begin), staging(call, call.root, piece, rooms.of(rank)),
+                       part.count);
           }
         }
       },
@@ -213,7 +214,7 @@ Schedule staged_scatter(const Call& call) {
         const Range block = block_of(call, call.rank);
         const Range part = piece_of(block, piece, rooms.elements);
         steps.copy(staging(call, call.root, piece, rooms.of(call.rank)),
-                   output(call, part.begin - block.begin), part.count);
+                   output_at(call, part.begin - block.begin), part.count);
       });
 }
 
@@ -228,15 +229,15 @@ Schedule staged_gathering(const Call& call, bool all_collect) {
       [&](Schedule& steps, std::size_t piece) {
         const Range block = block_of(call, call.rank);
         const Range part = piece_of(block, piece, most);
-        const Place from = input(call, part.begin - block.begin);
-        if (collects) steps.copy(from, output(call, part.begin), part.count);
+        const Place from = input_at(call, part.begin - block.begin);
+        if (collects) steps.copy(from, output_at(call, part.begin), part.count);
         if (all_collect || !collects) steps.copy(from, staging(call, call.rank, piece, 0), part.count);
       },
       [&](Schedule& steps, std::size_t piece) {
         for (int rank = 0; rank < call.ranks && collects; ++rank) {
           if (rank == call.rank) continue;
           const Range part = piece_of(block_of(call, rank), piece, most);
-          steps.copy(staging(call, rank, piece, 0), output(call, part.begin), part.count);
+          steps.copy(staging(call, rank, piece, 0), output_at(call, part.begin), part.count);
         }
       });
 }

@@ -26,13 +26,13 @@ broadcast) or of one rank's block. docs/algorithms.md says what each algorithm i
   lockstep algorithms --operation all_reduce --ranks 8 halving_doubling
 )";
 
-struct Flags {
+struct AlgorithmsFlags {
   std::string ranks = "4";
   std::string operation;
   std::string name;
 };
 
-void describe(CLI::App& app, Flags& flags) {
+void describe(CLI::App& app, AlgorithmsFlags& flags) {
   command_line::set_usage(app, "Usage: lockstep algorithms [--ranks N] [--operation OPERATION] [NAME]\n");
   app.footer(std::string(lockstep::schedule::picture_signs) + about_costs);
   app.add_option("--ranks", flags.ranks, "How many ranks are drawn [4]");
@@ -54,7 +54,7 @@ std::string names(Name name) {
 }
 
 /// Throws Error{invalid_argument} where nothing is meant.
-std::vector<AlgorithmEntry> meant_by(const Flags& flags) {
+std::vector<AlgorithmEntry> meant_by(const AlgorithmsFlags& flags) {
   const auto algorithm = [](const AlgorithmEntry& entry) { return entry.name; };
   const auto operation = [](const AlgorithmEntry& entry) { return to_string(entry.operation); };
   std::vector<AlgorithmEntry> found;
@@ -92,7 +92,7 @@ std::string text_of(const std::vector<AlgorithmEntry>& entries, int ranks) {
 }  // namespace
 
 int algorithms_command(const std::vector<std::string>& arguments) {
-  Flags flags;
+  AlgorithmsFlags flags;
   CLI::App app("Draws the algorithms of the collectives from their schedules, and counts what they cost.");
   describe(app, flags);
   try {

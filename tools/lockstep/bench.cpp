@@ -28,7 +28,7 @@ namespace {
 using lockstep::Operation;
 using lockstep::Where;
 
-constexpr const char* after_help =
+constexpr const char* bench_after_help =
     R"(Without --calibrate: what each collective takes, by the size of a rank's buffer (all_reduce, reduce, broadcast)
 or of one rank's block, for buffers of the program's own and for buffers from Group::allocate().
 
@@ -50,7 +50,7 @@ names the file.
 constexpr std::uint64_t least_max_bytes = 4096;
 constexpr std::uint64_t most_max_bytes = std::uint64_t{1} << 30;
 
-struct Flags {
+struct BenchFlags {
   std::string ranks;
   std::string operations;
   std::string max_bytes = "4M";
@@ -60,7 +60,7 @@ struct Flags {
   bool machine = false;
 };
 
-struct Options {
+struct BenchOptions {
   std::optional<int> ranks = {};
   measure::CalibrationPlan plan = {};
   bool calibrate = false;
@@ -68,10 +68,10 @@ struct Options {
   std::string out = {};
 };
 
-void describe(CLI::App& app, Flags& flags) {
+void describe(CLI::App& app, BenchFlags& flags) {
   command_line::set_usage(app,
                           "Usage: lockstep bench [-np N] [--calibrate|--machine] [--out FILE] [options]\n");
-  app.footer(after_help);
+  app.footer(bench_after_help);
   app.add_option("-n,--np", flags.ranks, "Number of ranks on this host (also -np) [one a core]");
   app.add_flag("--calibrate", flags.calibrate, "Measure all algorithms, and write the table");
   app.add_flag("--machine", flags.machine, "Measure what the machine can do at best, and write it")
@@ -99,8 +99,8 @@ std::vector<Operation> operations_named(const std::string& list) {
   return named;
 }
 
-Options to_options(const Flags& flags) {
-  Options options{.calibrate = flags.calibrate, .machine = flags.machine, .out = flags.out};
+BenchOptions to_options(const BenchFlags& flags) {
+  BenchOptions options{.calibrate = flags.calibrate, .machine = flags.machine, .out = flags.out};
   const bool writes = options.calibrate || options.machine;
   if (!writes && !options.out.empty())
     lockstep::throw_invalid_argument("--out is for --calibrate and --machine, which write a file");
@@ -147,7 +147,7 @@ void show_times(const lockstep::Group& world, const measure::CalibrationPlan& pl
   }
 }
 
-void be_a_rank(const Options& options) {
+void be_a_rank(const BenchOptions& options) {
   const lockstep::Group world = lockstep::init();
   if (world.size() < 2) {
     lockstep::throw_invalid_argument("there is one rank, and nothing to measure; start two or more");
@@ -170,7 +170,7 @@ void be_a_rank(const Options& options) {
                         world.size()));
 }
 
-int measure_all(const Options& options) {
+int measure_all(const BenchOptions& options) {
   const bool is_rank = lockstep::env::text("RANK").has_value();
   if (is_rank && options.ranks) {
     lockstep::throw_invalid_argument("-np starts ranks, and this process is one already: leave it out");
@@ -187,10 +187,10 @@ int measure_all(const Options& options) {
 }  // namespace
 
 int bench_command(const std::vector<std::string>& arguments) {
-  Flags flags;
+  BenchFlags flags;
   CLI::App app("Measures the collectives on this machine.");
   describe(app, flags);
-  Options options;
+  BenchOptions options;
   try {
     std::vector<std::string> words = arguments;
     for (std::string& word : words) np_as_long_option(word);

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using lockstep::trace::FlightLimits;
 using lockstep::trace::FlightRecord;
 
-constexpr const char* after_help =
+constexpr const char* explain_after_help =
     R"(`lockstep run` writes the record when a job fails, and says where. The first line of the answer names the cause,
 then each rank has a line. A job that hangs and has not failed yet is asked by the process id of its `lockstep run`, or
 of one of its ranks; it does not notice.
@@ -33,14 +33,14 @@ The exit code is 0, or 2 for wrong usage and for a record that cannot be read.
   lockstep explain --pid 4242
 )";
 
-struct Flags {
+struct ExplainFlags {
   std::string path;
   std::string pid;
 };
 
-void describe(CLI::App& app, Flags& flags) {
+void describe(CLI::App& app, ExplainFlags& flags) {
   command_line::set_usage(app, "Usage: lockstep explain DIR|FILE\n       lockstep explain --pid PID\n");
-  app.footer(after_help);
+  app.footer(explain_after_help);
   app.add_option("DIR|FILE", flags.path, "A flight record, or the folder that holds it");
   app.add_option("--pid", flags.pid, "A process of a job that runs");
 }
@@ -78,7 +78,7 @@ FlightRecord read_file(const fs::path& path) {
   return FlightRecord::parse(file.text(), path.string());
 }
 
-FlightRecord read_record(const Flags& flags) {
+FlightRecord read_record(const ExplainFlags& flags) {
   if (flags.path.empty() == flags.pid.empty())
     lockstep::throw_invalid_argument("pass a flight record, or the folder that holds it, or --pid");
   if (flags.pid.empty()) return read_file(find_file(flags.path));
@@ -90,7 +90,7 @@ FlightRecord read_record(const Flags& flags) {
 }  // namespace
 
 int explain_command(const std::vector<std::string>& arguments) {
-  Flags flags;
+  ExplainFlags flags;
   CLI::App app("Says which rank of a job is where, and why the others wait.");
   describe(app, flags);
   try {

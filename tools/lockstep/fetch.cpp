@@ -21,7 +21,7 @@ using lockstep::FetchOptions;
 using lockstep::FetchProgress;
 using State = lockstep::FetchProgress::State;
 
-constexpr const char* after_help =
+constexpr const char* fetch_after_help =
     R"(DIR then has the files that data sets and examples read: IdxDataset("DIR/train"), Cifar10Dataset("DIR"). What is
 there already stays. Each file is whole or not there; a download that broke off goes on where it ended when the command
 is given again, and of several commands for one folder one fetches and the others wait.
@@ -32,7 +32,7 @@ The exit code is 0, 1 if the set is not there now, or 2 for wrong usage.
   lockstep fetch cifar10 data/cifar-10-batches-bin --url http://10.0.0.1/sets/
 )";
 
-struct Flags {
+struct FetchFlags {
   std::string set;
   std::string folder;
   std::string timeout = "1h";
@@ -41,10 +41,10 @@ struct Flags {
   FetchOptions options;
 };
 
-void describe(CLI::App& app, Flags& flags) {
+void describe(CLI::App& app, FetchFlags& flags) {
   command_line::set_usage(
       app, "Usage: lockstep fetch mnist|fashion-mnist|cifar10 DIR [--url URL] [--checksum FILE=SUM]...\n");
-  app.footer(after_help);
+  app.footer(fetch_after_help);
   app.add_option("SET", flags.set, "mnist, fashion-mnist or cifar10")->required();
   app.add_option("DIR", flags.folder, "The folder for its files; it is made")->required();
   app.add_option("--url", flags.options.url, "A folder that has the publisher's files [the publisher's]");
@@ -61,7 +61,7 @@ std::chrono::milliseconds milliseconds(const std::string& flag, const std::strin
   return std::chrono::ceil<std::chrono::milliseconds>(std::min<std::chrono::nanoseconds>(time, most));
 }
 
-FetchOptions to_options(Flags& flags) {
+FetchOptions to_options(FetchFlags& flags) {
   FetchOptions& options = flags.options;
   options.timeout = milliseconds("--timeout", flags.timeout);
   options.stall_timeout = milliseconds("--stall-timeout", flags.stall_timeout);
@@ -149,7 +149,7 @@ class ProgressLine {
 }  // namespace
 
 int fetch_command(const std::vector<std::string>& arguments) {
-  Flags flags;
+  FetchFlags flags;
   CLI::App app("Brings a public data set into a folder.");
   describe(app, flags);
   const auto complain = [](const std::exception& error, const char* more) {

@@ -30,12 +30,12 @@ keeps most keeps, each of one stage and one micro-batch. docs/strategies.md says
 // More do not fit on any screen.
 constexpr int most_ranks = 64, most_micro_batches = 1024, most_stages = 16;
 
-struct Flags {
+struct PipelinesFlags {
   std::string ranks = "4", micro_batches = "8", stages_per_rank;
   std::string name;
 };
 
-void describe(CLI::App& app, Flags& flags) {
+void describe(CLI::App& app, PipelinesFlags& flags) {
   command_line::set_usage(
       app, "Usage: lockstep pipelines [--ranks N] [--micro-batches M] [--stages-per-rank V] [NAME]\n");
   app.footer(std::string(lockstep::pipeline::picture_signs) + about);
@@ -56,7 +56,7 @@ std::string text_of(const Schedule& schedule, const Shape& shape) {
                      lockstep::pipeline::draw(schedule, shape), 100 * simulation.bubble, most);
 }
 
-std::string all_texts(const Flags& flags) {
+std::string all_texts(const PipelinesFlags& flags) {
   using lockstep::env::parse_integer;
   Shape shape;
   shape.ranks = static_cast<int>(parse_integer("--ranks", flags.ranks, 1, most_ranks));
@@ -79,7 +79,7 @@ std::string all_texts(const Flags& flags) {
 }  // namespace
 
 int pipelines_command(const std::vector<std::string>& arguments) {
-  Flags flags;
+  PipelinesFlags flags;
   CLI::App app("Draws the schedules of pipelines, and says how long ranks have nothing to do.");
   describe(app, flags);
   try {

@@ -17,7 +17,7 @@ namespace {
 
 namespace view = lockstep::view;
 
-constexpr const char* after_help =
+constexpr const char* report_after_help =
     R"(`lockstep run --report DIR` leaves in DIR what a report is made of, timeline.json and the record
 lockstep_profile.JOB.json, and the report itself, report.html. This makes it again, and prints the same as text. Of two such
 folders it says what changed from the first to the second, and makes a page of that where -o names one. Bandwidths are held
@@ -29,15 +29,15 @@ The exit code is 0, 1 for a folder that cannot be read or a page that cannot be 
   lockstep report before after -o difference.html
 )";
 
-struct Flags {
+struct ReportFlags {
   std::vector<std::string> folders;
   std::string page;
 };
 
-void describe(CLI::App& app, Flags& flags) {
+void describe(CLI::App& app, ReportFlags& flags) {
   command_line::set_usage(
       app, "Usage: lockstep report DIR [-o FILE]\n       lockstep report BEFORE AFTER [-o FILE]\n");
-  app.footer(after_help);
+  app.footer(report_after_help);
   app.add_option("DIR", flags.folders, "Folders that `lockstep run --report` has filled, one or two")
       ->required()
       ->expected(1, 2);
@@ -45,7 +45,7 @@ void describe(CLI::App& app, Flags& flags) {
 }
 
 /// Writes the page, and prints the text. Returns the exit code.
-int make(const Flags& flags) {
+int make(const ReportFlags& flags) {
   const view::ReportOptions options{.limits = view::MachineLimits::from_environment()};
   const view::RunData run = view::read_run(flags.folders[0]);
   const bool is_one = flags.folders.size() == 1;
@@ -74,7 +74,7 @@ int complain(const std::exception& error, int exit_code) {
 }  // namespace
 
 int report_command(const std::vector<std::string>& arguments) {
-  Flags flags;
+  ReportFlags flags;
   CLI::App app("Says what a run's time went to, who was late, and what would be won by what.");
   describe(app, flags);
   try {

@@ -10,7 +10,7 @@
 
 namespace {
 
-constexpr const char* after_help =
+constexpr const char* run_after_help =
     R"(Everything after the program belongs to the program. Each rank finds its place in RANK, WORLD_SIZE, LOCAL_RANK,
 LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and their HOROVOD_ forms; lockstep::init() needs none of your help.
 Rank 0 reads stdin. One Ctrl-C ends the job, a second one at once.
@@ -234,7 +234,7 @@ void describe_horovodrun(CLI::App& app, RunFlags& flags) {
 void describe(CLI::App& app, RunFlags& flags) {
   command_line::set_usage(
       app, "Usage: lockstep run [-np N] [-H HOST:SLOTS,...] [options] [--] program [arguments...]\n");
-  app.footer(after_help);
+  app.footer(run_after_help);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // see refuse_repetition()
   describe_own(app, flags);
   describe_roles(app, flags);

@@ -26,7 +26,7 @@ using lockstep::Operation;
 using lockstep::schedule::Cluster;
 using lockstep::schedule::Simulated;
 
-constexpr const char* after_help =
+constexpr const char* simulate_after_help =
     R"(What is simulated are the schedules that jobs execute, in virtual time, with the latency, the rates and the costs
 of the topology file; docs/simulate.md says what stands in one, what is modelled, and how well it agrees with real hosts.
 Bytes are those of a rank's buffer (all_reduce, reduce, broadcast) or of one rank's block, in float32.
@@ -37,10 +37,10 @@ Bytes are those of a rank's buffer (all_reduce, reduce, broadcast) or of one ran
 )";
 
 constexpr std::uint64_t element_bytes = 4;
-constexpr std::uint64_t most_bytes = std::uint64_t{1} << 40;
+constexpr std::uint64_t most_simulated_bytes = std::uint64_t{1} << 40;
 constexpr std::size_t most_cases = 1000;
 
-struct Flags {
+struct SimulateFlags {
   std::string topology;
   std::string ranks;
   std::string operation = "all_reduce";
@@ -51,7 +51,7 @@ struct Flags {
   std::string step_bytes, backward;
 };
 
-struct Options {
+struct SimulateOptions {
   lockstep::schedule::Topology topology = {};
   std::vector<int> ranks = {};
   Operation operation = Operation::all_reduce;
@@ -63,7 +63,7 @@ struct Options {
 };
 
 /// One row of the table.
-struct Row {
+struct SimulatedRow {
   int ranks = 0;
   std::uint64_t bytes = 0;
   std::string taken = {};                         ///< by jobs
@@ -78,12 +78,12 @@ struct Row {
   }
 };
 
-void describe(CLI::App& app, Flags& flags) {
+void describe(CLI::App& app, SimulateFlags& flags) {
   command_line::set_usage(
       app,
       "Usage: lockstep simulate --topology FILE --ranks N[,N...] [--op NAME] [--bytes SIZE[,SIZE...]] "
       "[options]\n");
-  app.footer(after_help);
+  app.footer(simulate_after_help);
   app.add_option("--topology", flags.topology, "What the cluster is made of, in JSON")->required();
   app.add_option("--ranks", flags.ranks, "How many ranks; several for their growth")->required();
   app.add_option("--op,--operation", flags.operation, "Which collective [all_reduce]");
@@ -110,13 +110,13 @@ auto list_of(const std::string& text, Parse parse) {
 
 std::uint64_t bytes_in(const char* flag, const std::string& word) {
   const std::uint64_t bytes = lockstep::env::parse_bytes(flag, word);
-  if (bytes < element_bytes || bytes > most_bytes || bytes % element_bytes != 0)
+  if (bytes < element_bytes || bytes > most_simulated_bytes || bytes % element_bytes != 0)
     lockstep::throw_invalid_argument(std::string(flag) + " has " + word +
                                      "; it must be a multiple of 4 bytes, up to 1024G");
   return bytes;
 }
 
-void read_algorithms(const std::string& list, Options& options) {
+void read_algorithms(const std::string& list, SimulateOptions& options) {
   if (list.empty()) return;
   options.algorithms = list_of(list, [](const std::string& word) { return word; });
   for (const std::string& name : options.algorithms) {
@@ -131,7 +131,7 @@ void read_algorithms(const std::string& list, Options& options) {
   }
 }
 
-void read_step(const Flags& flags, Options& options) {
+void read_step(const SimulateFlags& flags, SimulateOptions& options) {
   if (flags.step_bytes.empty() != flags.backward.empty())
     lockstep::throw_invalid_argument("--step-bytes and --backward-ms belong together");
   if (flags.step_bytes.empty()) return;
@@ -144,8 +144,8 @@ void read_step(const Flags& flags, Options& options) {
                              1e-3;
 }
 
-Options to_options(const Flags& flags) {
-  Options options;
+SimulateOptions to_options(const SimulateFlags& flags) {
+  SimulateOptions options;
   const auto operation = lockstep::schedule::operation_named(flags.operation);
   if (!operation)
     lockstep::throw_invalid_argument("--op: there is no collective \"" + flags.operation + "\"; there are " +
@@ -168,13 +168,13 @@ Options to_options(const Flags& flags) {
   return options;
 }
 
-Row row_of(const Options& options, int ranks, std::uint64_t bytes) {
+SimulatedRow row_of(const SimulateOptions& options, int ranks, std::uint64_t bytes) {
   const Cluster cluster(options.topology, ranks, lockstep::Tuning::from_environment(), lockstep::slot_bytes);
   const Cluster::Question question{.operation = options.operation,
                                    .elements = bytes / element_bytes,
                                    .element_bytes = element_bytes,
                                    .buffers = options.buffers};
-  Row row{.ranks = ranks, .bytes = bytes, .taken = cluster.taken(question)};
+  SimulatedRow row{.ranks = ranks, .bytes = bytes, .taken = cluster.taken(question)};
   for (const lockstep::AlgorithmEntry* entry : cluster.candidates(question)) {
     const std::string name(entry->name);
     if (!options.algorithms.empty() &&
@@ -200,9 +200,9 @@ std::string size_text(std::uint64_t bytes) {
 }
 
 /// Of all rows, in the order of their names.
-std::vector<std::string> columns_of(const std::vector<Row>& rows) {
+std::vector<std::string> columns_of(const std::vector<SimulatedRow>& rows) {
   std::map<std::string, bool> names;
-  for (const Row& row : rows) {
+  for (const SimulatedRow& row : rows) {
     for (const auto& [name, time] : row.times) names[name] = true;
     for (const auto& [name, why] : row.gaps) names[name] = true;
   }
@@ -213,7 +213,7 @@ std::vector<std::string> columns_of(const std::vector<Row>& rows) {
 
 int width_of(const std::string& column) { return std::max(12, static_cast<int>(column.size()) + 3); }
 
-std::string head_of(const Options& options, const std::vector<std::string>& columns) {
+std::string head_of(const SimulateOptions& options, const std::vector<std::string>& columns) {
   std::string text = fmt::format(
       "{}, float32, {} buffers; microseconds, * the quickest\n{:>10}{:>8}{:>8}", to_string(options.operation),
       options.buffers == lockstep::BufferClass::arena ? "arena" : "private", "bytes", "ranks", "hosts");
@@ -221,7 +221,8 @@ std::string head_of(const Options& options, const std::vector<std::string>& colu
   return text + "   a job takes\n";
 }
 
-std::string line_of(const Options& options, const Row& row, const std::vector<std::string>& columns) {
+std::string line_of(const SimulateOptions& options, const SimulatedRow& row,
+                    const std::vector<std::string>& columns) {
   std::string text =
       fmt::format("{:>10}{:>8}{:>8}", size_text(row.bytes), row.ranks, options.topology.hosts_of(row.ranks));
   for (const std::string& column : columns) {
@@ -234,7 +235,7 @@ std::string line_of(const Options& options, const Row& row, const std::vector<st
 }
 
 /// What each algorithm needs, in the largest case.
-std::string needs_of(const Row& row) {
+std::string needs_of(const SimulatedRow& row) {
   std::string text = fmt::format("\n{} ranks, {}:\n", row.ranks, size_text(row.bytes));
   for (const auto& [name, time] : row.times) {
     text += fmt::format(
@@ -247,9 +248,9 @@ std::string needs_of(const Row& row) {
   return text;
 }
 
-std::string gaps_of(const std::vector<Row>& rows) {
+std::string gaps_of(const std::vector<SimulatedRow>& rows) {
   std::string text;
-  for (const Row& row : rows) {
+  for (const SimulatedRow& row : rows) {
     for (const auto& [name, why] : row.gaps)
       text += fmt::format("- {}, {} ranks, {}: {}\n", name, row.ranks, size_text(row.bytes), why);
   }
@@ -258,7 +259,7 @@ std::string gaps_of(const std::vector<Row>& rows) {
 
 /// How long a step waits after its backward, whose gradients are ready evenly and are reduced bucket by bucket. `whole`, `rest`:
 /// seconds for a bucket, and for the last one, which may be shorter.
-double wait_of_step(const Options& options, std::uint64_t bucket, double whole, double rest) {
+double wait_of_step(const SimulateOptions& options, std::uint64_t bucket, double whole, double rest) {
   double done = 0;
   for (std::uint64_t sent = 0; sent < options.step_bytes;) {
     const bool is_whole = options.step_bytes - sent >= bucket;
@@ -270,9 +271,9 @@ double wait_of_step(const Options& options, std::uint64_t bucket, double whole, 
   return done - options.backward_seconds;
 }
 
-void add_step_waits(const Options& options, Row& row) {
+void add_step_waits(const SimulateOptions& options, SimulatedRow& row) {
   const std::uint64_t rest = options.step_bytes % row.bytes;
-  const Row of_rest = rest > 0 ? row_of(options, row.ranks, rest) : Row();
+  const SimulatedRow of_rest = rest > 0 ? row_of(options, row.ranks, rest) : SimulatedRow();
   for (const auto& [name, time] : row.times) {
     const auto found = of_rest.times.find(name);
     const double rest_seconds = found == of_rest.times.end() ? time.seconds : found->second.seconds;
@@ -280,11 +281,11 @@ void add_step_waits(const Options& options, Row& row) {
   }
 }
 
-std::string steps_of(const Options& options, const std::vector<Row>& rows) {
+std::string steps_of(const SimulateOptions& options, const std::vector<SimulatedRow>& rows) {
   if (options.step_bytes == 0) return "";
   std::string text = fmt::format("\nA step of {} ms of backward and {} of gradients waits after it:\n",
                                  std::lround(options.backward_seconds * 1e3), size_text(options.step_bytes));
-  for (const Row& row : rows) {
+  for (const SimulatedRow& row : rows) {
     text += fmt::format("  {} ranks, buckets of {}:", row.ranks, size_text(row.bytes));
     for (const auto& [name, wait] : row.step_waits)
       text +=
@@ -294,9 +295,9 @@ std::string steps_of(const Options& options, const std::vector<Row>& rows) {
   return text;
 }
 
-nlohmann::json json_of(const Options& options, const std::vector<Row>& rows) {
+nlohmann::json json_of(const SimulateOptions& options, const std::vector<SimulatedRow>& rows) {
   nlohmann::json all = nlohmann::json::array();
-  for (const Row& row : rows) {
+  for (const SimulatedRow& row : rows) {
     for (const auto& [name, time] : row.times) {
       all.push_back({{"op", to_string(options.operation)},
                      {"algorithm", name},
@@ -316,13 +317,13 @@ nlohmann::json json_of(const Options& options, const std::vector<Row>& rows) {
   return {{"format", "lockstep-simulation-1"}, {"rows", all}};
 }
 
-std::string picture_of(const Options& options, const std::vector<Row>& rows) {
+std::string picture_of(const SimulateOptions& options, const std::vector<SimulatedRow>& rows) {
   const bool is_growth = options.ranks.size() > 1;
   std::vector<lockstep::base::LogLine> lines;
   for (const std::string& column : columns_of(rows)) {
     // Growth is of one size: the largest.
     lockstep::base::LogLine line{.name = column};
-    for (const Row& row : rows) {
+    for (const SimulatedRow& row : rows) {
       const auto found = row.times.find(column);
       if (found == row.times.end() || (is_growth && row.bytes != options.bytes.back())) continue;
       line.points.push_back(
@@ -354,19 +355,19 @@ class Output {
   std::optional<lockstep::FileReplacement> file_;
 };
 
-int simulate_all(const Options& options, const Flags& flags) {
+int simulate_all(const SimulateOptions& options, const SimulateFlags& flags) {
   Output json(flags.json, "JSON file"), svg(flags.svg, "picture");
-  std::vector<Row> rows;
+  std::vector<SimulatedRow> rows;
   for (const std::uint64_t bytes : options.bytes) {
     for (const int ranks : options.ranks) rows.push_back(row_of(options, ranks, bytes));
   }
   const std::vector<std::string> columns = columns_of(rows);
   if (columns.empty()) lockstep::throw_invalid_argument("none of these algorithms can do that call");
   if (options.step_bytes > 0) {
-    for (Row& row : rows) add_step_waits(options, row);
+    for (SimulatedRow& row : rows) add_step_waits(options, row);
   }
   std::string text = head_of(options, columns);
-  for (const Row& row : rows) text += line_of(options, row, columns);
+  for (const SimulatedRow& row : rows) text += line_of(options, row, columns);
   text += gaps_of(rows) + needs_of(rows.back()) + steps_of(options, rows);
   json.write([&] { return json_of(options, rows).dump(1) + "\n"; });
   svg.write([&] { return picture_of(options, rows); });
@@ -376,10 +377,10 @@ int simulate_all(const Options& options, const Flags& flags) {
 }  // namespace
 
 int simulate_command(const std::vector<std::string>& arguments) {
-  Flags flags;
+  SimulateFlags flags;
   CLI::App app("Simulates collectives on a cluster that need not be there.");
   describe(app, flags);
-  Options options;
+  SimulateOptions options;
   try {
     command_line::parse(app, arguments);
     options = to_options(flags);

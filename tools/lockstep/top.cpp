@@ -37,7 +37,7 @@ using lockstep::launch::RunningJob;
 using lockstep::view::LiveHost;
 using lockstep::view::LiveReader;
 
-constexpr const char* after_help =
+constexpr const char* top_after_help =
     R"(A table of the ranks of this host, again and again until q, Ctrl-C or the end of the job; where stdout is no terminal,
 one table of one interval. The job does not notice.
 
@@ -68,7 +68,7 @@ void describe(CLI::App& app, TopFlags& flags) {
       app,
       "Usage: lockstep top [--pid PID | --job NAME] [--interval SECONDS] [--once] [--json]\n"
       "       lockstep top [--pid PID | --job NAME] --page [PORT]\n");
-  app.footer(after_help);
+  app.footer(top_after_help);
   auto* pid =
       app.add_option("--pid", flags.pid, "A job's `lockstep run`, or one of its ranks [your only job here]");
   app.add_option("--job", flags.job, "Its name, or the beginning of that")->excludes(pid);

@@ -19,7 +19,7 @@ namespace {
 using schedule::block_of;
 
 // At what the GPU and other processes write: they wake nobody.
-constexpr auto between_looks = std::chrono::microseconds(50);
+constexpr auto between_device_looks = std::chrono::microseconds(50);
 // For the streams of a group that was aborted to go through what they have.
 constexpr auto draining_takes = std::chrono::seconds(2);
 // What lets a stream that waits for a flag go on: beyond all that are awaited, but not so far that it were before them.
@@ -169,7 +169,7 @@ void Engine::await(const std::function<bool(int rank)>& has_come, const std::str
           fmt::format("{} did not {} for calls on the GPU that ranks share", base::name_ranks(missing), what),
           missing.size() == 1 ? std::optional(missing.front()) : std::nullopt);
     }
-    std::this_thread::sleep_for(between_looks);
+    std::this_thread::sleep_for(between_device_looks);
   }
 }
 
@@ -324,7 +324,7 @@ void Engine::await_slot(const Lane& lane, int party, std::uint64_t number) {
       throw Error(ErrorCode::timeout,
                   fmt::format("{} calls before this one did not end on the GPU in time", lane.slots));
     }
-    std::this_thread::sleep_for(between_looks);
+    std::this_thread::sleep_for(between_device_looks);
   }
 }
 
@@ -566,7 +566,7 @@ void Engine::drain() noexcept try {
   driver.check(driver.record_event(end, end_stream_), "marking a stream");
   const Deadline deadline = Deadline::after(draining_takes);
   while (driver.query_event(end) == cuda::not_ready && !deadline.expired())
-    std::this_thread::sleep_for(between_looks);
+    std::this_thread::sleep_for(between_device_looks);
   events_->put_back(end);
 } catch (const Error& error) {  // the GPU has failed
   log::debug(error.what());

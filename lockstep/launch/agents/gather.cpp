@@ -34,8 +34,8 @@
 namespace lockstep::launch::agents {
 namespace {
 
-constexpr std::size_t most_named = 8;            // hosts in a line
-constexpr std::chrono::seconds time_to_hear{2};  // why nothing starts, for those who have come
+constexpr std::size_t most_named = 8;                // hosts in a line
+constexpr std::chrono::seconds time_to_hear_why{2};  // why nothing starts, for those who have come
 
 std::string this_folder() {
   std::error_code error;
@@ -218,7 +218,7 @@ void Gathering::give_up(int exit_code, const std::string& why) {
       candidate.connection->pipe().send(
           Conclusion{.exit_code = exit_code, .summary = "lockstep run: " + why + "\n"});
   }
-  const Deadline limit = Deadline::after(time_to_hear);
+  const Deadline limit = Deadline::after(time_to_hear_why);
   while (!std::ranges::all_of(candidates_, is_told) && !limit.expired() && !guard_gone_) {
     PollSet poll;
     watch(poll);

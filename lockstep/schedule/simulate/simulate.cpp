@@ -65,7 +65,7 @@ struct Outgoing {
   double free_at = 0;  ///< when the last quantum has left
 };
 
-struct Rank {
+struct SimulatedRank {
   PackedSchedule schedule;
   std::size_t next = 0;
   double now = 0;
@@ -177,7 +177,7 @@ class Simulation {
           break;
       }
     }
-    for (const Rank& rank : ranks_) {
+    for (const SimulatedRank& rank : ranks_) {
       if (rank.next < rank.schedule.steps.size())
         throw_invalid_argument("ranks wait for each other: this is no schedule that verify accepts");
       result_.seconds = std::max(result_.seconds, rank.now);
@@ -187,8 +187,8 @@ class Simulation {
   }
 
  private:
-  Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
-  Host& host_of(const Rank& rank) { return hosts_[static_cast<std::size_t>(rank.host)]; }
+  SimulatedRank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  Host& host_of(const SimulatedRank& rank) { return hosts_[static_cast<std::size_t>(rank.host)]; }
   void add(const Event& event) { events_.push(event); }
 
   void pack(const AlgorithmEntry& entry, Call call) {
@@ -199,7 +199,7 @@ class Simulation {
     }
     for (call.rank = 0; call.rank < call.ranks; ++call.rank) {
       const Schedule schedule = entry.algorithm(call);
-      Rank& rank = at(call.rank);
+      SimulatedRank& rank = at(call.rank);
       rank.schedule = shapes_.pack(schedule);
       rank.requests.resize(rank.schedule.requests);
       rank.host = call.host_of.empty() ? 0 : call.host_of[static_cast<std::size_t>(call.rank)];
@@ -224,7 +224,7 @@ class Simulation {
 
   /// Takes steps from `time` on, until one has to wait.
   void go_on(int number, double time) {
-    Rank& rank = at(number);
+    SimulatedRank& rank = at(number);
     rank.now = std::max(rank.now, time);
     for (; rank.next < rank.schedule.steps.size(); ++rank.next) {
       const PackedStep step = rank.schedule.steps[rank.next];
@@ -252,7 +252,7 @@ class Simulation {
   }
 
   void send(int number, const PackedStep& step, std::uint64_t bytes) {
-    Rank& rank = at(number);
+    SimulatedRank& rank = at(number);
     const int peer = static_cast<int>(step.target);
     Request& request = rank.requests[step.request];
     request = {};
@@ -291,7 +291,7 @@ class Simulation {
 
   /// The next quantum from one rank to another, at its host's port.
   void put_out(int from, int to, double time) {
-    Rank& sender = at(from);
+    SimulatedRank& sender = at(from);
     Outgoing& out = sender.to[to];
     Outgoing::Message& message = out.messages.front();
     const std::uint64_t bytes = std::min(message.left, quantum_bytes);
@@ -348,7 +348,7 @@ class Simulation {
   }
 
   void deliver(int from, int to, double time) {
-    Rank& receiver = at(to);
+    SimulatedRank& receiver = at(to);
     Incoming& in = receiver.from[from];
     if (in.posted.empty()) return in.arrived.push(time);
     const std::uint32_t request = in.posted.front();
@@ -357,7 +357,7 @@ class Simulation {
     forget_idle(receiver, from, in);
   }
 
-  void receive(Rank& rank, const PackedStep& step, std::uint64_t bytes) {
+  void receive(SimulatedRank& rank, const PackedStep& step, std::uint64_t bytes) {
     const int peer = static_cast<int>(step.target);
     Request& request = rank.requests[step.request];
     request = {.cost = at(peer).host == rank.host ? static_cast<double>(bytes) / topology_.host.copy_rate
@@ -369,12 +369,12 @@ class Simulation {
     forget_idle(rank, peer, in);
   }
 
-  static void forget_idle(Rank& rank, int peer, const Incoming& in) {
+  static void forget_idle(SimulatedRank& rank, int peer, const Incoming& in) {
     if (in.is_idle() && rank.from.size() > most_idle_peers) rank.from.erase(peer);
   }
 
   void finish(int number, std::uint32_t request, double time) {
-    Rank& rank = at(number);
+    SimulatedRank& rank = at(number);
     if (rank.requests[request].done != never) return;
     rank.requests[request].done = time;
     if (rank.waits_for != request) return;
@@ -382,7 +382,7 @@ class Simulation {
     add({.time = std::max(time, rank.now), .what = What::rank, .which = static_cast<std::uint32_t>(number)});
   }
 
-  bool wait(Rank& rank, const PackedStep& step) {
+  bool wait(SimulatedRank& rank, const PackedStep& step) {
     const Request& request = rank.requests[step.request];
     if (request.done == never) {
       rank.waits_for = step.request;
@@ -392,7 +392,7 @@ class Simulation {
     return true;
   }
 
-  void compute(Rank& rank, const StepShape& shape) {
+  void compute(SimulatedRank& rank, const StepShape& shape) {
     const std::uint64_t bytes = shape.elements * element_bytes_;
     const std::uint64_t touched = bytes * (std::uint64_t{shape.sources} + shape.destinations);
     // A rate is that of one source and one destination, or of two and one.
@@ -402,7 +402,7 @@ class Simulation {
     use_memory(rank, time, touched);
   }
 
-  void use_memory(Rank& rank, double time, std::uint64_t touched) {
+  void use_memory(SimulatedRank& rank, double time, std::uint64_t touched) {
     Server& memory = host_of(rank).memory;
     memory.free_at = std::max(memory.free_at, rank.now) + static_cast<double>(touched) / memory.rate;
     rank.now = std::max(rank.now + time, memory.free_at);
@@ -413,7 +413,7 @@ class Simulation {
     return host.stages[stage];
   }
 
-  void arrive(const Rank& rank, std::uint32_t number) {
+  void arrive(const SimulatedRank& rank, std::uint32_t number) {
     Host& host = host_of(rank);
     Host::Stage& stage = stage_of(host, number);
     stage.latest = std::max(stage.latest, rank.now);
@@ -427,7 +427,7 @@ class Simulation {
     }
   }
 
-  bool await(Rank& rank, std::uint32_t number) {
+  bool await(SimulatedRank& rank, std::uint32_t number) {
     Host& host = host_of(rank);
     const Host::Stage& stage = stage_of(host, number);
     if (stage.arrived < host.ranks.size()) {
@@ -441,7 +441,7 @@ class Simulation {
   const Topology& topology_;
   std::size_t element_bytes_;
   StepShapes shapes_;
-  std::vector<Rank> ranks_;
+  std::vector<SimulatedRank> ranks_;
   std::vector<Host> hosts_;
   std::vector<std::uint64_t> sent_;  // of each host
   Network network_;

@@ -37,14 +37,6 @@ std::vector<Fact> facts_of(const DataParallelOptions& options) {
 
 /// As tensors of their own in the same memory, so that autograd does not see them change: what the backward
 /// of an earlier forward needs of batch norm's statistics, it saved.
-std::vector<NamedTensor> buffers_of(const torch::nn::Module& module) {
-  std::vector<NamedTensor> buffers;
-  for (const auto& item : module.named_buffers()) {
-    if (item.value().defined()) buffers.push_back({item.key(), item.value().variable_data(), false});
-  }
-  return buffers;
-}
-
 }  // namespace
 
 DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module, const Group& group,

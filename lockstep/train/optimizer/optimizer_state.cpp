@@ -49,13 +49,13 @@ std::vector<std::size_t> group_sizes(const std::string& state) {
   return sizes;
 }
 
-std::string bytes_of(torch::serialize::OutputArchive& archive) {
+std::string archive_bytes(torch::serialize::OutputArchive& archive) {
   std::ostringstream out;
   archive.save_to(out);
   return std::move(out).str();
 }
 
-std::string list(const std::vector<std::size_t>& sizes) {
+std::string sizes_text(const std::vector<std::size_t>& sizes) {
   std::string text;
   for (const auto size : sizes) text += (text.empty() ? "" : " + ") + std::to_string(size);
   return text.empty() ? "no" : text;
@@ -79,7 +79,7 @@ std::string optimizer_kind(const torch::optim::Optimizer& optimizer) {
 std::string optimizer_state(const torch::optim::Optimizer& optimizer) {
   torch::serialize::OutputArchive archive;
   optimizer.save(archive);
-  return bytes_of(archive);
+  return archive_bytes(archive);
 }
 
 /// As libtorch's Optimizer::save() writes them.
@@ -98,7 +98,7 @@ std::string optimizer_options(const torch::optim::Optimizer& optimizer) {
     groups.write("param_groups/" + std::to_string(i), group);
   }
   archive.write("param_groups", groups);
-  return bytes_of(archive);
+  return archive_bytes(archive);
 }
 
 void require_fitting_state(const std::string& state, const torch::optim::Optimizer& optimizer,
@@ -113,8 +113,8 @@ void require_fitting_state(const std::string& state, const torch::optim::Optimiz
   }
   for (const auto& group : optimizer.param_groups()) here.push_back(group.params().size());
   if (saved == here) return;
-  throw_invalid_argument(where + " holds the state of an optimizer of " + list(saved) +
-                         " parameters, here it has " + list(here) +
+  throw_invalid_argument(where + " holds the state of an optimizer of " + sizes_text(saved) +
+                         " parameters, here it has " + sizes_text(here) +
                          "; make it for the same parameters, in the same groups");
 }
 

@@ -21,6 +21,14 @@ std::vector<NamedTensor> tensors_of(const torch::nn::Module& module) {
   return tensors;
 }
 
+std::vector<NamedTensor> buffers_of(const torch::nn::Module& module) {
+  std::vector<NamedTensor> buffers;
+  for (const auto& item : module.named_buffers()) {
+    if (item.value().defined()) buffers.push_back({item.key(), item.value().variable_data(), false});
+  }
+  return buffers;
+}
+
 void require_averageable(const NamedTensor& item) {
   require_array(item.tensor, item.label());
   if (at::has_internal_overlap(item.tensor) == at::MemOverlap::Yes) {

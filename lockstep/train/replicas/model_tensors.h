@@ -13,6 +13,9 @@ namespace lockstep {
 /// Parameters, then buffers, in the module's order. One registered under two names appears twice.
 std::vector<NamedTensor> tensors_of(const torch::nn::Module& module);
 
+/// The buffers alone, to be written: autograd does not count that as a change of what it has kept for backward.
+std::vector<NamedTensor> buffers_of(const torch::nn::Module& module);
+
 /// Throws Error{unsupported} if it is no plain array (host_array.h), or a trainable parameter of a type that
 /// has no average.
 void require_averageable(const NamedTensor& item);

@@ -24,7 +24,7 @@ std::optional<int> index_in(std::string_view name) {
   return index;
 }
 
-std::string count_text(const VisibleGpus& gpus) {
+std::string gpu_count_text(const VisibleGpus& gpus) {
   return "sees " + std::to_string(*gpus.count) + (*gpus.count == 1 ? " GPU" : " GPUs") +
          " (CUDA_VISIBLE_DEVICES is " + (gpus.variable ? "\"" + *gpus.variable + "\"" : "not set") + ")";
 }
@@ -58,12 +58,12 @@ torch::Device choose_device(const std::string& name, int local_rank, int local_s
   }
   if (named && *named >= *gpus.count) {
     throw Error(ErrorCode::unsupported,
-                wanted + "this process " + count_text(gpus) + "; they are numbered from 0");
+                wanted + "this process " + gpu_count_text(gpus) + "; they are numbered from 0");
   }
   if (!named && local_size > *gpus.count) {
     throw Error(ErrorCode::unsupported,
                 wanted + "there are " + std::to_string(local_size) +
-                    " ranks on this host, and this process " + count_text(gpus) +
+                    " ranks on this host, and this process " + gpu_count_text(gpus) +
                     "; start as many ranks as there are GPUs, or, where each rank sees GPUs of its own, use "
                     "\"cuda:0\"");
   }

@@ -14,7 +14,7 @@ namespace {
 
 /// As printf.
 template <class... Values>
-std::string text_of(const char* format, Values... values) {
+std::string format_text(const char* format, Values... values) {
   std::array<char, 100> text{};
   (void)std::snprintf(text.data(), text.size(), format, values...);
   return text.data();
@@ -28,8 +28,8 @@ double seconds_between(TrainingProgress::Time begin, TrainingProgress::Time end)
 std::string clock_text(double seconds) {
   const auto whole = static_cast<long long>(std::min(std::max(seconds, 0.0), 1e9));
   const long long hours = whole / 3600, minutes = whole / 60 % 60;
-  if (hours == 0) return text_of("%lld:%02lld", minutes, whole % 60);
-  return text_of("%lld:%02lld:%02lld", hours, minutes, whole % 60);
+  if (hours == 0) return format_text("%lld:%02lld", minutes, whole % 60);
+  return format_text("%lld:%02lld:%02lld", hours, minutes, whole % 60);
 }
 
 std::string count_text(std::uint64_t number) { return std::to_string(number); }
@@ -77,7 +77,7 @@ void TrainingProgress::end(const EpochResult& result, Time now) {
   if (options_.out == nullptr) return;
   std::string text = "epoch " + count_text(result.epoch + 1) + "/" + count_text(epochs_);
   const auto figure = [&text](const char* format, double value) {
-    if (!std::isnan(value)) text += text_of(format, value);
+    if (!std::isnan(value)) text += format_text(format, value);
   };
   figure("  loss %.4g", result.train_loss);
   figure("  eval loss %.4g", result.eval_loss);
@@ -85,7 +85,7 @@ void TrainingProgress::end(const EpochResult& result, Time now) {
   figure("  %.0f images/s", result.images_per_second);
   figure("  rate %.4g", result.learning_rate);
   const double seconds = seconds_between(begin_, now);
-  write_line(text + "  " + (seconds < 60 ? text_of("%.1f s", seconds) : clock_text(seconds)));
+  write_line(text + "  " + (seconds < 60 ? format_text("%.1f s", seconds) : clock_text(seconds)));
 }
 
 void TrainingProgress::say(const std::string& line) {
@@ -99,15 +99,15 @@ std::string TrainingProgress::bar() const {
   std::string picture(full, '=');
   if (full < width) picture += '>';
   picture.resize(width, ' ');
-  return text_of(" [%s] %3.0f %%", picture.c_str(), std::floor(100 * share));
+  return format_text(" [%s] %3.0f %%", picture.c_str(), std::floor(100 * share));
 }
 
 std::string TrainingProgress::line(Time now) const {
   const double seconds = seconds_between(begin_, now);
   std::string text = "epoch " + count_text(epoch_ + 1) + "/" + count_text(epochs_);
-  text += steps_ > 0 ? bar() : text_of("  step %llu", static_cast<unsigned long long>(done_));
-  if (seconds > 0) text += text_of("  %.0f images/s", static_cast<double>(images_) * ranks_ / seconds);
-  text += text_of("  loss %.4g", loss_);
+  text += steps_ > 0 ? bar() : format_text("  step %llu", static_cast<unsigned long long>(done_));
+  if (seconds > 0) text += format_text("  %.0f images/s", static_cast<double>(images_) * ranks_ / seconds);
+  text += format_text("  loss %.4g", loss_);
   if (steps_ < done_) return text;
   const double left = seconds / static_cast<double>(done_) * static_cast<double>(steps_ - done_);
   return text + "  " + clock_text(left) + " left";

@@ -28,14 +28,6 @@ class Mode {
   bool before_;
 };
 
-std::vector<NamedTensor> buffers_of(const torch::nn::Module& module) {
-  std::vector<NamedTensor> buffers;
-  for (auto& item : tensors_of(module)) {
-    if (!item.is_parameter) buffers.push_back(std::move(item));
-  }
-  return buffers;
-}
-
 }  // namespace
 
 TrainingLoop::TrainingLoop(const Group& group, TrainedModel model, torch::optim::Optimizer& optimizer,

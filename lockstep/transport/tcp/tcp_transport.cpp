@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = Deadline::Clock;
 
 // Who waits for less than this does not tell: most waits are over by then, and a notice costs each peer a
 // look.

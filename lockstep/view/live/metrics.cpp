@@ -1,4 +1,5 @@
 #include "lockstep/view/live/metrics.h"
+#include "lockstep/base/words.h"
 
 #include <fmt/core.h>
 
@@ -38,8 +39,6 @@ constexpr std::array families = {
     Family{"lockstep_counter", "gauge", "What the program says by traced_counter(), as last set."},
 };
 
-double seconds(std::uint64_t ns) { return static_cast<double>(ns) / 1e9; }
-
 /// Any bytes as a label's value.
 std::string label_value(const std::string& text) {
   using nlohmann::json;
@@ -67,9 +66,9 @@ void add_calls(Metrics& metrics, int rank, const std::string& operation, const t
   const std::string labels = fmt::format("{{rank=\"{}\",operation=\"{}\"}}", rank, operation);
   metrics["lockstep_calls_total"][labels] += static_cast<double>(totals.calls);
   metrics["lockstep_call_bytes_total"][labels] += static_cast<double>(totals.bytes);
-  metrics["lockstep_call_seconds_total"][labels] += seconds(totals.ns);
-  metrics["lockstep_wait_seconds_total"][labels] += seconds(totals.waited_ns);
-  metrics["lockstep_blocked_seconds_total"][labels] += seconds(totals.blocked_ns);
+  metrics["lockstep_call_seconds_total"][labels] += base::in_seconds(totals.ns);
+  metrics["lockstep_wait_seconds_total"][labels] += base::in_seconds(totals.waited_ns);
+  metrics["lockstep_blocked_seconds_total"][labels] += base::in_seconds(totals.blocked_ns);
 }
 
 void add_rank(Metrics& metrics, const trace::FlightRank& rank, const LiveRank& live) {
@@ -79,16 +78,16 @@ void add_rank(Metrics& metrics, const trace::FlightRank& rank, const LiveRank& l
   if (rank.totals_left_out.calls > 0) add_calls(metrics, rank.rank, "other", rank.totals_left_out);
   const std::string labels = fmt::format("{{rank=\"{}\"}}", rank.rank);
   metrics["lockstep_training_steps_total"][labels] = static_cast<double>(rank.steps.steps);
-  metrics["lockstep_step_seconds_total"][labels] = seconds(rank.steps.ns);
-  metrics["lockstep_exposed_work_seconds_total"][labels] = seconds(rank.steps.exposed_work_ns);
-  metrics["lockstep_exposed_wait_seconds_total"][labels] = seconds(rank.steps.exposed_wait_ns);
+  metrics["lockstep_step_seconds_total"][labels] = base::in_seconds(rank.steps.ns);
+  metrics["lockstep_exposed_work_seconds_total"][labels] = base::in_seconds(rank.steps.exposed_work_ns);
+  metrics["lockstep_exposed_wait_seconds_total"][labels] = base::in_seconds(rank.steps.exposed_wait_ns);
   metrics["lockstep_gradient_bytes_total"][labels] = static_cast<double>(rank.steps.gradient_bytes);
   metrics["lockstep_last_arrivals_total"][labels] = static_cast<double>(live.last_arrivals);
   if (live.resident_bytes > 0)
     metrics["lockstep_resident_bytes"][labels] = static_cast<double>(live.resident_bytes);
   auto& processor = metrics["lockstep_cpu_seconds_total"];
-  processor[fmt::format("{{rank=\"{}\",mode=\"user\"}}", rank.rank)] = seconds(live.user_ns);
-  processor[fmt::format("{{rank=\"{}\",mode=\"system\"}}", rank.rank)] = seconds(live.system_ns);
+  processor[fmt::format("{{rank=\"{}\",mode=\"user\"}}", rank.rank)] = base::in_seconds(live.user_ns);
+  processor[fmt::format("{{rank=\"{}\",mode=\"system\"}}", rank.rank)] = base::in_seconds(live.system_ns);
   for (const NamedValue& counter : live.counters) {
     metrics["lockstep_counter"]
            [fmt::format("{{name=\"{}\",rank=\"{}\"}}", label_value(counter.name), rank.rank)] = counter.value;

@@ -1,4 +1,5 @@
 #include "lockstep/view/profile/flat_profile.h"
+#include "lockstep/base/words.h"
 
 #include <fmt/core.h>
 
@@ -12,7 +13,6 @@ namespace {
 const std::string wide_rule(71, '-');
 const std::string rule(65, '-');
 
-double in_seconds(std::uint64_t ns) { return static_cast<double>(ns) * 1e-9; }
 // As mpitrace has them, which divides what the system counts in KiB by 1024.
 double megabytes(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 double average_bytes(const CallSums& sums) {
@@ -34,8 +34,8 @@ void add_sizes(std::string& text, const RoutineSums& routine) {
   text += fmt::format("{:<23}{:>9}    {:>10}      time(sec)\n", routine.name, "#calls", "avg. bytes");
   for (const CallSums& sums : routine.by_size) {
     if (sums.calls == 0) continue;
-    text +=
-        fmt::format("{:>32}  {:>12.1f}   {:>12.3f}\n", sums.calls, average_bytes(sums), in_seconds(sums.ns));
+    text += fmt::format("{:>32}  {:>12.1f}   {:>12.3f}\n", sums.calls, average_bytes(sums),
+                        base::in_seconds(sums.ns));
   }
   text += "\n";
 }
@@ -88,7 +88,7 @@ std::string flat_profile(const RankSums& rank, const RunExtremes& run, const Pro
   for (const RoutineSums& routine : rank.routines) {
     const CallSums sums = routine.all();
     text += fmt::format("{:<28} {:>12}    {:>11.1f}   {:>12.3f}\n", routine.name, sums.calls,
-                        routine.has_sizes ? average_bytes(sums) : 0.0, in_seconds(sums.ns));
+                        routine.has_sizes ? average_bytes(sums) : 0.0, base::in_seconds(sums.ns));
   }
   text += rule + "\n";
   if (const std::string role = role_of(rank.rank, run); !role.empty())
@@ -98,13 +98,14 @@ std::string flat_profile(const RankSums& rank, const RunExtremes& run, const Pro
       "total communication time = {:.3f} seconds.\ntotal elapsed time       = {:.3f} seconds.\n"
       "user cpu time            = {:.3f} seconds.\nsystem time              = {:.3f} seconds.\n"
       "max resident set size    = {:.3f} MBytes.\n\n",
-      in_seconds(rank.communication_ns), in_seconds(rank.costs.elapsed_ns), in_seconds(rank.costs.user_ns),
-      in_seconds(rank.costs.system_ns), megabytes(rank.costs.most_resident_bytes));
+      base::in_seconds(rank.communication_ns), base::in_seconds(rank.costs.elapsed_ns),
+      base::in_seconds(rank.costs.user_ns), base::in_seconds(rank.costs.system_ns),
+      megabytes(rank.costs.most_resident_bytes));
   text += fmt::format(
       "Rank {} reported the largest memory utilization : {:.2f} MBytes\n"
       "Rank {} reported the largest elapsed time : {:.2f} sec\n",
       run.largest_memory, megabytes(run.largest_memory_bytes), run.longest_elapsed,
-      in_seconds(run.longest_elapsed_ns));
+      base::in_seconds(run.longest_elapsed_ns));
   text += rule + "\nMessage size distributions:\n\n";
   for (const RoutineSums& routine : rank.routines) {
     if (routine.has_sizes) add_sizes(text, routine);

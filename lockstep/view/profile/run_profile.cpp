@@ -89,8 +89,6 @@ OperationRows rows_of(const FlightRecord& record, const FlightRank& rank) {
   return rows;
 }
 
-double seconds(std::uint64_t ns) { return static_cast<double>(ns) * 1e-9; }
-
 std::uint64_t transfer_ns(const CallTotals& sums) { return sums.ns - std::min(sums.ns, sums.waited_ns); }
 
 double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0.0; }
@@ -129,7 +127,7 @@ std::string waiting_and_transfer(const OperationRows& rows) {
       "Operation", "#calls", "waiting(sec)", "transfer(sec)");
   for (const auto& [key, row] : rows) {
     text += fmt::format("{:<28} {:>12}    {:>12.3f} {:>12.3f}\n", key.name(), row.all.calls,
-                        seconds(row.all.waited_ns), seconds(transfer_ns(row.all)));
+                        base::in_seconds(row.all.waited_ns), base::in_seconds(transfer_ns(row.all)));
   }
   return text;
 }
@@ -141,8 +139,9 @@ std::string training_steps(const trace::StepTotals& steps) {
       "\nTraining steps = {}, {:.3f} seconds, of which {:.3f} ({:.1f} %) exposed communication:\n"
       "{:.3f} seconds of copying and reducing, {:.3f} of waiting for others; {:.1f} bytes of gradients a "
       "step.\n",
-      steps.steps, seconds(steps.ns), seconds(exposed), percent(seconds(exposed), seconds(steps.ns)),
-      seconds(steps.exposed_work_ns), seconds(steps.exposed_wait_ns),
+      steps.steps, base::in_seconds(steps.ns), base::in_seconds(exposed),
+      percent(base::in_seconds(exposed), base::in_seconds(steps.ns)), base::in_seconds(steps.exposed_work_ns),
+      base::in_seconds(steps.exposed_wait_ns),
       static_cast<double>(steps.gradient_bytes) / static_cast<double>(steps.steps));
 }
 
@@ -167,7 +166,7 @@ std::string size_lines(const Row& row, double ranks) {
     text += fmt::format("    {:<24} {:>12.0f}    {:>11.1f}   {:>12.3f}\n", size_class(bin),
                         static_cast<double>(sums.calls) / ranks,
                         static_cast<double>(sums.bytes) / static_cast<double>(sums.calls),
-                        seconds(sums.blocked_ns) / ranks);
+                        base::in_seconds(sums.blocked_ns) / ranks);
   }
   return text;
 }
@@ -180,8 +179,8 @@ std::string table(const OperationRows& rows, double ranks) {
     text += fmt::format("  {:<26} {:>12.0f}    {:>11.1f}   {:>12.3f} {:>12.3f} {:>12.3f}\n", key.name(),
                         static_cast<double>(sums.calls) / ranks,
                         static_cast<double>(sums.bytes) / static_cast<double>(sums.calls),
-                        seconds(sums.blocked_ns) / ranks, seconds(sums.waited_ns) / ranks,
-                        seconds(transfer_ns(sums)) / ranks);
+                        base::in_seconds(sums.blocked_ns) / ranks, base::in_seconds(sums.waited_ns) / ranks,
+                        base::in_seconds(transfer_ns(sums)) / ranks);
     const auto is_used = [](const CallTotals& of_size) { return of_size.calls != 0; };
     if (!key.has_counts && std::ranges::count_if(row.by_size, is_used) > 1) text += size_lines(row, ranks);
   }
@@ -197,7 +196,7 @@ std::string control_line(const OperationRows& rows, double ranks, double elapsed
     has_named = has_named || key.kind == RowKind::named || key.kind == RowKind::control;
   }
   if (!has_named) return "";
-  const double time = seconds(control.blocked_ns) / ranks;
+  const double time = base::in_seconds(control.blocked_ns) / ranks;
   return fmt::format(
       "  control messages: {:.0f} of {:.0f} bytes, {:.3f} s, {:.2f} % of the elapsed time\n",
       static_cast<double>(control.calls) / ranks,
@@ -227,8 +226,8 @@ std::string training_line(const std::vector<const FlightRank*>& ranks) {
     sums.exposed_wait_ns += rank->steps.exposed_wait_ns;
   }
   if (sums.steps == 0) return "";
-  const double whole = seconds(sums.ns), work = seconds(sums.exposed_work_ns),
-               wait = seconds(sums.exposed_wait_ns);
+  const double whole = base::in_seconds(sums.ns), work = base::in_seconds(sums.exposed_work_ns),
+               wait = base::in_seconds(sums.exposed_wait_ns);
   return fmt::format(
       "  training: {:.0f} steps of {}, {:.1f} % of it exposed communication: {:.1f} % copying and reducing, "
       "{:.1f} % "
@@ -255,7 +254,7 @@ std::string bandwidth_lines(const FlightRecord& record, const std::vector<const 
       const int members = static_cast<int>(group->members.size());
       Sums& of_group = sums[{row.of.operation, members}];
       of_group.bytes += bus_bytes(row.of.operation, false, members, static_cast<double>(row.totals.bytes));
-      of_group.seconds += seconds(transfer_ns(row.totals));
+      of_group.seconds += base::in_seconds(transfer_ns(row.totals));
     }
   }
   std::string text;
@@ -304,7 +303,7 @@ std::string profile_text(const FlightRecord& record, const FlightRank& rank, con
   text += waiting_and_transfer(rows_of(record, rank)) + training_steps(rank.steps);
   if (const std::uint64_t calls = rank.totals_left_out.calls; calls > 0)
     text += fmt::format("\nCalls for which there was no row = {}, {:.3f} seconds.\n", calls,
-                        seconds(rank.totals_left_out.blocked_ns));
+                        base::in_seconds(rank.totals_left_out.blocked_ns));
   return text;
 }
 
@@ -330,9 +329,9 @@ std::string profile_summary(const FlightRecord& record, const std::optional<Mach
   for (const FlightRank* rank : ranks) {
     add_rows(rows, named_groups, *rank);
     const ProcessCosts costs = process_costs_of(*rank);
-    elapsed += seconds(costs.elapsed_ns) / count;
-    user += seconds(costs.user_ns) / count;
-    system += seconds(costs.system_ns) / count;
+    elapsed += base::in_seconds(costs.elapsed_ns) / count;
+    user += base::in_seconds(costs.user_ns) / count;
+    system += base::in_seconds(costs.system_ns) / count;
   }
   for (const auto& [key, row] : rows) {
     CallTotals sums = row.all;
@@ -342,24 +341,24 @@ std::string profile_summary(const FlightRecord& record, const std::optional<Mach
   const RunExtremes run = extremes_of(record);
   const auto of_rank = [&](int wanted) {
     const auto found = std::ranges::find(ranks, wanted, &FlightRank::rank);
-    return seconds(communication_ns(**found));
+    return base::in_seconds(communication_ns(**found));
   };
-  const double time = seconds(all.blocked_ns) / count;
+  const double time = base::in_seconds(all.blocked_ns) / count;
   return table(rows, count) +
          fmt::format(
              "  communication: {:.3f} s of {:.3f} s ({:.1f} %); under way {:.3f} s waiting for others, "
              "{:.3f} s transfer; "
              "least on rank {} ({:.3f} s), most on rank {} ({:.3f} s)\n",
-             time, elapsed, percent(time, elapsed), seconds(all.waited_ns) / count,
-             seconds(transfer_ns(all)) / count, run.least_communication, of_rank(run.least_communication),
-             run.most_communication, of_rank(run.most_communication)) +
+             time, elapsed, percent(time, elapsed), base::in_seconds(all.waited_ns) / count,
+             base::in_seconds(transfer_ns(all)) / count, run.least_communication,
+             of_rank(run.least_communication), run.most_communication, of_rank(run.most_communication)) +
          training_line(ranks) + control_line(rows, count, elapsed) +
          (limits ? bandwidth_lines(record, ranks, *limits) : "") +
          fmt::format(
              "  user {:.3f} s, system {:.3f} s; largest resident set {:.1f} MiB (rank {}), longest elapsed "
              "{:.3f} s (rank {})\n",
              user, system, static_cast<double>(run.largest_memory_bytes) / (1 << 20), run.largest_memory,
-             seconds(run.longest_elapsed_ns), run.longest_elapsed);
+             base::in_seconds(run.longest_elapsed_ns), run.longest_elapsed);
 }
 
 std::string why_nobody_joined(const FlightRecord& record) {

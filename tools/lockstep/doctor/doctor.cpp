@@ -13,7 +13,7 @@
 
 namespace {
 
-constexpr const char* after_help = R"(
+constexpr const char* doctor_after_help = R"(
 Two ranks are started for a moment, and memory is measured for a fifth of a second; nothing is changed. Hosts of -H, of
 --hostfile, or of the allocation are asked for an agent, as `lockstep run` does it.
 
@@ -23,7 +23,7 @@ The exit code is 0, or 1 where training would not run here, or not on one of the
   lockstep doctor -H server1,server2 --json
 )";
 
-struct Flags {
+struct DoctorFlags {
   std::string hosts;
   std::string hostfile;
   std::string shell;
@@ -31,8 +31,8 @@ struct Flags {
   bool json = false;
 };
 
-void describe(CLI::App& app, Flags& flags) {
-  app.footer(after_help);
+void describe(CLI::App& app, DoctorFlags& flags) {
+  app.footer(doctor_after_help);
   app.add_option("-H,--host,--hosts", flags.hosts, "Hosts to ask: HOST,...");
   app.add_option("--hostfile", flags.hostfile, "The same from a file");
   app.add_option("--ssh", flags.shell,
@@ -44,7 +44,7 @@ void describe(CLI::App& app, Flags& flags) {
 }  // namespace
 
 int doctor_command(const std::vector<std::string>& arguments) {
-  Flags flags;
+  DoctorFlags flags;
   CLI::App app("Says of this machine what training needs, and what would slow it.");
   command_line::set_usage(app, "Usage: lockstep doctor [-H HOST,...] [--json]\n");
   describe(app, flags);
