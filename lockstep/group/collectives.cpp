@@ -16,8 +16,6 @@
 namespace lockstep {
 namespace {
 
-std::string number_text(std::size_t value) { return std::to_string(value); }
-
 void require_rank(const Group& group, int rank, const std::string& what) {
   if (rank >= 0 && rank < group.size()) return;
   throw_invalid_argument(what + " " + std::to_string(rank) + " is not in group \"" + group.name() +
@@ -26,7 +24,7 @@ void require_rank(const Group& group, int rank, const std::string& what) {
 
 void require_memory(std::span<const std::byte> bytes, const std::string& what) {
   if (bytes.data() == nullptr && !bytes.empty()) {
-    throw_invalid_argument(what + ": the buffer is null but has " + number_text(bytes.size()) + " bytes");
+    throw_invalid_argument(what + ": the buffer is null but has " + std::to_string(bytes.size()) + " bytes");
   }
 }
 
@@ -167,10 +165,10 @@ class Checked {
   }
 
   [[noreturn]] void throw_no_array(std::span<const std::byte> buffer, const char* what) const {
-    throw_invalid_argument(name() + ": " + what + " of " + number_text(buffer.size()) +
+    throw_invalid_argument(name() + ": " + what + " of " + std::to_string(buffer.size()) +
                            " bytes at this address is not an array of " + type() +
-                           "; its size must be a multiple of " + number_text(request_.element_bytes) +
-                           ", its address of " + number_text(alignment_));
+                           "; its size must be a multiple of " + std::to_string(request_.element_bytes) +
+                           ", its address of " + std::to_string(alignment_));
   }
 
   /// What only moves data moves bytes, so that ranks have to agree in the size of elements, too.
@@ -183,7 +181,7 @@ class Checked {
 
   void require_counts(std::span<const std::size_t> counts, const char* what) const {
     if (counts.size() != static_cast<std::size_t>(group_.size())) {
-      throw_invalid_argument(name() + ": " + what + " has " + number_text(counts.size()) +
+      throw_invalid_argument(name() + ": " + what + " has " + std::to_string(counts.size()) +
                              " numbers; the group has " + std::to_string(group_.size()) + " ranks");
     }
     std::size_t sum = 0;
@@ -201,9 +199,10 @@ class Checked {
     if ((reinterpret_cast<std::uintptr_t>(buffer.data()) & (alignment_ - 1)) != 0)
       throw_no_array(buffer, what);
     if (buffer.size() == wanted * request_.element_bytes) return buffer;
-    throw_invalid_argument(name() + ": " + what + " has " + number_text(buffer.size()) + " bytes, but rank " +
-                           std::to_string(request_.call.rank) + " of " + std::to_string(request_.call.ranks) +
-                           " needs " + number_text(wanted * request_.element_bytes) + layout());
+    throw_invalid_argument(name() + ": " + what + " has " + std::to_string(buffer.size()) +
+                           " bytes, but rank " + std::to_string(request_.call.rank) + " of " +
+                           std::to_string(request_.call.ranks) + " needs " +
+                           std::to_string(wanted * request_.element_bytes) + layout());
   }
 
   std::string layout() const {
@@ -211,7 +210,7 @@ class Checked {
     const bool has_blocks =
         request_.call.operation != Operation::all_reduce && request_.call.operation != Operation::reduce;
     return has_blocks
-               ? " (" + number_text(request_.call.elements * request_.element_bytes) + " for each block)"
+               ? " (" + std::to_string(request_.call.elements * request_.element_bytes) + " for each block)"
                : " (as many as the input)";
   }
 
@@ -219,7 +218,7 @@ class Checked {
     // The root of an operation without elements has empty buffers, too.
     const bool is_ignored = has_root(request_.call.operation) && request_.call.rank != request_.call.root;
     if (buffer.empty() || is_ignored) return;
-    throw_invalid_argument(name() + ": " + what + " has " + number_text(buffer.size()) +
+    throw_invalid_argument(name() + ": " + what + " has " + std::to_string(buffer.size()) +
                            " bytes, but should be empty");
   }
 
@@ -357,8 +356,8 @@ Work all_to_all_bytes(const Group& group, std::span<const std::byte> input, std:
   const std::size_t elements = call.count_of(input, "input");
   const auto ranks = static_cast<std::size_t>(group.size());
   if (elements % ranks != 0) {
-    throw_invalid_argument("all_to_all: " + number_text(elements) + " elements are not " +
-                           number_text(ranks) + " equal blocks; use all_to_all_v");
+    throw_invalid_argument("all_to_all: " + std::to_string(elements) + " elements are not " +
+                           std::to_string(ranks) + " equal blocks; use all_to_all_v");
   }
   return call.elements_of(1).elements(input.size() / ranks).submit(input, output);
 }

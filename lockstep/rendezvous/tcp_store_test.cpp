@@ -126,7 +126,8 @@ TEST(TcpStore, WaitsForAServerThatComesLater) {
 
 TEST(TcpStore, NamesTheServerThatNeverCame) {
   const Endpoint nobody = Listener::bind(any_port).endpoint();
-  const Error error = error_of([&] { TcpStore(nobody, in_a_moment(), {.trust = {.secret = Secret::random()}}); });
+  const Error error =
+      error_of([&] { TcpStore(nobody, in_a_moment(), {.trust = {.secret = Secret::random()}}); });
   EXPECT_EQ(error.code(), ErrorCode::timeout);
   EXPECT_THAT(error.what(), HasSubstr(nobody.to_string()));
 }
@@ -217,9 +218,9 @@ TEST(TcpStore, ReturnsAtItsDeadlineFromAStoppedServer) {
   TcpStore store(server.endpoint(), soon(),
                  {.trust = trust, .operation_timeout = std::chrono::milliseconds(50)});
   const std::vector<std::string> keys = {"k"};
-  for (const std::function<void()>& call :
-       std::vector<std::function<void()>>{[&] { store.add("k", 1); }, [&] { (void)store.get("k", in_a_moment()); },
-                                          [&] { store.wait(keys, in_a_moment()); }}) {
+  for (const std::function<void()>& call : std::vector<std::function<void()>>{
+           [&] { store.add("k", 1); }, [&] { (void)store.get("k", in_a_moment()); },
+           [&] { store.wait(keys, in_a_moment()); }}) {
     const Error error = error_of(call);
     EXPECT_EQ(error.code(), ErrorCode::timeout);
     EXPECT_THAT(error.what(), HasSubstr("the store at " + server.endpoint().to_string() + " did not answer"));
@@ -312,8 +313,8 @@ TEST(TcpStore, GivesUpOnAServerThatClosesDuringTheProof) {
   std::jthread closer([&] {
     while (!done) (void)listener.try_accept();
   });
-  const Error error =
-      error_of([&] { TcpStore(listener.endpoint(), in_a_moment(), {.trust = {.secret = Secret::random()}}); });
+  const Error error = error_of(
+      [&] { TcpStore(listener.endpoint(), in_a_moment(), {.trust = {.secret = Secret::random()}}); });
   done = true;
   EXPECT_EQ(error.code(), ErrorCode::timeout);
   EXPECT_THAT(error.what(), HasSubstr("something else"));
