@@ -5,32 +5,36 @@ set(long_tests
     # Interpreters that load torch or TensorFlow, 2 to 3 s of a processor each.
     "^Of/TensorFlow\\." "^C10d\\." "^Of/C10dCases\\..*/3Ranks" "^Python\\." "^Of/PythonAnswers\\..*/4Ranks"
     # Proofs for every number of ranks and every size, of what is several algorithms.
-    "^Schedules/EveryAlgorithm\\..*/hierarchical_" "^Schedules/EveryAlgorithm\\.IsProvenFor1To33Ranks/mpi_"
+    "^Schedules/EveryAlgorithm\\..*/hierarchical_" "^Schedules/EveryAlgorithm\\.IsProvenFor1To33Ranks/(mpi|numa|staged)_"
     "^PipelineSchedules\\.HaveTheBubblesThatTheirFormulasSay"
     # Whole pages of docs and whole programs, again and again.
-    "^Examples\\.(TheTutorials|TheProfilingPages|ATrainingGoesOn|ADeviceThat|AModelOnSeveral)" "^RunningDocs\\." "^MpitraceDocs\\."
+    "^Examples\\.(TheTutorials|TheProfilingPages|ATrainingGoesOn|ADeviceThat|AModelOnSeveral|OneProcessTrains|HorovodsSteps)" "^RunningDocs\\." "^MpitraceDocs\\."
     "^(Ranks/Equivalence|Cycles|RestartedTraining|Works)\\." "^Processes\\.OfTwoHosts" "^Of/Faults\\.NameARankThatStops"
-    "^OfTheLoop/Faults\\.NameARankThatStops" "^Cifar10Resnet18\\.(StartsUnder|TakesItsLocalRank)" "^Training\\.TorchsLosses"
-    "^Ranks/TrainingOn\\..*/(0|1)"
+    "^Of/(Faults|GradientFaults)\\..*/cifar10_resnet18" "^By/SpreadModels\\..*/(interleaved|tensor)" "^Install\\..*torchrun"
+    "^OfTheLoop/Faults\\.NameARankThatStops" "^Cifar10Resnet18\\.(StartsUnder|TakesItsLocalRank)" "^Training\\.Torch(sLosses|Reads)"
+    "^Ranks/TrainingOn\\..*/(0|1)" "^Ranks/TrainingOn\\.TwoHosts" "^PipelineSchedules\\.AreProven"
     "^Bench\\.(Peers|CollectivesDriver|PythonDriver|TrainingDriver)" "^Soak\\." "^House\\.EveryOptionHasAnEffect"
     # Every launcher, MPI and way to look at a page.
-    "^By/DigitsUnder\\..*/(Sbatch|Torchrun|IntelMpi|TfConfig)" "^By/Launched.*/(impi|mpich)" "^Under/MpiEngineBetweenHosts\\..*/openmpi"
+    "^By/DigitsUnder\\..*/(Sbatch|Torchrun|IntelMpi|TfConfig|Mpich)" "^Mpi/MpiEngineUnder\\..*/openmpi" "^By/Launched.*/(impi|mpich)" "^Under/MpiEngineBetweenHosts\\..*/openmpi"
     "^Of/Mpitrace.*/(impi|mpich|debian_openmpi|debian_mpich)" "^Under/MpiEngine\\..*_(3|4)" "^UnderSlurm\\."
-    "^ReportInABrowser\\." "^TimelineInPerfetto\\."
+    "^(ReportInABrowser|TimelineInPerfetto|RunsForABrowser)\\."
     # What waits.
+    "^In/NoStandstill\\.IsSeenWhereCallsEndOnTwoHosts" "^Arrival\\.(UnderTheLauncherToo|AMissingRankZeroIsNamedOverTcp|Several)"
+    "^Limits\\.FewDescriptorsAreNamedByARank" "^Views\\.(TellARank|PutOutARank)" "^FoundHosts\\.MayBeSeveral"
+    "^StagedRun\\.OfASlowLink" "^(ElasticJob|ParameterServers)\\.OnTwoHosts"
     "^RunOnHosts\\.(AHostThatIsSilent|AHostWhoseCable|AStoppedAgent|OneMayBeReached)" "^ViewsOnHosts\\.StartARankAgain"
     "^ParameterServers\\.(EveryTaskCounts|AllowNoRead|WaitFor)" "^ElasticJob\\.HasTheSameBits" "^ThatShareOne/AnyGpuJobs\\.NameARankThatLeaves")
 set(short_forms
     "^Schedules/EveryAlgorithm\\.IsProvenAroundEverySegmentLimit/hierarchical_all_reduce"
-    "^Of/TensorFlow\\.(ATapesGradients|KerasFits|ARankThatDies)[A-Za-z]*/Newest"
-    "^C10d\\.(DistributedDataParallelTrains|ThePagesProgram|ARankThatIsKilled|RanksThatDiffer)"
-    "^Python\\.(ThePagesProgram|ARankThatIsKilled|AFailedStep|HorovodsNames|AMissingLibrary|WithoutTorch|AloneItIs)"
+    "^Of/TensorFlow\\.ATapesGradients[A-Za-z]*/Newest" "^C10d\\.ThePagesProgram"
+    "^Python\\.(ThePagesProgram|ARankThatIsKilled|HorovodsNames|AMissingLibrary|WithoutTorch|AloneItIs)"
     "^Of/Faults\\.NameARankThatStops/digits" "^Soak\\.(MismatchedCalls|KillInEachCollective|StopWithoutALauncherOfTraining)"
-    "^Of/MpitraceLayout\\..*/debian_mpich" "^Under/MpiEngine\\..*/(openmpi_3|mpich_4)" "^UnderSlurm\\.RanksOfSrun"
-    "^By/DigitsUnder\\..*/SbatchOn2" "^ReportInABrowser\\.OfATraining" "^TimelineInPerfetto\\.ShowsAllRanks")
+    "^Of/MpitraceLayout\\..*/debian_mpich" "^Under/MpiEngine\\..*/(openmpi_3|mpich_4)" "^UnderSlurm\\.RanksOfSrun")
 # Of many processes whose code others run, too, proofs, and the fuzzers' corpora.
 set(long_executables_under_sanitizers "^test_(fault|conformance|mpi_engine|mpitrace|gpu_jobs|core_examples|c_interface|fuzz)$")
-set(long_tests_under_sanitizers "^Schedules/EveryAlgorithm\\." "^FlightRecord\\.ThatNeverEnds")
+set(long_tests_under_sanitizers
+    "^Schedules/EveryAlgorithm\\." "^FlightRecord\\.ThatNeverEnds" "^Of/(Shared)?GpuRanks\\.ReduceEveryTypeByEveryOperation/[013]"
+    "^AClientThatAsksForTheMost\\.In(Replies|Wills|Tiny)" "^(EventFiles|TimelineFile)\\." "^Recording\\.HasMoreCalls" "^Cost\\.")
 # Under AddressSanitizer these have the label for_soak, too, and script/soak asan alone runs them.
 set(left_to_the_soak "^(Cycles|FoundHosts|GpuJobs|Nodes|Processes|Start|UnderSlurm|ViewsOnHosts)\\.")
 
