@@ -16,6 +16,7 @@
 #include "lockstep/group/outcome.h"
 #include "lockstep/trace/traced_range.h"
 #include "lockstep/train/checkpoint/checkpoint_file.h"
+#include "lockstep/train/checkpoint/checkpoint_load.h"
 #include "lockstep/train/checkpoint/checkpoint_save.h"
 #include "lockstep/train/checkpoint/checkpoint_shards.h"
 #include "lockstep/train/optimizer/optimizer_state.h"
@@ -153,15 +154,6 @@ std::string pack(std::uint64_t epoch, const Metadata& metadata) {
   return std::string(base::text_of(encode(header)));
 }
 
-CheckpointInfo unpack(const std::string& text, int rank) {
-  CheckpointHeader header = decode(std::as_bytes(std::span(text)), text.size(), "from rank 0");
-  CheckpointInfo info{.epoch = header.epoch};
-  if (const auto record = take_record(header.metadata, "from rank 0"))
-    info.training = state_of_rank(*record, rank);
-  info.metadata = std::move(header.metadata);
-  return info;
-}
-
 }  // namespace
 
 void save_checkpoint(const std::filesystem::path& path, const Group& group, const torch::nn::Module& module,
@@ -175,6 +167,11 @@ void save_checkpoint(const std::filesystem::path& path, const Group& group, cons
 
 CheckpointInfo load_checkpoint(const std::filesystem::path& path, const Group& group,
                                const torch::nn::Module& module, torch::optim::Optimizer* optimizer) {
+  return info_of(load_contents(path, group, module, optimizer), group.rank());
+}
+
+std::string load_contents(const std::filesystem::path& path, const Group& group,
+                          const torch::nn::Module& module, torch::optim::Optimizer* optimizer) {
   const auto tensors = tensors_of(module);
   auto facts = facts_of(tensors);
   facts.push_back({"optimizer", optimizer == nullptr ? "none" : label_of(*optimizer)});
@@ -214,7 +211,16 @@ CheckpointInfo load_checkpoint(const std::filesystem::path& path, const Group& g
     restore_options(*optimizer, shards->index.options);
     storage_of(*optimizer).restore(*optimizer, shards->states);
   }
-  return unpack(broadcast_text(group, std::move(info)), group.rank());
+  return broadcast_text(group, std::move(info));
+}
+
+CheckpointInfo info_of(const std::string& contents, int rank) {
+  CheckpointHeader header = decode(std::as_bytes(std::span(contents)), contents.size(), "from rank 0");
+  CheckpointInfo info{.epoch = header.epoch};
+  if (const auto record = take_record(header.metadata, "from rank 0"))
+    info.training = state_of_rank(*record, rank);
+  info.metadata = std::move(header.metadata);
+  return info;
 }
 
 bool checkpoint_exists(const std::filesystem::path& path, const Group& group) {

@@ -29,13 +29,19 @@ bool is_saved_as(const Optimizer& optimizer) {
          (storage_of(optimizer).is_sharded() && dynamic_cast<const Kind*>(&optimizer) != nullptr);
 }
 
-template <class Kind, class Options, class State>
-std::unique_ptr<Optimizer> copy_as(const Optimizer& optimizer, SnapshotMemory& memory) {
-  std::vector<torch::optim::OptimizerParamGroup> groups;
-  for (const auto& group : optimizer.param_groups()) groups.emplace_back(group.params());
-  auto copy = std::make_unique<Kind>(groups, Options(1e-3));
+template <class Kind, class Options>
+std::unique_ptr<Optimizer> made_like(const Optimizer& optimizer, const ParameterGroups& groups) {
+  std::vector<torch::optim::OptimizerParamGroup> without_options;
+  for (const auto& group : groups) without_options.emplace_back(group.params());
+  auto made = std::make_unique<Kind>(without_options, Options(1e-3));
   for (std::size_t i = 0; i < groups.size(); ++i)
-    copy->param_groups()[i].set_options(optimizer.param_groups()[i].options().clone());
+    made->param_groups()[i].set_options(optimizer.param_groups()[i].options().clone());
+  return made;
+}
+
+template <class State>
+std::unique_ptr<Optimizer> with_state_of(const Optimizer& optimizer, SnapshotMemory& memory) {
+  auto copy = optimizer_like(optimizer, optimizer.param_groups());
   for (const auto& [parameter, state] : optimizer.state()) {
     auto kept = state->clone();
     for (torch::Tensor* const array : arrays_in(static_cast<State&>(*kept))) {
@@ -52,9 +58,17 @@ std::unique_ptr<Optimizer> copy_as(const Optimizer& optimizer, SnapshotMemory& m
 
 std::unique_ptr<Optimizer> copy_of(const Optimizer& optimizer, SnapshotMemory& memory) {
   using namespace torch::optim;
-  if (is_saved_as<SGD>(optimizer)) return copy_as<SGD, SGDOptions, SGDParamState>(optimizer, memory);
-  if (is_saved_as<Adam>(optimizer)) return copy_as<Adam, AdamOptions, AdamParamState>(optimizer, memory);
-  if (is_saved_as<AdamW>(optimizer)) return copy_as<AdamW, AdamWOptions, AdamWParamState>(optimizer, memory);
+  if (is_saved_as<SGD>(optimizer)) return with_state_of<SGDParamState>(optimizer, memory);
+  if (is_saved_as<Adam>(optimizer)) return with_state_of<AdamParamState>(optimizer, memory);
+  if (is_saved_as<AdamW>(optimizer)) return with_state_of<AdamWParamState>(optimizer, memory);
+  return nullptr;
+}
+
+std::unique_ptr<Optimizer> optimizer_like(const Optimizer& optimizer, const ParameterGroups& groups) {
+  using namespace torch::optim;
+  if (is_saved_as<SGD>(optimizer)) return made_like<SGD, SGDOptions>(optimizer, groups);
+  if (is_saved_as<Adam>(optimizer)) return made_like<Adam, AdamOptions>(optimizer, groups);
+  if (is_saved_as<AdamW>(optimizer)) return made_like<AdamW, AdamWOptions>(optimizer, groups);
   return nullptr;
 }
 

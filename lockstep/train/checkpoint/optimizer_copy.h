@@ -7,6 +7,7 @@
 
 #include <memory>
 
+#include "lockstep/train/optimizer/parameter_state.h"
 #include "lockstep/train/tensor/snapshot_memory.h"
 
 namespace lockstep {
@@ -16,5 +17,10 @@ namespace lockstep {
 /// class of which nothing is known: libtorch's SGD, Adam and AdamW are, and those made from them here.
 std::unique_ptr<torch::optim::Optimizer> copy_of(const torch::optim::Optimizer& optimizer,
                                                  SnapshotMemory& memory);
+
+/// Of libtorch's class whose state `optimizer` has, with `groups` of other parameters and the options of its own groups, as many;
+/// without state. Null as above.
+std::unique_ptr<torch::optim::Optimizer> optimizer_like(const torch::optim::Optimizer& optimizer,
+                                                        const ParameterGroups& groups);
 
 }  // namespace lockstep

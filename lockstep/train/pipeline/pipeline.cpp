@@ -18,6 +18,7 @@
 #include "lockstep/train/pipeline/pipeline_parts.h"
 #include "lockstep/train/pipeline/pipeline_step.h"
 #include "lockstep/train/replicas/broadcast_tensors.h"
+#include "lockstep/train/replicas/gradient_norm.h"
 #include "lockstep/train/replicas/same_facts.h"
 #include "lockstep/train/tensor/random_numbers.h"
 #include "lockstep/train/tensor/shared_heap.h"
@@ -161,10 +162,10 @@ void Pipeline::build_stages(const Layers& layers) {
 }
 
 std::size_t Pipeline::layer_of(const std::string& parameter) const {
-  const auto found = std::ranges::find(names_, parameter.substr(0, parameter.find('.')));
-  if (found == names_.end())
+  const std::size_t place = place_of_layer(parameter, names_);
+  if (place == names_.size())
     throw_invalid_argument("Pipeline: \"" + parameter + "\" is a parameter of no layer");
-  return static_cast<std::size_t>(found - names_.begin());
+  return place;
 }
 
 int Pipeline::rank_of_layer(std::size_t layer) const {
@@ -274,22 +275,16 @@ void Pipeline::average_over_replicas() {
 }
 
 double Pipeline::clip_grad_norm(double max_norm) {
-  const torch::NoGradGuard no_grad;
   double squares = 0;
   const auto is_counted_elsewhere = [&](const std::string& name) {
     return std::ranges::any_of(ties_, [&](const Tie& tie) { return tie.names.second == name; });
   };
   for (const auto& item : module_->named_parameters()) {
-    if (!item.value().grad().defined() || is_counted_elsewhere(item.key())) continue;
-    squares += std::pow(item.value().grad().norm(2, torch::kFloat64).item<double>(), 2);
+    if (!is_counted_elsewhere(item.key())) squares += gradient_squares(item.value());
   }
   all_reduce(group_, std::span(&squares, 1)).wait();
   const double norm = std::sqrt(squares);
-  const double scale = max_norm / (norm + 1e-6);
-  if (scale >= 1) return norm;
-  for (Tensor& parameter : module_->parameters()) {
-    if (parameter.grad().defined()) parameter.mutable_grad().mul_(scale);
-  }
+  clip_gradients(module_->parameters(), norm, max_norm);
   return norm;
 }
 

@@ -15,6 +15,7 @@
 
 #include "lockstep/group/group.h"
 #include "lockstep/pipeline/plan.h"
+#include "lockstep/train/checkpoint/checkpoint.h"
 #include "lockstep/train/checkpoint/state_dict.h"
 #include "lockstep/train/pipeline/layers.h"
 #include "lockstep/train/replicas/non_finite.h"
@@ -95,6 +96,8 @@ class Pipeline {
   /// What each layer took with the sample, forward and backward, in seconds; empty without one.
   const std::vector<double>& layer_seconds() const { return layer_seconds_; }
   const Group& group() const { return group_; }
+  /// Of the whole model's, in their order.
+  const std::vector<std::string>& layer_names() const { return names_; }
 
   /// Collective. The whole model's parameters and buffers, in the layers' order, on rank 0; empty on the others.
   StateDict gather_state() const;
@@ -136,5 +139,26 @@ class Pipeline {
 void save_state_dict(const std::filesystem::path& path, const Pipeline& pipeline);
 /// Collective. Rank 0 reads, everybody has its stages' tensors; files are the same however the model is cut.
 void load_state_dict(const std::filesystem::path& path, Pipeline& pipeline, const std::string& key = "");
+
+/// Collective over the pipeline's ranks (of several replicas one saves). One file with the whole model and the state of all ranks'
+/// optimizers, as save_checkpoint() writes it of a model that is not cut, which loads it, too: one optimizer over the
+/// parameters in the layers' order. Cost: rank 0 has the whole of both in memory meanwhile.
+///
+/// Throws Error on all ranks: as save_checkpoint() does; unsupported (an optimizer that is not SGD, Adam or AdamW of libtorch's or a
+/// fused one; amsgrad); invalid_argument (a parameter that is none of the pipeline's, a ShardedOptimizer); mismatch (ranks
+/// whose optimizers have other options, or other groups of parameters).
+void save_checkpoint(const std::filesystem::path& path, const Pipeline& pipeline,
+                     const torch::optim::Optimizer& optimizer, const CheckpointInfo& info = {});
+/// Collective, on every replica. Each rank has its stages' part of model and state, however the model was cut when it was saved, or
+/// not at all. Otherwise as load_checkpoint(); throws as the save does, too.
+CheckpointInfo load_checkpoint(const std::filesystem::path& path, Pipeline& pipeline,
+                               torch::optim::Optimizer& optimizer);
+
+// The forms for a model that every rank has as a whole would write what one rank has.
+void save_state_dict(const std::filesystem::path& path, const Group& group,
+                     const Pipeline& pipeline) = delete;
+void save_checkpoint(const std::filesystem::path& path, const Group& group, const Pipeline& pipeline,
+                     const torch::optim::Optimizer& optimizer, const CheckpointInfo& info = {},
+                     const CheckpointOptions& options = {}) = delete;
 
 }  // namespace lockstep

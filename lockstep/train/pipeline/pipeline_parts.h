@@ -4,6 +4,8 @@
 #include <torch/torch.h>
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -31,6 +33,21 @@ struct Pipeline::Tie {
   std::array<int, 2> ranks = {};
   std::array<torch::Tensor, 2> tensors = {};  ///< undefined: on another rank
 };
+
+/// A tensor of the whole model, and who has it.
+struct WholeTensor {
+  std::string name;
+  int rank = 0;
+  std::vector<std::int64_t> sizes;
+  torch::ScalarType type = torch::kFloat32;
+  bool is_parameter = true;
+};
+
+/// Collective. All ranks' tensors, in the layers' order.
+std::vector<WholeTensor> whole_tensors(const Pipeline& pipeline);
+
+/// Where the layer that has this tensor stands among all.
+std::size_t place_of_layer(const std::string& tensor, const std::vector<std::string>& layers);
 
 /// Activations and gradients have 0 and 1.
 inline constexpr int tie_tag = 2, state_tag = 3;

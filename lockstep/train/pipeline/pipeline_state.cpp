@@ -15,51 +15,47 @@ namespace {
 
 using torch::Tensor;
 
-/// A tensor of the whole model.
-struct Item {
-  std::string name;
-  int rank = 0;
-  std::vector<std::int64_t> sizes;
-  torch::ScalarType type = torch::kFloat32;
-};
-
-c10::IValue described(const StateDict& tensors) {
+c10::IValue described(const torch::nn::Module& module) {
+  const auto parameters = module.named_parameters();
   c10::List<c10::IValue> list(c10::AnyType::get());
-  for (const auto& item : tensors) {
+  for (const auto& item : state_dict(module)) {
     list.push_back(item.key());
     list.push_back(static_cast<std::int64_t>(item.value().scalar_type()));
     list.push_back(item.value().sizes().vec());
+    list.push_back(parameters.contains(item.key()));
   }
   return list;
 }
 
-/// Collective. Of all ranks, in the order of the layers.
-std::vector<Item> all_items(const Group& group, const StateDict& mine,
-                            const std::vector<std::string>& layers) {
-  const auto of_ranks = all_gather_object(group, described(mine));
-  std::vector<Item> items;
+}  // namespace
+
+std::size_t place_of_layer(const std::string& tensor, const std::vector<std::string>& layers) {
+  return static_cast<std::size_t>(std::ranges::find(layers, tensor.substr(0, tensor.find('.'))) -
+                                  layers.begin());
+}
+
+std::vector<WholeTensor> whole_tensors(const Pipeline& pipeline) {
+  const auto of_ranks = all_gather_object(pipeline.group(), described(*pipeline.module()));
+  std::vector<WholeTensor> items;
   for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
     const auto list = of_ranks[rank].toListRef();
-    for (std::size_t i = 0; i + 2 < list.size(); i += 3)
+    for (std::size_t i = 0; i + 3 < list.size(); i += 4)
       items.push_back({.name = list[i].toStringRef(),
                        .rank = static_cast<int>(rank),
                        .sizes = list[i + 2].toIntVector(),
-                       .type = static_cast<torch::ScalarType>(list[i + 1].toInt())});
+                       .type = static_cast<torch::ScalarType>(list[i + 1].toInt()),
+                       .is_parameter = list[i + 3].toBool()});
   }
-  const auto layer = [&](const Item& item) {
-    return std::ranges::find(layers, item.name.substr(0, item.name.find('.'))) - layers.begin();
-  };
-  std::ranges::stable_sort(items, {}, layer);
+  std::ranges::stable_sort(
+      items, {}, [&](const WholeTensor& item) { return place_of_layer(item.name, pipeline.layer_names()); });
   return items;
 }
-
-}  // namespace
 
 StateDict Pipeline::gather_state() const {
   const torch::NoGradGuard no_grad;
   const StateDict mine = state_dict(*module_);
   StateDict whole;
-  for (const Item& item : all_items(group_, mine, names_)) {
+  for (const WholeTensor& item : whole_tensors(*this)) {
     if (item.rank == 0 && group_.rank() == 0) {
       whole.insert(item.name, mine[item.name]);
     } else if (group_.rank() == 0) {
@@ -76,9 +72,9 @@ StateDict Pipeline::gather_state() const {
 void Pipeline::scatter_state(const StateDict& tensors) {
   const torch::NoGradGuard no_grad;
   StateDict mine = state_dict(*module_);
-  const std::vector<Item> items = all_items(group_, mine, names_);
+  const std::vector<WholeTensor> items = whole_tensors(*this);
   on_rank_0(group_, [&] {
-    for (const Item& item : items) {
+    for (const WholeTensor& item : items) {
       const Tensor* const found = tensors.find(item.name);
       if (found == nullptr)
         throw_invalid_argument("the state dict is of another model: \"" + item.name + "\" is missing");
@@ -88,11 +84,11 @@ void Pipeline::scatter_state(const StateDict& tensors) {
                                " here");
     }
     for (const auto& item : tensors) {
-      if (std::ranges::find(items, item.key(), &Item::name) == items.end())
+      if (std::ranges::find(items, item.key(), &WholeTensor::name) == items.end())
         throw_invalid_argument("the state dict is of another model: \"" + item.key() + "\" is unexpected");
     }
   });
-  for (const Item& item : items) {
+  for (const WholeTensor& item : items) {
     if (group_.rank() == 0 && item.rank == 0) {
       mine[item.name].copy_(tensors[item.name]);
     } else if (group_.rank() == 0) {

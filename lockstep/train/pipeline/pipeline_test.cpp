@@ -10,7 +10,9 @@
 #include <stdexcept>
 #include <thread>
 #include <tuple>
+#include <utility>
 
+#include "lockstep/train/replicas/mixed_precision.h"
 #include "lockstep/train/tensor/ranks_test.h"
 #include "lockstep/train/tensor/tensor_collectives.h"
 
@@ -170,6 +172,168 @@ TEST(Pipeline, LoadsFilesOfAnotherCut) {
     EXPECT_THAT(ending.text, HasSubstr("the state dict is of another model: \"1.weight\" is missing"));
   }
   std::filesystem::remove_all(folder);
+}
+
+/// A folder of its own for each test.
+class PipelineFiles : public ::testing::Test {
+ protected:
+  PipelineFiles() { std::filesystem::create_directory(folder_); }
+  ~PipelineFiles() override { std::filesystem::remove_all(folder_); }
+  std::filesystem::path file() const { return folder_ / "model.ckpt"; }
+
+ private:
+  std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / ("lockstep-pipeline-files-" + std::to_string(::getpid()));
+};
+
+void train(Pipeline& pipe, torch::optim::Optimizer& optimizer, std::uint64_t begin, std::uint64_t end) {
+  for (std::uint64_t i = begin; i < end; ++i) {
+    optimizer.zero_grad();
+    pipe.step(samples(12, 6, 10 + i), samples(12, 3, 20 + i), mse);
+    optimizer.step();
+  }
+}
+
+/// make_layers() as a model that is not cut.
+torch::nn::Sequential make_whole() {
+  return torch::nn::Sequential(Linear(6, 12), torch::nn::Functional(torch::tanh), Linear(12, 12),
+                               torch::nn::Functional(torch::relu), Linear(12, 8),
+                               torch::nn::Functional(torch::tanh), Linear(8, 3));
+}
+
+TEST_F(PipelineFiles, GoOnInAnotherCutWithTheOptimizersState) {
+  const auto adam_of = [](const std::vector<Tensor>& parameters, double rate) {
+    return torch::optim::Adam(parameters, torch::optim::AdamOptions(rate));
+  };
+  StateDict expected;
+  on_ranks(3, [&](const Group& world) {
+    Pipeline pipe(make_layers(), world, {.micro_batches = 3});
+    auto adam = adam_of(pipe.parameters(), 0.01);
+    train(pipe, adam, 0, 3);
+    save_checkpoint(file(), pipe, adam, {.epoch = 7, .metadata = {{"note", "cut in three"}}});
+    train(pipe, adam, 3, 6);
+    StateDict state = pipe.gather_state();
+    if (world.rank() == 0) expected = std::move(state);
+  });
+  for (const int ranks : {1, 2, 4}) {
+    on_ranks(ranks, [&](const Group& world) {
+      Pipeline pipe(make_layers(), world, {.micro_batches = 3});
+      auto adam = adam_of(pipe.parameters(), 0.5);  // the file's is taken
+      train(pipe, adam, 50, 52);
+      const CheckpointInfo info = load_checkpoint(file(), pipe, adam);
+      EXPECT_EQ(info.epoch, 7U);
+      EXPECT_EQ(info.metadata.at("note"), "cut in three");
+      train(pipe, adam, 3, 6);
+      const StateDict state = pipe.gather_state();
+      if (world.rank() != 0) return;
+      for (const auto& item : expected)
+        EXPECT_TRUE(same_bits(state[item.key()], item.value())) << ranks << " ranks: " << item.key();
+    });
+  }
+}
+
+TEST_F(PipelineFiles, AreThoseOfAModelThatIsNotCut) {
+  on_ranks(1, [&](const Group& world) {
+    auto net = make_whole();
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    net->forward(samples(4, 6, 1)).sum().backward();
+    sgd.step();
+    save_checkpoint(file(), world, net, sgd, {.epoch = 2});
+  });
+  StateDict of_pipeline;
+  on_ranks(2, [&](const Group& world) {
+    Pipeline pipe(make_layers(), world);
+    torch::optim::SGD sgd(pipe.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    EXPECT_EQ(load_checkpoint(file(), pipe, sgd).epoch, 2U);
+    train(pipe, sgd, 0, 2);
+    save_checkpoint(file(), pipe, sgd, {.epoch = 4});
+    train(pipe, sgd, 2, 3);
+    StateDict state = pipe.gather_state();
+    if (world.rank() == 0) of_pipeline = std::move(state);
+  });
+  on_ranks(1, [&](const Group& world) {
+    auto net = make_whole();
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    EXPECT_EQ(load_checkpoint(file(), world, net, sgd).epoch, 4U);
+    sgd.zero_grad();
+    mse(net->forward(samples(12, 6, 12)) * 2, samples(12, 3, 22)).backward();
+    sgd.step();
+    for (const auto& item : net->named_parameters())
+      EXPECT_TRUE(same_bits(of_pipeline[item.key()], item.value())) << item.key();
+  });
+}
+
+TEST_F(PipelineFiles, ThatDoNotFitAreRefusedByAllRanks) {
+  on_ranks(2, [&](const Group& world) {
+    Pipeline pipe(make_layers(), world);
+    torch::optim::Adam adam(pipe.parameters());
+    save_checkpoint(file(), pipe, adam);
+  });
+  const auto refusal = [&](const std::function<void(Pipeline&, const Group&)>& act) {
+    return run_ranks(2, [&](const Group& world) {
+      Pipeline pipe(make_layers(), world);
+      act(pipe, world);
+    });
+  };
+  const std::pair<std::function<void(Pipeline&, const Group&)>, const char*> cases[] = {
+      {[&](Pipeline& pipe, const Group&) {
+         torch::optim::SGD sgd(pipe.parameters(), 0.1);
+         load_checkpoint(file(), pipe, sgd);
+       },
+       "holds the state of an optimizer Adam, here it is SGD"},
+      {[&](Pipeline& pipe, const Group& world) {
+         torch::optim::SGD sgd(pipe.parameters(), world.rank() == 0 ? 0.1 : 0.2);
+         save_checkpoint(file(), pipe, sgd);
+       },
+       "rank 1's learning rate is 0.2, rank 0's is 0.1"},
+      {[&](Pipeline& pipe, const Group&) {
+         torch::optim::Adagrad adagrad(pipe.parameters());
+         save_checkpoint(file(), pipe, adagrad);
+       },
+       "only SGD, Adam and AdamW are done here"},
+      {[&](Pipeline& pipe, const Group&) {
+         torch::optim::SGD sgd({torch::zeros({3})}, 0.1);
+         save_checkpoint(file(), pipe, sgd);
+       },
+       "the optimizer has a parameter, f32 [3], that is none of the pipeline's"},
+      {[&](Pipeline& pipe, const Group&) {
+         torch::optim::Adam adam(pipe.parameters());
+         load_checkpoint(file().string() + "x", pipe, adam);
+       },
+       "No such file"},
+  };
+  for (const auto& [act, text] : cases) {
+    for (const Ending& ending : refusal(act)) {
+      EXPECT_FALSE(ending.ok) << text;
+      EXPECT_THAT(ending.text, HasSubstr(text));
+    }
+  }
+}
+
+TEST(Pipeline, UnderAutocastHasTheBitsOfOneProcess) {
+  on_ranks(2, [](const Group& world) {
+    Pipeline pipe(make_layers(), world, {.micro_batches = 4});
+    const Reference reference(pipe.gather_state());
+    torch::optim::SGD sgd(pipe.parameters(), 0.1);
+    std::optional<torch::optim::SGD> reference_sgd;
+    if (world.rank() == 0) reference_sgd.emplace(reference.parameters(), 0.1);
+    for (std::uint64_t i = 0; i < 3; ++i) {
+      const Tensor x = samples(8, 6, i), y = samples(8, 3, 10 + i);
+      sgd.zero_grad();
+      {
+        const Autocast halves(torch::kBFloat16);
+        const double loss = pipe.step(x, y, mse);
+        if (reference_sgd) {
+          EXPECT_EQ(loss, reference.step(x, y, 4, *reference_sgd));
+        }
+      }
+      sgd.step();
+    }
+    const StateDict state = pipe.gather_state();
+    if (world.rank() != 0) return;
+    for (std::size_t i = 0; i < state.size(); ++i)
+      EXPECT_TRUE(same_bits(state[i].value(), reference.parameters()[i])) << state[i].key();
+  });
 }
 
 struct SplitImpl : torch::nn::Module {

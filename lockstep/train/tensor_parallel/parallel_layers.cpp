@@ -2,11 +2,15 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <cmath>
 #include <map>
+#include <span>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/group/collectives.h"
 #include "lockstep/group/outcome.h"
+#include "lockstep/train/replicas/gradient_norm.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 #include "lockstep/train/tensor/tensor_collectives.h"
 #include "lockstep/train/tensor_parallel/differentiable.h"
@@ -154,6 +158,17 @@ Tensor VocabParallelEmbeddingImpl::forward(const Tensor& indices) {
 }
 
 std::vector<SlicedParameter> VocabParallelEmbeddingImpl::sliced() const { return {{"weight", 0, words_}}; }
+
+double clip_grad_norm(const Group& group, const torch::nn::Module& module, double max_norm) {
+  const auto cuts = sliced_in(module);
+  double of_parts = 0, of_whole = 0;
+  for (const auto& item : module.named_parameters())
+    (cuts.contains(item.key()) ? of_parts : of_whole) += gradient_squares(item.value());
+  all_reduce(group, std::span(&of_parts, 1)).wait();
+  const double norm = std::sqrt(of_parts + of_whole);
+  clip_gradients(module.parameters(), norm, max_norm);
+  return norm;
+}
 
 void save_whole_state_dict(const std::filesystem::path& path, const Group& group,
                            const torch::nn::Module& module) {

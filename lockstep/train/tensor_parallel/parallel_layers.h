@@ -98,10 +98,18 @@ class VocabParallelEmbeddingImpl : public torch::nn::Module, public SlicedModule
 TORCH_MODULE(VocabParallelEmbedding);
 
 // What the templates below call.
+double clip_grad_norm(const Group& group, const torch::nn::Module& module, double max_norm);
 void save_whole_state_dict(const std::filesystem::path& path, const Group& group,
                            const torch::nn::Module& module);
 void load_whole_state_dict(const std::filesystem::path& path, const Group& group,
                            const torch::nn::Module& module);
+
+/// Collective: the group over which the layers are spread. Clips this rank's gradients by the norm of the whole model's, in which what
+/// all ranks have counts once; returns it. As torch.nn.utils.clip_grad_norm_ of the serial model.
+template <class Model>
+double clip_grad_norm(const Group& group, const Model& model, double max_norm) {
+  return clip_grad_norm(group, module_of(model), max_norm);
+}
 
 /// Collective: the group over which the layers are spread. Rank 0 writes the whole tensors, under the names that the serial model
 /// has: files are the same for any number of ranks.

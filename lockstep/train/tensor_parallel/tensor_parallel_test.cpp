@@ -18,7 +18,10 @@ namespace {
 using test::on_ranks;
 using test::run_ranks;
 using test::same_bits;
+using ::testing::Contains;
+using ::testing::Gt;
 using ::testing::HasSubstr;
+using ::testing::Lt;
 using torch::Tensor;
 
 Tensor numbers(torch::IntArrayRef sizes, std::uint64_t seed) {
@@ -172,11 +175,15 @@ TEST(TensorParallel, TrainsAsTheSerialModelAndFilesFitAnyNumberOfRanks) {
   };
   const auto target = [](int step) { return numbers({8, 4}, 1000 + static_cast<std::uint64_t>(step)); };
   torch::optim::SGD sgd(serial.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  std::vector<double> norms;
   for (int step = 0; step < 100; ++step) {
     sgd.zero_grad();
     serial.loss(words(step), target(step)).backward();
+    norms.push_back(torch::nn::utils::clip_grad_norm_(serial.parameters(), 0.5));
     sgd.step();
   }
+  EXPECT_THAT(norms, Contains(Gt(0.5)));
+  EXPECT_THAT(norms, Contains(Lt(0.5)));
   for (const int ranks : {1, 2, 3, 4}) {
     on_ranks(ranks, [&](const Group& world) {
       Spread net(world);
@@ -186,6 +193,7 @@ TEST(TensorParallel, TrainsAsTheSerialModelAndFilesFitAnyNumberOfRanks) {
       for (int step = 0; step < 100; ++step) {
         mine.zero_grad();
         torch::mse_loss(net(words(step)), target(step)).backward();
+        EXPECT_NEAR(clip_grad_norm(world, net, 0.5), norms[static_cast<std::size_t>(step)], 1e-9);
         mine.step();
       }
       save_whole_state_dict(file.string() + std::to_string(ranks), world, *net);

@@ -305,6 +305,26 @@ TEST_F(Examples, CharTransformerMakesUpATextOfItsOwn) {
   EXPECT_LT(after(lines[1], "loss "), after(lines[1], "bigram model "));
 }
 
+TEST_F(Examples, CharTransformerIsSpreadByItsLayersOrInsideThem) {
+  const auto train = [&](std::vector<std::string> more) {
+    const std::vector<std::string> words = {"char_transformer", "--synthetic", "--steps",   "100",
+                                            "--width",          "32",          "--context", "32"};
+    more.insert(more.begin(), words.begin(), words.end());
+    const auto lines = lines_of(std::move(more));
+    EXPECT_GE(lines.size(), 4U);
+    EXPECT_LT(after(lines[1], "loss "), after(lines[1], "bigram model ")) << lines[1];
+  };
+  train({"--spread", "tensor"});
+  train({"--spread", "pipeline", "--micro_batches", "3"});
+  const auto refused = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {program("char_transformer"), "--synthetic"});
+    return launch(more).finish();
+  };
+  EXPECT_THAT(refused({"--spread", "tensor", "--heads", "1", "--width", "32"}).err,
+              HasSubstr("--heads has to be a multiple of the number of ranks"));
+  EXPECT_EQ(refused({"--spread", "both"}).exit_code, 2);
+}
+
 TEST_F(Examples, CharTransformerRefusesTextsThatAreMissingEmptyOrShort) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> texts = {
       {"missing", {"cannot open the text ", "/missing (check its path and permissions): No such file"}},

@@ -1,0 +1,112 @@
+#include "spread.h"
+
+#include <stdexcept>
+
+namespace {
+
+constexpr double most_norm = 1;
+
+/// Each rank has all of the model, and windows of its own.
+class DataSpread final : public Spread {
+ public:
+  DataSpread(const TransformerShape& shape, const lockstep::Group& world, torch::Device device)
+      : world_(world),
+        ddp_(on(Transformer(shape), device), world, {.non_finite = lockstep::NonFinite::stop}) {}
+
+  std::vector<torch::Tensor> parameters() const override { return ddp_.parameters(); }
+  void train(bool on) override { ddp_.module()->train(on); }
+  int shares() const override { return world_.size(); }
+  int share() const override { return world_.rank(); }
+
+  double gradients(const torch::Tensor& seen, const torch::Tensor& next) override {
+    const auto loss = loss_of(ddp_(seen), next);
+    loss.backward();
+    torch::nn::utils::clip_grad_norm_(ddp_.parameters(), most_norm);
+    return loss.item<double>();
+  }
+  torch::Tensor scores(const torch::Tensor& seen) override { return ddp_(seen); }
+
+ private:
+  static Transformer on(Transformer model, torch::Device device) {
+    model->to(device);
+    return model;
+  }
+
+  lockstep::Group world_;
+  lockstep::DistributedDataParallel<TransformerImpl> ddp_;
+};
+
+/// Each rank has some heads of each attention, and some columns and rows of each perceptron; all see the same windows.
+class TensorSpread final : public Spread {
+ public:
+  TensorSpread(const TransformerShape& shape, const lockstep::Group& world) : world_(world) {
+    if (shape.heads % world.size() != 0)
+      throw std::invalid_argument("--heads has to be a multiple of the number of ranks with --spread tensor");
+    model_ = Transformer(shape, world);
+  }
+
+  std::vector<torch::Tensor> parameters() const override { return model_->parameters(); }
+  void train(bool on) override { model_->train(on); }
+  int shares() const override { return 1; }
+  int share() const override { return 0; }
+
+  double gradients(const torch::Tensor& seen, const torch::Tensor& next) override {
+    const auto loss = loss_of(model_(seen), next);
+    loss.backward();
+    lockstep::clip_grad_norm(world_, model_, most_norm);
+    return loss.item<double>();
+  }
+  torch::Tensor scores(const torch::Tensor& seen) override { return model_(seen); }
+
+ private:
+  lockstep::Group world_;
+  Transformer model_{nullptr};
+};
+
+/// Each rank has some of the layers; all see the same windows, in parts that follow each other.
+class PipelineSpread final : public Spread {
+ public:
+  PipelineSpread(const TransformerShape& shape, const lockstep::Group& world, int micro_batches)
+      : world_(world),
+        symbols_(shape.symbols),
+        pipe_(transformer_layers(shape), world,
+              {.micro_batches = micro_batches, .non_finite = lockstep::NonFinite::stop}) {}
+
+  std::vector<torch::Tensor> parameters() const override { return pipe_.parameters(); }
+  void train(bool on) override { pipe_.train(on); }
+  int shares() const override { return 1; }
+  int share() const override { return 0; }
+
+  double gradients(const torch::Tensor& seen, const torch::Tensor& next) override {
+    const double loss = pipe_.step(seen, next, loss_of);
+    pipe_.clip_grad_norm(most_norm);
+    return loss;
+  }
+  torch::Tensor scores(const torch::Tensor& seen) override {
+    const auto made = pipe_.evaluate(seen);  // on the last rank
+    const auto all =
+        made.defined() ? made.contiguous() : torch::empty({seen.size(0), seen.size(1), symbols_});
+    lockstep::broadcast(world_, all, world_.size() - 1).wait();
+    return all;
+  }
+
+ private:
+  lockstep::Group world_;
+  std::int64_t symbols_;
+  lockstep::Pipeline pipe_;
+};
+
+}  // namespace
+
+std::unique_ptr<Spread> spread(const TransformerShape& shape, const lockstep::Group& world,
+                               const SpreadOptions& options) {
+  if (options.way == "data") return std::make_unique<DataSpread>(shape, world, options.device);
+  if (options.device != torch::kCPU)
+    throw std::invalid_argument("--device is for --spread data; the other ways compute on the CPU");
+  if (options.way == "tensor") return std::make_unique<TensorSpread>(shape, world);
+  return std::make_unique<PipelineSpread>(shape, world, options.micro_batches);
+}
+
+torch::Tensor loss_of(const torch::Tensor& scores, const torch::Tensor& next) {
+  return torch::nn::functional::cross_entropy(scores.flatten(0, 1), next.flatten());
+}
