@@ -63,6 +63,7 @@ void train(const lockstep::Group& world, const Options& options, const Text& tex
     adamw.zero_grad();
     const double loss = model.gradients(seen, next);
     adamw.step();
+    model.stepped();
     if ((step + 1) % 100 == 0 && world.rank() == 0) {
       std::printf("step %d/%d  loss %.3f\n", step + 1, options.steps, loss);
       std::fflush(stdout);
@@ -111,6 +112,9 @@ void run(Options options) {
   const auto world = lockstep::init();
   if (options.shape.width % options.shape.heads != 0)
     throw std::invalid_argument("--width has to be a multiple of --heads, whose shares of it are alike");
+  if (options.spread.way == "diloco" && options.steps % options.spread.every != 0)
+    throw std::invalid_argument(
+        "--steps has to be a multiple of --every, since models differ between two averages");
   const auto [name, characters] = options.synthetic
                                       ? std::pair("made-up text", made_up_text(options.random_seed))
                                       : std::pair(options.text.c_str(), read_text(options.text));
@@ -146,10 +150,14 @@ void add_flags(CLI::App& app, Options& options) {
   app.add_option("--random_seed", options.random_seed, "For weights, windows and what it writes")
       ->check(examples::count_from(0))
       ->capture_default_str();
-  app.add_option("--spread", options.spread.way,
-                 "What ranks have: all of the model each, parts of its layers, or some layers")
-      ->check(CLI::IsMember({"data", "tensor", "pipeline"}))
+  app.add_option(
+         "--spread", options.spread.way,
+         "What ranks have: all of the model (with averaged gradients, or now and then an averaged model), "
+         "parts of its layers, or some layers")
+      ->check(CLI::IsMember({"data", "diloco", "tensor", "pipeline"}))
       ->capture_default_str();
+  number("--every", options.spread.every,
+         "Steps between two averages of diloco; --steps is a multiple of it");
   number("--micro_batches", options.spread.micro_batches, "Of a batch in a pipeline");
   examples::add_device_flag(app, options.device);
 }

@@ -6,12 +6,18 @@ namespace {
 
 constexpr double most_norm = 1;
 
-/// Each rank has all of the model, and windows of its own.
+Transformer transformer_on(torch::Device device, const TransformerShape& shape) {
+  Transformer model(shape);
+  model->to(device);
+  return model;
+}
+
+/// Each rank has all of the model, and windows of its own; gradients are averaged.
 class DataSpread final : public Spread {
  public:
   DataSpread(const TransformerShape& shape, const lockstep::Group& world, torch::Device device)
       : world_(world),
-        ddp_(on(Transformer(shape), device), world, {.non_finite = lockstep::NonFinite::stop}) {}
+        ddp_(transformer_on(device, shape), world, {.non_finite = lockstep::NonFinite::stop}) {}
 
   std::vector<torch::Tensor> parameters() const override { return ddp_.parameters(); }
   void train(bool on) override { ddp_.module()->train(on); }
@@ -27,13 +33,37 @@ class DataSpread final : public Spread {
   torch::Tensor scores(const torch::Tensor& seen) override { return ddp_(seen); }
 
  private:
-  static Transformer on(Transformer model, torch::Device device) {
-    model->to(device);
-    return model;
-  }
-
   lockstep::Group world_;
   lockstep::DistributedDataParallel<TransformerImpl> ddp_;
+};
+
+/// Each rank trains a model of its own, with windows of its own; every now and then what they have learned moves a common one.
+class DilocoSpread final : public Spread {
+ public:
+  DilocoSpread(const TransformerShape& shape, const lockstep::Group& world, const SpreadOptions& options)
+      : world_(world),
+        model_(transformer_on(options.device, shape)),
+        outer_(model_, world, torch::optim::SGDOptions(0.7).momentum(0.9).nesterov(true),
+               {.every = options.every, .non_finite = lockstep::NonFinite::stop}) {}
+
+  std::vector<torch::Tensor> parameters() const override { return model_->parameters(); }
+  void train(bool on) override { model_->train(on); }
+  int shares() const override { return world_.size(); }
+  int share() const override { return world_.rank(); }
+
+  double gradients(const torch::Tensor& seen, const torch::Tensor& next) override {
+    const auto loss = loss_of(model_(seen), next);
+    loss.backward();
+    torch::nn::utils::clip_grad_norm_(model_->parameters(), most_norm);
+    return loss.item<double>();
+  }
+  void stepped() override { outer_.step(); }
+  torch::Tensor scores(const torch::Tensor& seen) override { return model_(seen); }
+
+ private:
+  lockstep::Group world_;
+  Transformer model_;
+  lockstep::DiLoCo outer_;
 };
 
 /// Each rank has some heads of each attention, and some columns and rows of each perceptron; all see the same windows.
@@ -101,8 +131,10 @@ class PipelineSpread final : public Spread {
 std::unique_ptr<Spread> spread(const TransformerShape& shape, const lockstep::Group& world,
                                const SpreadOptions& options) {
   if (options.way == "data") return std::make_unique<DataSpread>(shape, world, options.device);
+  if (options.way == "diloco") return std::make_unique<DilocoSpread>(shape, world, options);
   if (options.device != torch::kCPU)
-    throw std::invalid_argument("--device is for --spread data; the other ways compute on the CPU");
+    throw std::invalid_argument(
+        "--device is for --spread data and diloco; the other ways compute on the CPU");
   if (options.way == "tensor") return std::make_unique<TensorSpread>(shape, world);
   return std::make_unique<PipelineSpread>(shape, world, options.micro_batches);
 }

@@ -1,4 +1,4 @@
-// Three ways to spread one model over the ranks, which the training need not tell apart.
+// Four ways to spread one model over the ranks, which the training need not tell apart.
 #pragma once
 
 #include <lockstep/lockstep.h>
@@ -23,12 +23,15 @@ class Spread {
 
   /// Leaves clipped gradients of the mean loss in the parameters; returns this rank's loss.
   virtual double gradients(const torch::Tensor& seen, const torch::Tensor& next) = 0;
+  /// After each step of the optimizer.
+  virtual void stepped() {}
   /// [N, T, symbols], without gradients.
   virtual torch::Tensor scores(const torch::Tensor& seen) = 0;
 };
 
 struct SpreadOptions {
-  std::string way = "data";  ///< or tensor, or pipeline
+  std::string way = "data";  ///< or diloco, tensor or pipeline
+  int every = 25;            ///< steps between two averages, of diloco
   int micro_batches = 4;     ///< of a pipeline
   torch::Device device = torch::kCPU;
 };

@@ -299,6 +299,15 @@ TEST_F(Views, AreInTheFlightRecordOfAJobThatFailed) {
   EXPECT_THAT(explained, AllOf(HasSubstr("world#2"), HasSubstr("rank 1"))) << ending.err;
 }
 
+TEST_F(Views, AreInTheReport) {
+  const std::string place = folder() / "report";
+  const Ending ending =
+      run_views({"-np", "3", "--min-np", "2", "--report", place}, {"--steps=20", "--kill=1@5"});
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(start({program("lockstep"), "report", place}).finish().out,
+              ContainsRegex("\nWho came and went\n.*\n.*rank 1.*SIGKILL.* 2\n"));
+}
+
 TEST_F(Views, AreTheSameForAllAndDoNotDisturbGroupsOfOthers) {
   expect_lives(launch(mortal_lives()).finish());
 }

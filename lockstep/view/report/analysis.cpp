@@ -263,6 +263,17 @@ void add_sizes(const FlightRecord& record, const std::optional<MachineLimits>& l
                            [](const SizeRow& row) { return std::pair(row.blocked_ns, row.ns); });
 }
 
+void find_changes(const FlightRecord& record, Analysis& analysis) {
+  std::uint64_t begin = ~std::uint64_t{0};  // of those that joined: a rank that came back did so later
+  for (const FlightRank& rank : record.ranks) {
+    if (rank.costs.joined_at_ns > 0) begin = std::min(begin, rank.costs.joined_at_ns);
+  }
+  for (const trace::FlightChange& change : record.changes)
+    analysis.changes.push_back(
+        {ns_of(change.at_ns - std::min(change.at_ns, begin)), change.view, change.text});
+  analysis.changes_left_out = record.changes_left_out;
+}
+
 /// The one that ended badly before all others, of its own accord.
 const FlightRank* first_to_fail(const FlightRecord& record) {
   const FlightRank* first = nullptr;
@@ -324,6 +335,7 @@ Analysis analyse(const RunData& run, const ReportOptions& options) {
     analysis.written_at = run.record->written_at;
     add_sizes(*run.record, options.limits, analysis);
     find_links(*run.record, analysis);
+    find_changes(*run.record, analysis);
     analysis.ended_by = run.record->ended_by;
     if (analysis.ended_by == 0) find_failure(*run.record, analysis);
   }

@@ -116,6 +116,13 @@ struct Failure {
   std::vector<std::string> lines = {};  ///< where each rank was
 };
 
+/// Of who is in a job whose ranks may die and come back.
+struct ViewChange {
+  double after_ns = 0;     ///< the first rank had joined
+  std::uint64_t view = 0;  ///< the number of the newest then
+  std::string text = {};
+};
+
 struct Analysis {
   std::string name = {}, job = {}, hosts = {}, written_at = {};
   std::size_t host_count = 1;
@@ -129,6 +136,8 @@ struct Analysis {
   double elapsed_ns = 0, communication_ns = 0, waited_ns = 0;  ///< means of the ranks
   double data_ns = 0;  ///< mean of the ranks, in all: ranges named `data`
   std::uint64_t clock_error_ns = 0;
+  std::vector<ViewChange> changes = {};  ///< in their order
+  std::uint64_t changes_left_out = 0;    ///< before them
   std::optional<Failure> failure = {};
   int ended_by = 0;  ///< the user's signal; 0: the run ended by itself, or failed
   std::vector<std::string> notes = {};

@@ -107,6 +107,18 @@ ReportTable lateness_table(const Analysis& analysis) {
   return table;
 }
 
+ReportTable changes_table(const Analysis& analysis) {
+  ReportTable table{.title = "Who came and went",
+                    .note = "After the first rank had joined. A view is a list of who is there, by number.",
+                    .columns = {"after", "what", "view"}};
+  if (analysis.changes_left_out > 0)
+    table.note += fmt::format(" {} before these are not kept.",
+                              base::counted(static_cast<std::int64_t>(analysis.changes_left_out), "change"));
+  for (const ViewChange& change : analysis.changes)
+    add_row(table, {time_text(change.after_ns), change.text, std::to_string(change.view)});
+  return table;
+}
+
 ReportTable overlap_table(const StepFacts& steps) {
   ReportTable table{
       .title = "Calls of a step",
@@ -285,6 +297,7 @@ ReportDocument document_of(const Analysis& analysis, const Verdict& verdict) {
       document.charts.push_back(std::move(chart));
     document.tables.push_back(size_table(analysis));
   }
+  if (!analysis.changes.empty()) document.tables.push_back(changes_table(analysis));
   document.tables.push_back(rank_table(analysis));
   if (!analysis.links.empty()) document.tables.push_back(link_table(analysis));
   return document;

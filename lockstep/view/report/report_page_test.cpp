@@ -79,6 +79,21 @@ TEST(ReportPage, HoldsABoundedPartOfALongTimeline) {
   EXPECT_THAT(timeline["note"].get<std::string>(), HasSubstr("more events than a page can hold"));
 }
 
+TEST(ReportText, SaysWhoCameAndWent) {
+  RunData run = MadeUpTraining{}.run();
+  run.record->changes = {
+      {.at_ns = 1 + 20 * made_up_ms, .view = 2, .text = "rank 1 has died: <signal> 9 (SIGKILL)"},
+      {.at_ns = 1 + 3100 * made_up_ms, .view = 3, .text = "rank 1 has come back"}};
+  run.record->changes_left_out = 4;
+  const std::string text = report_text(document_of(run));
+  EXPECT_THAT(text, HasSubstr("\nWho came and went\n"));
+  EXPECT_THAT(text,
+              ContainsRegex(
+                  "20 ms +rank 1 has died: <signal> 9 \\(SIGKILL\\) +2\n +3.1 s +rank 1 has come back +3\n"));
+  EXPECT_THAT(text, HasSubstr("4 changes before these are not kept."));
+  EXPECT_THAT(report_text(document_of(MadeUpTraining{}.run())), Not(HasSubstr("Who came and went")));
+}
+
 TEST(ReportText, DoesNothingToATerminal) {
   const ReportDocument document = document_of(hostile_run());
   const auto is_control = [](char c) {

@@ -305,7 +305,7 @@ TEST_F(Examples, CharTransformerMakesUpATextOfItsOwn) {
   EXPECT_LT(after(lines[1], "loss "), after(lines[1], "bigram model "));
 }
 
-TEST_F(Examples, CharTransformerIsSpreadByItsLayersOrInsideThem) {
+TEST_F(Examples, CharTransformerIsSpreadInSeveralWays) {
   const auto train = [&](std::vector<std::string> more) {
     const std::vector<std::string> words = {"char_transformer", "--synthetic", "--steps",   "100",
                                             "--width",          "32",          "--context", "32"};
@@ -315,6 +315,7 @@ TEST_F(Examples, CharTransformerIsSpreadByItsLayersOrInsideThem) {
     EXPECT_LT(after(lines[1], "loss "), after(lines[1], "bigram model ")) << lines[1];
   };
   train({"--spread", "tensor"});
+  train({"--spread", "diloco", "--every", "20"});
   train({"--spread", "pipeline", "--micro_batches", "3"});
   const auto refused = [&](std::vector<std::string> more) {
     more.insert(more.begin(), {program("char_transformer"), "--synthetic"});
@@ -322,6 +323,8 @@ TEST_F(Examples, CharTransformerIsSpreadByItsLayersOrInsideThem) {
   };
   EXPECT_THAT(refused({"--spread", "tensor", "--heads", "1", "--width", "32"}).err,
               HasSubstr("--heads has to be a multiple of the number of ranks"));
+  EXPECT_THAT(refused({"--spread", "diloco", "--steps", "30"}).err,
+              HasSubstr("--steps has to be a multiple of --every"));
   EXPECT_EQ(refused({"--spread", "both"}).exit_code, 2);
 }
 
