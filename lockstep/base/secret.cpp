@@ -8,8 +8,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <span>
+#include <system_error>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/write.h"
 
 namespace lockstep {
 namespace {
@@ -112,8 +115,9 @@ Secret Secret::from_inherited_fd(int fd) {
 UniqueFd Secret::to_memfd() const {
   UniqueFd fd(::memfd_create("lockstep-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) throw_system("memfd_create for the job secret");
-  if (::pwrite(fd.get(), bytes_.data(), bytes_.size(), 0) != static_cast<ssize_t>(bytes_.size())) {
-    throw_system("writing the job secret");
+  if (const int refused = write_all(fd.get(), bytes_); refused != 0) {
+    throw Error(ErrorCode::system, "writing the job secret: " + std::generic_category().message(refused) +
+                                       (refused == EFBIG ? "; raise ulimit -f" : ""));
   }
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0) {
     throw_system("sealing the job secret");

@@ -61,6 +61,7 @@ class Gathering {
     int size = 0;
     int teller = 0;
     first >> size >> teller;
+    most_ranks_ = std::max(most_ranks_, size);
     if (size != identity_.size) {
       throw_invalid_argument("rank " + rank +
                              " was started with WORLD_SIZE=" + std::to_string(identity_.size) + ", rank " +
@@ -105,7 +106,7 @@ class Gathering {
 
   std::vector<std::string> all_keys() const {
     std::vector<std::string> keys;
-    for (int rank = 0; rank < identity_.size; ++rank) keys.push_back(key_of(rank));
+    for (int rank = 0; rank < most_ranks_; ++rank) keys.push_back(key_of(rank));
     return keys;
   }
 
@@ -134,6 +135,7 @@ class Gathering {
   Store& store_;
   const Identity& identity_;
   std::int64_t ticket_ = 0;
+  int most_ranks_ = identity_.size;  // also by the first comer's count, which may be another
 };
 
 }  // namespace

@@ -100,11 +100,13 @@ TEST_F(Arrival, ASecondRankZeroIsToldWhatHappened) {
 }
 
 TEST_F(Arrival, DifferentWorldSizesEndTheJobAtOnce) {
-  std::vector<Process> ranks;
-  for (const int rank : {0, 1, 2}) ranks.push_back(probe(rank, rank == 1 ? 4 : 3, patient));
-  const auto endings = finish(ranks);
-  EXPECT_THAT(endings, Each(failed_saying("invalid_argument", "WORLD_SIZE=4")));
-  EXPECT_THAT(endings, Each(Field("err", &Ending::err, HasSubstr("WORLD_SIZE=3"))));
+  for (const int other : {2, 4}) {
+    std::vector<Process> ranks;
+    for (const int rank : {0, 1}) ranks.push_back(probe(rank, rank == 1 ? other : 3, patient));
+    const auto endings = finish(ranks);
+    EXPECT_THAT(endings, Each(failed_saying("invalid_argument", "WORLD_SIZE=" + std::to_string(other))));
+    EXPECT_THAT(endings, Each(Field("err", &Ending::err, HasSubstr("WORLD_SIZE=3"))));
+  }
 }
 
 TEST_F(Arrival, ADeathOfRankZeroWhileTheOthersWaitIsNamed) {

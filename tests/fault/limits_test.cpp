@@ -112,6 +112,9 @@ TEST_F(Limits, SmallFilesAreNamedByTheLauncher) {
   const Ending ending = launch("ulimit -f 100", {"barrier"});
   EXPECT_EQ(ending.exit_code, 1);
   EXPECT_THAT(ending.err, AllOf(HasSubstr("shared memory lockstep-control"), HasSubstr("raise ulimit -f")));
+  const Ending none = launch("ulimit -f 0", {"barrier"});
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_THAT(none.err, AllOf(HasSubstr("writing the job secret: "), HasSubstr("raise ulimit -f")));
 }
 
 TEST_F(Limits, SmallFilesAreNamedByAllRanks) {

@@ -171,12 +171,31 @@ TEST_F(RunOptions, BinaryOutputIsInFilesAsItIs) {
 }
 
 TEST_F(RunOptions, AFolderThatCannotBeWrittenIsOneWarningAndTrainingGoesOn) {
-  std::ofstream(folder() / "file") << "in the way\n";
-  const Ending ending = launch({"-np", "2", "-r", "3", "--log-dir", (folder() / "file").string()}, talk());
+  std::ofstream(folder() / "rank.1") << "in the way\n";
+  const Ending ending = launch({"-np", "2", "--output-filename", folder().string()}, talk());
   EXPECT_EQ(ending.exit_code, 0);
   EXPECT_THAT(lines_with(ending.err, "lockstep run: cannot write to "), SizeIs(1));
   EXPECT_THAT(ending.err, HasSubstr("is shown, and in no file\n"));
   EXPECT_THAT(ending.out, AllOf(HasSubstr("[0] out of 0"), HasSubstr("[1] out of 1")));
+}
+
+TEST_F(RunOptions, AFolderThatIsNoneIsRefusedBeforeAnythingStarts) {
+  const std::string file = (folder() / "file").string(), started = (folder() / "started").string();
+  std::ofstream(file) << "in the way\n";
+  const Ending ending = launch({"-np", "2", "-r", "3", "--log-dir", file}, {"touch", started});
+  EXPECT_EQ(ending.exit_code, 2);
+  EXPECT_THAT(ending.err, HasSubstr("cannot make the folder " + file + " for the ranks' output: "));
+  EXPECT_FALSE(fs::exists(started));
+}
+
+TEST_F(RunOptions, WhatCannotBePrintedIsSaid) {
+  for (const char* const words :
+       {"--help", "--version", "run --help", "algorithms ring", "pipelines", "simulate --help"}) {
+    const Ending ending =
+        start({"/bin/sh", "-c", program("lockstep") + " " + words + " >/dev/full"}).finish();
+    EXPECT_EQ(ending.exit_code, 1) << words;
+    EXPECT_THAT(ending.err, HasSubstr("lockstep: stdout cannot be written")) << words;
+  }
 }
 
 TEST_F(RunOptions, AFileThatCannotGrowIsOneWarningAndNothingIsLost) {

@@ -1,9 +1,11 @@
 // The command `lockstep`: finds the subcommand and hands over. Each subcommand has a file of its own.
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <functional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "agent.h"
@@ -63,6 +65,15 @@ std::string help() {
   return text + "\n`lockstep SUBCOMMAND --help` says more; `lockstep --version` which version this is.\n";
 }
 
+/// `code`, but 1 where stdout has not taken all that was written to it, which is said.
+int with_output_written(int code) {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  const std::string why = errno == 0 ? "" : ": " + std::generic_category().message(errno);
+  (void)std::fprintf(stderr, "lockstep: stdout cannot be written%s\n", why.c_str());
+  return code == 0 ? 1 : code;
+}
+
 int complain(const std::string& text) {
   (void)std::fprintf(stderr, "lockstep: %s\nSee `lockstep --help`.\n", text.c_str());
   return 2;
@@ -74,10 +85,16 @@ int main(int count, char** words) {
   const std::vector<std::string> arguments(words + 1, words + count);
   if (arguments.empty()) return complain("which subcommand?");
   const std::string& word = arguments.front();
-  if (word == "--help" || word == "-h") return std::fputs(help().c_str(), stdout) < 0 ? 1 : 0;
-  if (word == "--version") return std::puts("lockstep " LOCKSTEP_VERSION) < 0 ? 1 : 0;
+  if (word == "--help" || word == "-h") {
+    (void)std::fputs(help().c_str(), stdout);
+    return with_output_written(0);
+  }
+  if (word == "--version") {
+    (void)std::puts("lockstep " LOCKSTEP_VERSION);
+    return with_output_written(0);
+  }
   const auto found = std::find_if(subcommands().begin(), subcommands().end(),
                                   [&](const Subcommand& subcommand) { return subcommand.name == word; });
   if (found == subcommands().end()) return complain("there is no subcommand " + word);
-  return found->start({arguments.begin() + 1, arguments.end()});
+  return with_output_written(found->start({arguments.begin() + 1, arguments.end()}));
 }

@@ -112,6 +112,7 @@ void require_places(const RunOptions& options, const RunFlags& flags) {
   if (flags.profile_all && options.profile.folder.empty())
     throw_invalid_argument("--profile-all without --profile DIR, or LOCKSTEP_PROFILE");
   if (!options.profile.folder.empty()) lockstep::make_folders(options.profile.folder, "profile");
+  if (!options.output.folder.empty()) lockstep::make_folders(options.output.folder, "ranks' output");
   if (!options.report.empty()) {
     lockstep::make_folders(options.report, "report");
     const lockstep::FileReplacement made_and_removed(

@@ -30,7 +30,7 @@ While nothing goes on and some rank has waited for 60 s (--explain-after), it is
 The exit code is 0, or that of the rank that failed first (128 + signal where a signal killed it; 1 where it left
 early with 0, or was stopped). A signal that ended the job gives 128 + its number (130 after Ctrl-C, 143 after SIGTERM), or 0 where
 all ranks end with 0 then. Wrong usage is 2, a program that cannot run 126 or 127. It is 1 where the system refused
-something, be it to take the ranks' output.
+something, be it to take the ranks' output; a profile, timeline or report that cannot be written at the end is said and changes nothing.
 
   lockstep run -np 4 ./train --epochs 3
   lockstep run -np 2 -- python3 train.py
