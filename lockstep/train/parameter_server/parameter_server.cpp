@@ -100,8 +100,7 @@ class ParameterServer::Impl {
     try {
       connect(facts);
     } catch (const Error& error) {
-      const bool may_be_late = error.code() == ErrorCode::aborted || error.code() == ErrorCode::peer_lost;
-      is_over_ = may_be_late && crew_.task() == ps::Task::worker && crew_.have_hosts_ended();
+      is_over_ = came_too_late(error);
       if (!is_over_) throw;
     }
   }
@@ -157,12 +156,19 @@ class ParameterServer::Impl {
     ps::Header ask{.kind = ps::Kind::next};
     std::string result;
     bool rests = false;
-    for (;;) {
-      to_coordinator_->send(ask, result);
+    for (bool is_first = true;; is_first = false) {
+      std::string text;
+      ps::Header answer;
+      try {
+        to_coordinator_->send(ask, result);
+        answer = to_coordinator_->receive(&text);
+      } catch (const Error& error) {
+        is_over_ = is_first && came_too_late(error);
+        if (is_over_) return;
+        throw;
+      }
       ask = {.kind = ps::Kind::next};
       result.clear();
-      std::string text;
-      const ps::Header answer = to_coordinator_->receive(&text);
       if (answer.kind == ps::Kind::end) break;
       if (answer.kind == ps::Kind::none) {
         rests = true;
@@ -188,6 +194,12 @@ class ParameterServer::Impl {
   }
 
  private:
+  /// Of a worker that was started again: the others were done before it had a task.
+  bool came_too_late(const Error& error) {
+    const bool may_be = error.code() == ErrorCode::aborted || error.code() == ErrorCode::peer_lost;
+    return may_be && crew_.task() == ps::Task::worker && crew_.have_hosts_ended();
+  }
+
   void connect(std::uint64_t facts) {
     client_.emplace(crew_, placement_, parameters_, facts);
     if (const auto coordinator = crew_.coordinator(); coordinator && crew_.task() == ps::Task::worker)
