@@ -175,13 +175,10 @@ void gather_kept(const Pipeline& pipeline, const Optimizer& optimizer, const std
       const auto mine = kept_arrays(optimizer, parameters[each.name], options);
       std::ranges::copy(mine, arrays.begin());
     }
-    for (std::size_t i = 0; i < each.arrays && each.rank != 0; ++i) {
-      if (group.rank() == 0) {
+    for (std::size_t i = 0; i < each.arrays; ++i) {
+      if (group.rank() == 0 && each.rank != 0)
         arrays[i] = torch::empty(whole.tensors[each.name].sizes(), each.type);
-        recv(group, arrays[i], each.rank, state_tag).wait();
-      } else if (group.rank() == each.rank) {
-        send(group, arrays[i], 0, state_tag).wait();
-      }
+      hand_over(group, arrays[i], each.rank, 0);
     }
     if (group.rank() != 0) continue;
     whole.optimizer->state()[whole.tensors[each.name].unsafeGetTensorImpl()] =
@@ -217,16 +214,14 @@ void scatter_kept(const Pipeline& pipeline, Optimizer& optimizer, const std::vec
     StateArrays arrays;
     if (group.rank() == 0)
       std::ranges::copy(kept_arrays(*whole.optimizer, whole.tensors[each.name], options), arrays.begin());
-    for (std::size_t k = 0; k < count && each.rank != 0; ++k) {
-      if (group.rank() == 0) {
-        send(group, arrays[k], each.rank, state_tag).wait();
-      } else {
+    for (std::size_t k = 0; k < count; ++k) {
+      if (group.rank() != 0) {
         const Tensor& parameter = parameters[each.name];
         arrays[k] = torch::empty(
             parameter.sizes(),
             torch::device(parameter.device()).dtype(static_cast<torch::ScalarType>(loaded[i].type)));
-        recv(group, arrays[k], 0, state_tag).wait();
       }
+      hand_over(group, arrays[k], 0, each.rank);
     }
     if (each.rank == group.rank())
       optimizer.state()[parameters[each.name].unsafeGetTensorImpl()] =

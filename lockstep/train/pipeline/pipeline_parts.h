@@ -49,6 +49,10 @@ std::vector<WholeTensor> whole_tensors(const Pipeline& pipeline);
 /// Where the layer that has this tensor stands among all.
 std::size_t place_of_layer(const std::string& tensor, const std::vector<std::string>& layers);
 
+/// `from` sends `tensor`, and `to` receives into its own, which is contiguous; of other ranks it may be undefined. Nothing moves within
+/// a rank.
+void hand_over(const Group& group, const torch::Tensor& tensor, int from, int to);
+
 /// Activations and gradients have 0 and 1.
 inline constexpr int tie_tag = 2, state_tag = 3;
 

@@ -51,20 +51,28 @@ std::vector<WholeTensor> whole_tensors(const Pipeline& pipeline) {
   return items;
 }
 
+void hand_over(const Group& group, const Tensor& tensor, int from, int to) {
+  if (from == to || (group.rank() != from && group.rank() != to) || tensor.numel() == 0) return;
+  if (group.rank() == from) {
+    send(group, tensor.detach().contiguous(), to, state_tag).wait();
+  } else {
+    recv(group, tensor, from, state_tag).wait();
+  }
+}
+
 StateDict Pipeline::gather_state() const {
   const torch::NoGradGuard no_grad;
   const StateDict mine = state_dict(*module_);
   StateDict whole;
   for (const WholeTensor& item : whole_tensors(*this)) {
-    if (item.rank == 0 && group_.rank() == 0) {
-      whole.insert(item.name, mine[item.name]);
+    Tensor tensor;
+    if (item.rank == group_.rank()) {
+      tensor = mine[item.name];
     } else if (group_.rank() == 0) {
-      Tensor tensor = torch::empty(item.sizes, item.type);
-      if (tensor.numel() > 0) recv(group_, tensor, item.rank, state_tag).wait();
-      whole.insert(item.name, std::move(tensor));
-    } else if (item.rank == group_.rank() && mine[item.name].numel() > 0) {
-      send(group_, mine[item.name].detach().contiguous(), 0, state_tag).wait();
+      tensor = torch::empty(item.sizes, item.type);
     }
+    hand_over(group_, tensor, item.rank, 0);
+    if (group_.rank() == 0) whole.insert(item.name, std::move(tensor));
   }
   return whole;
 }
@@ -89,16 +97,14 @@ void Pipeline::scatter_state(const StateDict& tensors) {
     }
   });
   for (const WholeTensor& item : items) {
-    if (group_.rank() == 0 && item.rank == 0) {
-      mine[item.name].copy_(tensors[item.name]);
-    } else if (group_.rank() == 0) {
-      const Tensor dense = tensors[item.name].detach().contiguous();
-      if (dense.numel() > 0) send(group_, dense, item.rank, state_tag).wait();
-    } else if (item.rank == group_.rank() && mine[item.name].numel() > 0) {
-      const Tensor dense = torch::empty(item.sizes, item.type);
-      recv(group_, dense, 0, state_tag).wait();
-      mine[item.name].copy_(dense);
+    Tensor tensor;
+    if (group_.rank() == 0) {
+      tensor = tensors[item.name];
+    } else if (item.rank == group_.rank()) {
+      tensor = torch::empty(item.sizes, item.type);
     }
+    hand_over(group_, tensor, 0, item.rank);
+    if (item.rank == group_.rank()) mine[item.name].copy_(tensor);
   }
 }
 

@@ -12,6 +12,7 @@
 #include <tuple>
 #include <utility>
 
+#include "lockstep/base/folder_test.h"
 #include "lockstep/train/replicas/mixed_precision.h"
 #include "lockstep/train/tensor/ranks_test.h"
 #include "lockstep/train/tensor/tensor_collectives.h"
@@ -174,16 +175,9 @@ TEST(Pipeline, LoadsFilesOfAnotherCut) {
   std::filesystem::remove_all(folder);
 }
 
-/// A folder of its own for each test.
-class PipelineFiles : public ::testing::Test {
+class PipelineFiles : public test::FolderTest {
  protected:
-  PipelineFiles() { std::filesystem::create_directory(folder_); }
-  ~PipelineFiles() override { std::filesystem::remove_all(folder_); }
   std::filesystem::path file() const { return folder_ / "model.ckpt"; }
-
- private:
-  std::filesystem::path folder_ =
-      std::filesystem::temp_directory_path() / ("lockstep-pipeline-files-" + std::to_string(::getpid()));
 };
 
 void train(Pipeline& pipe, torch::optim::Optimizer& optimizer, std::uint64_t begin, std::uint64_t end) {
