@@ -15,7 +15,7 @@ set(long_tests
     "^Ranks/TrainingOn\\..*/(0|1)" "^Ranks/TrainingOn\\.TwoHosts" "^PipelineSchedules\\.AreProven"
     "^Bench\\.(Peers|CollectivesDriver|PythonDriver|TrainingDriver)" "^Soak\\." "^House\\.EveryOptionHasAnEffect"
     # Every launcher, MPI and way to look at a page.
-    "^By/DigitsUnder\\..*/(Sbatch|Torchrun|IntelMpi|TfConfig|Mpich)" "^Mpi/MpiEngineUnder\\..*/openmpi" "^By/Launched.*/(impi|mpich)" "^Under/MpiEngineBetweenHosts\\..*/openmpi"
+    "^By/DigitsUnder\\..*/(Sbatch|Torchrun|IntelMpi|TfConfig|Mpich|SrunOn[12]|OpenMpiOn[12])" "^Mpi/MpiEngineUnder\\..*/openmpi" "^By/Launched.*/(impi|mpich)" "^Under/MpiEngineBetweenHosts\\..*/openmpi"
     "^Of/Mpitrace.*/(impi|mpich|debian_openmpi|debian_mpich)" "^Under/MpiEngine\\..*_(3|4)" "^UnderSlurm\\."
     "^(ReportInABrowser|TimelineInPerfetto|RunsForABrowser)\\."
     # What waits.
@@ -26,7 +26,7 @@ set(long_tests
     "^ParameterServers\\.(EveryTaskCounts|AllowNoRead|WaitFor)" "^ElasticJob\\.HasTheSameBits" "^ThatShareOne/AnyGpuJobs\\.NameARankThatLeaves")
 set(short_forms
     "^Schedules/EveryAlgorithm\\.IsProvenAroundEverySegmentLimit/hierarchical_all_reduce"
-    "^Of/TensorFlow\\.ATapesGradients[A-Za-z]*/Newest" "^C10d\\.ThePagesProgram"
+    "^Of/TensorFlow\\.ATapesGradients[A-Za-z]*/Newest" 
     "^Python\\.(ThePagesProgram|ARankThatIsKilled|HorovodsNames|AMissingLibrary|WithoutTorch|AloneItIs)"
     "^Of/Faults\\.NameARankThatStops/digits" "^Soak\\.(MismatchedCalls|KillInEachCollective|StopWithoutALauncherOfTraining)"
     "^Of/MpitraceLayout\\..*/debian_mpich" "^Under/MpiEngine\\..*/(openmpi_3|mpich_4)" "^UnderSlurm\\.RanksOfSrun")
@@ -35,6 +35,8 @@ set(long_executables_under_sanitizers "^test_(fault|conformance|mpi_engine|mpitr
 set(long_tests_under_sanitizers
     "^Schedules/EveryAlgorithm\\." "^FlightRecord\\.ThatNeverEnds" "^Of/(Shared)?GpuRanks\\.ReduceEveryTypeByEveryOperation/[013]"
     "^AClientThatAsksForTheMost\\.In(Replies|Wills|Tiny)" "^(EventFiles|TimelineFile)\\." "^Recording\\.HasMoreCalls" "^Cost\\.")
+# Of one thread, in which ThreadSanitizer finds nothing.
+set(long_tests_under_thread_sanitizer "^(ReduceEvery|Reproducible|Pth|ReportPage)\\." "^AClientThatAsksForTheMost\\.InKeys")
 # Under AddressSanitizer these have the label for_soak, too, and script/soak asan alone runs them.
 set(left_to_the_soak "^(Cycles|FoundHosts|GpuJobs|Nodes|Processes|Start|UnderSlurm|ViewsOnHosts)\\.")
 
@@ -51,6 +53,9 @@ function(lockstep_long_label result executable test)
       return()
     endif()
     list(APPEND long_tests ${long_tests_under_sanitizers})
+    if(LOCKSTEP_SANITIZE MATCHES thread)
+      list(APPEND long_tests ${long_tests_under_thread_sanitizer})
+    endif()
   endif()
   foreach(pattern IN LISTS short_forms)
     if(test MATCHES "${pattern}")

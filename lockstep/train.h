@@ -32,6 +32,7 @@
 #include <lockstep/train/replicas/metrics.h>
 #include <lockstep/train/replicas/mixed_precision.h>
 #include <lockstep/train/replicas/model_average.h>
+#include <lockstep/train/replicas/same_optimizers.h>
 #include <lockstep/train/replicas/sync_batch_norm.h>
 #include <lockstep/train/sharded/sharded_optimizer.h>
 #include <lockstep/train/tensor/device.h>

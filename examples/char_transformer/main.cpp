@@ -52,6 +52,7 @@ double rate_at(int step, int steps, double most) {
 void train(const lockstep::Group& world, const Options& options, const Text& text, Spread& model) {
   torch::optim::AdamW adamw(model.parameters(),
                             torch::optim::AdamWOptions(options.learning_rate).weight_decay(0.1));
+  lockstep::require_same_options(world, adamw);
   torch::manual_seed(options.random_seed + 1 + static_cast<std::uint64_t>(model.share()));
   const auto context = options.shape.context;
   model.train(true);

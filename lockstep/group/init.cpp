@@ -51,7 +51,13 @@ Group join(Identity identity, const InitOptions& options, std::shared_ptr<StoreS
     identity.job += "-world" + std::to_string(number + 1);
   }
   impl->context = arrive(identity, store.of_world, options);
-  const auto hints = meet(*impl->context->store, identity, HostHint::own(engine), deadline);
+  std::vector<std::string> hints;
+  try {
+    hints = meet(*impl->context->store, identity, HostHint::own(engine), deadline);
+  } catch (const Error& error) {
+    tell_launcher(identity, error);
+    throw;
+  }
   try {
     if (identity.rank == 0) store.note_begun(number);
     Crew crew{.mine = identity.rank,

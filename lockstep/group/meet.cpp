@@ -140,6 +140,11 @@ class Gathering {
 
 }  // namespace
 
+void call_off_without(Store& world, const Error& absent) {
+  static_cast<void>(world.compare_set("outcome", "", to_outcome(absent)));
+  static_cast<void>(world.compare_set(key_of(absent.peer().value()), "", nobody));
+}
+
 std::vector<std::string> meet(Store& store, const Identity& identity, const std::string& hint,
                               Deadline deadline) try {
   Gathering gathering(store, identity);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/base/error.h"
 #include "lockstep/group/identity.h"
 #include "lockstep/rendezvous/store.h"
 
@@ -17,5 +18,9 @@ namespace lockstep {
 /// (two processes with one rank, different world sizes); and peer_lost when the store goes.
 std::vector<std::string> meet(Store& store, const Identity& identity, const std::string& hint,
                               Deadline deadline);
+
+/// From outside: the rank that `absent` names will not come. All that are there, or come later, throw `absent`, unless all had met
+/// already.
+void call_off_without(Store& world, const Error& absent);
 
 }  // namespace lockstep

@@ -100,6 +100,7 @@ void begin_status(ControlPage& page, int mine, bool is_first) {
   status.left_at_ns.store(0);
   if (status.joined_at_ns.load() == 0) status.joined_at_ns.store(trace::now_ns());
   status.pid.store(::getpid());
+  status.worlds.fetch_add(1);
   if (is_first) page.first_cause().clear();
 }
 
@@ -138,6 +139,13 @@ std::shared_ptr<ControlPage> launchers_page(int control_fd, int local_ranks) {
   UniqueFd copy(::fcntl(control_fd, F_DUPFD_CLOEXEC, 0));
   if (!copy) throw_system("the control page's descriptor, LOCKSTEP_CONTROL_FD=" + std::to_string(control_fd));
   return std::make_shared<ControlPage>(ControlPage::attach(std::move(copy), local_ranks));
+}
+
+void tell_launcher(const Identity& identity, const Error& error) {
+  if (!identity.control_fd || error.code() != ErrorCode::peer_lost || error.peer().value_or(-1) < 0) return;
+  (void)launchers_page(*identity.control_fd, 0)
+      ->first_cause()
+      .set({.code = error.code(), .culprit = *error.peer(), .reporter = identity.rank, .text = error.what()});
 }
 
 void set_options(Context& context, const InitOptions& options) {

@@ -20,6 +20,9 @@ std::shared_ptr<Store> connect_to_store(const Identity& identity, Deadline deadl
 /// The control page that the launcher made for this host's ranks. Throws Error{system}.
 std::shared_ptr<ControlPage> launchers_page(int control_fd, int local_ranks);
 
+/// Who is to blame where this rank cannot join because another is gone, for the launcher's verdict. Throws as launchers_page().
+void tell_launcher(const Identity& identity, const Error& error);
+
 /// What holds for groups of one rank, too, which may wait for messages of their own.
 void set_options(Context& context, const InitOptions& options);
 

@@ -47,6 +47,9 @@ class HostRanks {
   virtual void signal(int signal, bool whole_family, std::optional<int> rank = {}) = 0;
   /// The ranks hear why the job has failed, unless they know a cause already; those that wait, at once.
   virtual void tell(const FirstCause::Cause& cause) = 0;
+  /// A rank has ended with 0. Others that wait for it to come to the job's world `number` (from 0) fail by `absent`, which names
+  /// it; so do those that come there later. For the host that has the job's store.
+  virtual void call_off_world(int number, const Error& absent) = 0;
   /// The cause with this text concerns nobody any more.
   virtual void forget_cause(const std::string& text) = 0;
   /// Something has failed somewhere: how the processes are now is kept for the flight record.

@@ -178,6 +178,7 @@ void Job::reap() {
     for (Ending& ending : host->take_endings()) {
       ending.moment = moment_;
       ending.by_launcher = told_;
+      if (!survivors_ && !ending.failed() && any_running()) tell_absent(ending);
       if (!goes_on() || !survivors_->take(ending)) endings_.push_back(std::move(ending));
     }
   }
@@ -189,6 +190,18 @@ void Job::reap() {
   }
   note_cause();
   if (!told_) note_failure();
+}
+
+void Job::tell_absent(const Ending& ending) {
+  const std::string what =
+      ending.worlds == 0
+          ? "before it had come to init(), where the others wait for it"
+          : fmt::format(
+                "and does not come to the job's world {}, where the others wait for it: all ranks "
+                "have to call init() and shutdown() equally often",
+                ending.worlds + 1);
+  const Error absent(ErrorCode::peer_lost, describe(ending) + " " + what, ending.rank);
+  for (const auto& host : hosts_) host->call_off_world(ending.worlds, absent);
 }
 
 // The first that was seen, as long as some host has it: a world whose ranks have failed may be followed by another one, which

@@ -81,6 +81,7 @@ class Job {
   Deadline next_step() const;
   bool any_running() const;
   void signal_ranks(int signal, bool whole_family);
+  void tell_absent(const Ending& ending);
   void note_cause();
   void tell_ranks(const FirstCause::Cause& cause);
 

@@ -11,6 +11,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/process_status.h"
+#include "lockstep/group/meet.h"
+#include "lockstep/group/place_in_job.h"
 #include "lockstep/launch/descendants.h"
 #include "lockstep/launch/flight_recorder.h"
 #include "lockstep/launch/limits.h"
@@ -75,7 +77,6 @@ void LocalRanks::start(UniqueFd input) {
 void LocalRanks::serve_store(Listener listener, const Secret& secret) {
   const Trust trust{secret, false};
   store_.emplace(std::move(listener), StoreServerOptions{.trust = trust, .job = plan_.facts.job});
-  if (!plan_.facts.has_views) return;
   client_ = std::make_shared<TcpStore>(
       store_->endpoint(), Deadline::after(time_of_store),
       TcpStoreOptions{.trust = trust, .job = plan_.facts.job, .operation_timeout = time_of_store});
@@ -146,6 +147,7 @@ void LocalRanks::reap() {
                         .pid = pid,
                         .wait_status = status,
                         .said_goodbye = page_.status(local_rank).said_goodbye.load() != 0,
+                        .worlds = page_.status(local_rank).worlds.load(),
                         .ended_at_ns = trace::now_ns(),
                         .costs = base::costs_of(usage),
                         .why_killed = was_killed ? oom_.explain_kill() : ""});
@@ -177,6 +179,10 @@ void LocalRanks::signal(int signal, bool whole_family, std::optional<int> rank) 
 void LocalRanks::tell(const FirstCause::Cause& cause) {
   (void)page_.first_cause().set(cause);
   page_.doorbell().ring();
+}
+
+void LocalRanks::call_off_world(int number, const Error& absent) {
+  if (client_) call_off_without(*JobStore::open(nullptr, client_, number).of_world, absent);
 }
 
 void LocalRanks::forget_cause(const std::string& text) {

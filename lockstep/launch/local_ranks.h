@@ -62,6 +62,7 @@ class LocalRanks final : public HostRanks {
   std::optional<FirstCause::Cause> first_cause() const override { return page_.first_cause().get(); }
   void signal(int signal, bool whole_family, std::optional<int> rank) override;
   void tell(const FirstCause::Cause& cause) override;
+  void call_off_world(int number, const Error& absent) override;
   void forget_cause(const std::string& text) override;
   void note_failure() override;
   std::vector<Straggler> stragglers() override;
@@ -101,7 +102,7 @@ class LocalRanks final : public HostRanks {
   std::optional<view::LiveReader> live_;
   RankPipes pipes_;
   std::optional<StoreServer> store_;
-  std::shared_ptr<Store> client_;  // of it, where views are written
+  std::shared_ptr<Store> client_;  // of it
   std::vector<Process> processes_;
   OomWatch oom_;
   std::vector<Ending> endings_;  // that were not taken

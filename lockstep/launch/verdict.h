@@ -24,6 +24,7 @@ struct Ending {
   pid_t pid = 0;
   int wait_status = 0;            ///< as waitpid(2) gives it
   bool said_goodbye = false;      ///< it had left the job in an orderly way
+  int worlds = 0;                 ///< in which it was: how often init() had let it in
   int moment = 0;                 ///< the same for those that the launcher found ended at the same time
   bool by_launcher = false;       ///< after the launcher had told it to
   std::uint64_t ended_at_ns = 0;  ///< as the launcher has found, by trace::now_ns()

@@ -88,7 +88,7 @@ std::optional<FirstCause::Cause> FirstCause::get() const {
 }
 
 void RankStatus::begin_life() {
-  for (std::atomic<std::int32_t>* number : {&pid, &awaits, &wants_in}) number->store(0);
+  for (std::atomic<std::int32_t>* number : {&pid, &awaits, &wants_in, &worlds}) number->store(0);
   for (std::atomic<std::uint32_t>* number : {&said_goodbye, &has_worked}) number->store(0);
   for (std::atomic<std::uint64_t>* number : {&awaits_at_ns, &joined_at_ns, &left_at_ns, &user_ns, &system_ns,
                                              &most_resident_bytes, &on_core_ns, &core_wait_ns}) {

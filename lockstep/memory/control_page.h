@@ -72,6 +72,7 @@ struct alignas(64) RankStatus {
   std::atomic<std::uint64_t> user_ns, system_ns, most_resident_bytes, on_core_ns, core_wait_ns;
   /// Of a rank that was started again: its incarnation, when it has come and wants to be in the job's next view.
   std::atomic<std::int32_t> wants_in;
+  std::atomic<std::int32_t> worlds;  ///< that it has met the others for
   std::atomic<std::uint32_t>
       has_worked;  ///< 1: has been in a world, or a Membership, and so knows what others have done
 

@@ -94,6 +94,43 @@ TEST_P(EarlyEnd, IsNamedByTheLauncher) {
 INSTANTIATE_TEST_SUITE_P(OfARankThat, EarlyEnd, ::testing::ValuesIn(ends),
                          [](const auto& info) { return info.param.name; });
 
+class NeverComes : public JobTest {
+ protected:
+  /// Of three ranks that run `script`, in which $PROBE is probe_rank.
+  Ending launch_shell(const std::string& script) const {
+    return start({program("lockstep"), "run", "-np", "3", "sh", "-c", script},
+                 {{"PROBE", program("probe_rank")}})
+        .finish();
+  }
+};
+
+TEST_F(NeverComes, ARankThatEndsWith0BeforeInitIsNamedAtOnce) {
+  const Ending ending = launch_shell("[ $RANK != 1 ] || exit 0; exec $PROBE barrier");
+  EXPECT_EQ(ending.exit_code, 1) << ending.err;
+  for (const char* survivor : {"[0]", "[2]"}) {
+    EXPECT_THAT(
+        lines_with(ending.err, survivor),
+        AllOf(SizeIs(1), Each(AllOf(HasSubstr("code=peer_lost peer=1"),
+                                    ContainsRegex("rank 1 \\(pid [0-9]+\\) ended with exit code 0 before "
+                                                  "it had come to init\\(\\)")))))
+        << ending.err;
+  }
+  EXPECT_THAT(lines_with(ending.err, "lockstep run: rank"),
+              ElementsAre(ContainsRegex("rank 1 .*ended with exit code 0 while others still needed it")))
+      << ending.err;
+}
+
+TEST_F(NeverComes, AlsoToTheNextWorld) {
+  const Ending ending = launch_shell("[ $RANK = 1 ] || more='shutdown barrier'; exec $PROBE barrier $more");
+  EXPECT_EQ(ending.exit_code, 1) << ending.err;
+  EXPECT_THAT(lines_with(ending.err, "[2]"),
+              AllOf(SizeIs(1), Each(HasSubstr("does not come to the job's world 2, where the others wait"))))
+      << ending.err;
+  EXPECT_THAT(lines_with(ending.err, "lockstep run: rank"),
+              ElementsAre(ContainsRegex("rank 1 .*ended with exit code 0 while others still needed it")))
+      << ending.err;
+}
+
 class LateEnd : public JobTest {};
 
 TEST_F(LateEnd, OfARankThatNobodyNeedsAnyMoreHarmsNobody) {

@@ -203,6 +203,11 @@ void Agent::take(const Message& message) {
       return ranks_->tell(
           {.code = cause.code, .culprit = cause.culprit, .reporter = cause.reporter, .text = cause.text});
     }
+    case Kind::call_off_world: {
+      const auto absence = content_of<CallOffWorld>(message);
+      return ranks_->call_off_world(absence.number,
+                                    Error(ErrorCode::peer_lost, absence.text, absence.absent));
+    }
     case Kind::forget_cause: return ranks_->forget_cause(content_of<ForgetCause>(message).text);
     case Kind::published: return ranks_->publish(news_of(content_of<Published>(message)));
     case Kind::start_again: {
@@ -368,6 +373,7 @@ void Agent::report() {
                      .pid = ending.pid,
                      .wait_status = ending.wait_status,
                      .said_goodbye = ending.said_goodbye,
+                     .worlds = ending.worlds,
                      .why_killed = ending.why_killed,
                      .lost = ending.lost,
                      .user_ns = ending.costs.user_ns,

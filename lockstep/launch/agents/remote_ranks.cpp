@@ -198,6 +198,7 @@ void RemoteRanks::take_ending(const Ended& ended) {
                       .pid = ended.pid,
                       .wait_status = ended.wait_status,
                       .said_goodbye = ended.said_goodbye != 0,
+                      .worlds = ended.worlds,
                       .ended_at_ns = trace::now_ns(),
                       .costs = {ended.user_ns, ended.system_ns, ended.most_resident_bytes},
                       .why_killed = ended.why_killed,
@@ -253,6 +254,10 @@ void RemoteRanks::signal(int signal, bool whole_family, std::optional<int> rank)
   if (signal == SIGKILL && !rank) killed_by_ = killed_by_.earlier_of(Deadline::after(time_to_kill));
   pipe().send(Signal{
       .number = signal, .whole_family = static_cast<std::uint8_t>(whole_family), .rank = rank.value_or(-1)});
+}
+
+void RemoteRanks::call_off_world(int number, const Error& absent) {
+  pipe().send(CallOffWorld{.number = number, .absent = absent.peer().value(), .text = absent.what()});
 }
 
 void RemoteRanks::forget_cause(const std::string& text) {

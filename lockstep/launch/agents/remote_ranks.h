@@ -61,6 +61,7 @@ class RemoteRanks final : public HostRanks {
   std::optional<FirstCause::Cause> first_cause() const override { return cause_; }
   void signal(int signal, bool whole_family, std::optional<int> rank) override;
   void tell(const FirstCause::Cause& cause) override;
+  void call_off_world(int number, const Error& absent) override;
   void forget_cause(const std::string& text) override;
   void publish(const ViewNews& news) override;
   void start_again(const Life& life) override;

@@ -67,6 +67,7 @@ enum class Kind : std::uint8_t {
   published,
   start_again,
   end_latecomers,
+  call_off_world,
 };
 
 struct Message {
@@ -237,11 +238,12 @@ struct Ended {
   std::int32_t pid = 0;
   std::int32_t wait_status = 0;
   std::uint8_t said_goodbye = 0;
+  std::int32_t worlds = 0;      ///< in which it was
   std::string why_killed = {};  ///< by SIGKILL, where the system tells
   std::string lost = {};        ///< it could not even be started again
   std::uint64_t user_ns = 0, system_ns = 0, most_resident_bytes = 0;
   static auto fields(auto& m) {
-    return std::tie(m.rank, m.pid, m.wait_status, m.said_goodbye, m.why_killed, m.lost, m.user_ns,
+    return std::tie(m.rank, m.pid, m.wait_status, m.said_goodbye, m.worlds, m.why_killed, m.lost, m.user_ns,
                     m.system_ns, m.most_resident_bytes);
   }
 };
@@ -315,6 +317,15 @@ struct EndLatecomers {
 /// One that was started again has come to the job's meeting place.
 struct Arrived : LifeFields {
   static constexpr Kind kind = Kind::arrived;
+};
+
+/// To the host that has the store: a rank that has ended with 0 will not come to this world of the job.
+struct CallOffWorld {
+  static constexpr Kind kind = Kind::call_off_world;
+  std::int32_t number = 0;
+  std::int32_t absent = 0;
+  std::string text = {};
+  static auto fields(auto& m) { return std::tie(m.number, m.absent, m.text); }
 };
 
 struct NoteFailure {

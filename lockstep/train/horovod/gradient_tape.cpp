@@ -1,7 +1,6 @@
 #include "lockstep/train/horovod/gradient_tape.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <utility>
 
@@ -61,10 +60,7 @@ void DistributedGradientTape::compare(const std::vector<torch::Tensor>& sources)
   if (!is_step_to_compare(call)) return;
   auto drift = drift_ ? nullptr : std::make_unique<ParameterDrift>(named_sources(sources));
   ParameterDrift& looking = drift_ ? *drift_ : *drift;
-  const std::array<std::uint64_t, 1> mine = {looking.digest(call).value_or(0)};
-  std::vector<std::uint64_t> all(static_cast<std::size_t>(group_.size()));
-  all_gather(group_, mine, all).wait();
-  const bool are_equal = std::ranges::count(all, all.front()) == std::ssize(all);
+  const bool are_equal = have_the_same(group_, looking.digest(call));
   if (drift_ && !are_equal) drift_->compare(group_, call, true);
   if (drift && are_equal) drift_ = std::move(drift);
 }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <mutex>
 #include <numeric>
 #include <utility>
 
@@ -19,7 +20,10 @@
 #include "lockstep/train/pipeline/pipeline_step.h"
 #include "lockstep/train/replicas/broadcast_tensors.h"
 #include "lockstep/train/replicas/gradient_norm.h"
+#include "lockstep/train/replicas/model_tensors.h"
+#include "lockstep/train/replicas/parameter_drift.h"
 #include "lockstep/train/replicas/same_facts.h"
+#include "lockstep/train/replicas/same_options.h"
 #include "lockstep/train/tensor/random_numbers.h"
 #include "lockstep/train/tensor/shared_heap.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
@@ -29,6 +33,9 @@ namespace lockstep {
 namespace {
 
 using torch::Tensor;
+
+/// Of who builds layers with libtorch's generator, which ranks that are threads have in common.
+std::mutex building;
 
 std::vector<std::size_t> even_cut(std::size_t layers, std::size_t stages) {
   return pipeline::cut_by_time(std::vector<double>(layers, 1.0), stages);
@@ -76,9 +83,12 @@ Pipeline::Pipeline(const Layers& layers, const Group& group, const PipelineOptio
   seed_ = static_cast<std::uint64_t>(
       torch::randint(std::numeric_limits<std::int64_t>::max(), {1}, torch::kInt64).item<std::int64_t>());
   broadcast(group_, std::span(&seed_, 1), 0).wait();
+  if (options_.replicas) broadcast(*options_.replicas, std::span(&seed_, 1), 0).wait();
   decide_cut(layers);
   build_stages(layers);
   make_ties(layers);
+  if (options_.replicas && options_.replicas->size() > 1)
+    drift_ = std::make_unique<ParameterDrift>(tensors_of(*module_));
 }
 
 Pipeline::~Pipeline() = default;
@@ -129,6 +139,7 @@ BuiltLayer Pipeline::build_layer(const Layers& layers, std::size_t index) const 
 }
 
 void Pipeline::measure(const Layers& layers) {
+  const std::lock_guard lock(building);
   const KeepsGenerator keep;
   std::vector<Tensor> inputs = {options_.sample->detach()};
   for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -144,6 +155,7 @@ void Pipeline::measure(const Layers& layers) {
 }
 
 void Pipeline::build_stages(const Layers& layers) {
+  const std::lock_guard lock(building);
   const KeepsGenerator keep;
   std::size_t first = 0;
   for (int number = 0; number < plan_.shape.stages; ++number) {
@@ -223,7 +235,10 @@ double Pipeline::step(const Tensor& input, const Tensor& target, const PipelineL
   Step step(group_, plan_, stages_, options_.non_finite, loss);
   step.run(plan_.ranks[static_cast<std::size_t>(group_.rank())], input, target);
   add_up_ties();
-  average_over_replicas();
+  if (drift_) {
+    compare_replicas();
+    average_over_replicas();
+  }
   double mean = step.loss();
   broadcast(group_, std::span(&mean, 1), plan_.shape.rank_of(plan_.shape.stages - 1)).wait();
   return mean;
@@ -257,8 +272,18 @@ void Pipeline::add_up_ties() {
   }
 }
 
+void Pipeline::compare_replicas() {
+  const std::uint64_t step = steps_++;
+  if (!is_step_to_compare(step) || have_the_same(*options_.replicas, drift_->digest(step))) return;
+  try {
+    drift_->compare(*options_.replicas, step, true);
+  } catch (const Error& error) {
+    group_.abort(error.what());  // other stages' replicas may be equal
+    throw;
+  }
+}
+
 void Pipeline::average_over_replicas() {
-  if (!options_.replicas || options_.replicas->size() == 1) return;
   std::vector<Work> works;
   std::vector<std::pair<Tensor, Tensor>> copies;  // a gradient with gaps, and what is averaged in its place
   for (Tensor& parameter : module_->parameters()) {

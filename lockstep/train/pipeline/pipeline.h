@@ -22,6 +22,7 @@
 
 namespace lockstep {
 
+class ParameterDrift;
 class SharedHeap;
 
 /// Alike on all ranks.
@@ -40,7 +41,8 @@ struct PipelineOptions {
   /// Of what stages hand on, and of the loss: stop names the rank, the stage and the micro-batch of the first that is no
   /// number. skip is not supported.
   NonFinite non_finite = NonFinite::ignore;
-  /// The ranks that have the same stages of other replicas of the pipeline (a Grid's column): gradients are averaged over them.
+  /// The ranks that have the same stages of other replicas of the pipeline (a Grid's column): all begin with the values of the
+  /// first one, and gradients are averaged over them.
   std::optional<Group> replicas = std::nullopt;
   /// Opens a SharedHeap, unless this process has one or some ranks are on other hosts: what is handed on lies there, and its
   /// receiver copies it while the sender works on.
@@ -71,8 +73,8 @@ class Pipeline {
   /// Collective: forward, backward, and nothing under way afterwards. Leaves the gradients of the mean loss of the batch in this
   /// rank's parameters, on top of what is there. `input` is looked at where the first stage is, `target` where the last one is,
   /// others may pass undefined tensors; the first dimension is the samples. Returns the mean loss, on all ranks.
-  /// Throws Error: invalid_argument where there are fewer samples than micro-batches, or layers do not fit; peer_lost on the
-  /// others. Cost: what the plan says (simulate.h); besides a broadcast of a number, and with `replicas` an all_reduce of the
+  /// Throws Error: invalid_argument where there are fewer samples than micro-batches, or layers do not fit; mismatch where the
+  /// replicas are no longer equal; peer_lost on the others. Cost: what the plan says (simulate.h); besides a broadcast of a number, and with `replicas` an all_reduce of the
   /// stage's gradients.
   double step(const torch::Tensor& input, const torch::Tensor& target, const PipelineLoss& loss);
 
@@ -121,6 +123,7 @@ class Pipeline {
   int rank_of_layer(std::size_t layer) const;
   void add_up_ties();
   void average_over_replicas();
+  void compare_replicas();
 
   Group group_;
   PipelineOptions options_;
@@ -133,6 +136,8 @@ class Pipeline {
   std::vector<Tie> ties_;
   std::shared_ptr<torch::nn::Module> module_;
   std::unique_ptr<SharedHeap> heap_;
+  std::unique_ptr<ParameterDrift> drift_;  // of replicas, where there are any
+  std::uint64_t steps_ = 0;
 };
 
 /// Collective. Rank 0 writes the whole model, as save_state_dict() does of a model that is not cut.

@@ -401,8 +401,6 @@ TEST(Pipeline, AveragesOverReplicas) {
   on_ranks(4, [](const Group& world) {
     const Group stages = *world.split(world.rank() / 2), replicas = *world.split(world.rank() % 2);
     Pipeline pipe(make_layers(), stages, {.micro_batches = 2, .replicas = replicas});
-    // All replicas begin alike.
-    for (Tensor& parameter : pipe.parameters()) broadcast(replicas, parameter.detach(), 0).wait();
     const Tensor x = samples(8, 6, 1), y = samples(8, 3, 2);
     const int half = world.rank() / 2;
     pipe.step(x.narrow(0, 4 * half, 4), y.narrow(0, 4 * half, 4), mse);
@@ -413,6 +411,25 @@ TEST(Pipeline, AveragesOverReplicas) {
     for (std::size_t i = 0; i < pipe.parameters().size(); ++i)
       EXPECT_TRUE(torch::allclose(pipe.parameters()[i].grad(), whole.parameters()[i].grad(), 1e-4, 1e-6));
   });
+}
+
+TEST(Pipeline, ReplicasThatAreNoLongerEqualAreToldSo) {
+  const auto errors = test::run_ranks(4, [](const Group& world) {
+    const Group stages = *world.split(world.rank() / 2), replicas = *world.split(world.rank() % 2);
+    Pipeline pipe(make_layers(), stages, {.micro_batches = 2, .replicas = replicas});
+    torch::optim::SGD sgd(pipe.parameters(), world.rank() == 3 ? 0.2 : 0.1);
+    const Tensor x = samples(4, 6, 1), y = samples(4, 3, 2);
+    for (int step = 0; step < 2; ++step) {
+      sgd.zero_grad();
+      pipe.step(x, y, mse);
+      sgd.step();
+    }
+  });
+  for (const int rank : {1, 3})
+    EXPECT_THAT(errors[static_cast<std::size_t>(rank)].text,
+                AllOf(HasSubstr("has drifted apart: after 1 averaged backwards"), HasSubstr("on rank 1 and"),
+                      HasSubstr("on rank 3.")));
+  for (const auto& error : errors) EXPECT_THAT(error.text, HasSubstr("has drifted apart"));
 }
 
 TEST(Pipeline, CutsByMeasuredTimes) {

@@ -27,4 +27,7 @@ class Agreement {
   virtual void compare(const Group& group, std::uint64_t pass, bool has_digest) = 0;
 };
 
+/// Collective. Whether all ranks have the same, where no word of status says so. Cost: one all_gather of 8 bytes.
+bool have_the_same(const Group& group, std::optional<std::uint32_t> digest);
+
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include "lockstep/train/optimizer/parameter_state.h"
 #include "lockstep/train/replicas/agreement.h"
 #include "lockstep/train/replicas/same_facts.h"
+#include "lockstep/train/replicas/same_optimizers.h"
 
 namespace lockstep {
 
@@ -16,10 +17,6 @@ namespace lockstep {
 std::vector<Fact> option_facts(const ParameterGroups& groups);
 /// The same as one number.
 std::uint32_t option_digest(const ParameterGroups& groups);
-
-/// Collective. Throws Error{mismatch}: "rank 1's learning rate is 0.01, rank 0's is 0.1". Cost: one
-/// all_gather of 24 bytes where they agree.
-void require_same_options(const Group& group, const torch::optim::Optimizer& optimizer);
 
 /// The options of the optimizer, which outlives this, in each pass.
 class SameOptions final : public Agreement {
