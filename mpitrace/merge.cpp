@@ -148,11 +148,8 @@ class Merger {
   }
 
   void say_what_is_missing() {
-    std::vector<int> missing;
-    for (int rank = 0; rank < std::min(most_ranks_, 1 << 20); ++rank) {
-      if (!present_.contains(rank)) missing.push_back(rank);
-    }
-    if (!missing.empty() && !present_.empty()) note("nothing is there of " + base::name_rank_ranges(missing));
+    const std::string missing = base::name_ranks_without(present_, most_ranks_);
+    if (!missing.empty() && !present_.empty()) note("nothing is there of " + missing);
   }
 
   std::size_t most_;

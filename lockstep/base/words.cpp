@@ -8,6 +8,14 @@
 #include <cstring>
 
 namespace lockstep::base {
+namespace {
+
+void add_range(std::string& text, std::string_view separator, int first, int last) {
+  if (!text.empty()) text += separator;
+  text += last > first ? fmt::format("{}-{}", first, last) : fmt::format("{}", first);
+}
+
+}  // namespace
 
 std::string name_ranks(std::span<const int> ranks, std::size_t most) {
   std::string text;
@@ -24,14 +32,29 @@ std::string name_rank_ranges(std::span<const int> ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + to_ranges({ranks.begin(), ranks.end()}, ", ");
 }
 
+std::string name_ranks_without(const std::set<int>& present, int ranks) {
+  std::string text;
+  int missing = 0, next = 0;
+  const auto leave_out = [&](int end) {
+    if (end > next) add_range(text, ", ", next, end - 1);
+    missing += std::max(end - next, 0);
+  };
+  for (auto rank = present.begin(); rank != present.end() && *rank < ranks; ++rank) {
+    leave_out(*rank);
+    next = *rank + 1;
+  }
+  leave_out(ranks);
+  if (missing == 0) return "";
+  return (missing == 1 ? "rank " : "ranks ") + text;
+}
+
 std::string to_ranges(std::vector<int> numbers, std::string_view separator) {
   std::sort(numbers.begin(), numbers.end());
   std::string text;
   for (std::size_t i = 0; i < numbers.size();) {
     std::size_t last = i;
     while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
-    if (!text.empty()) text += separator;
-    text += last > i ? fmt::format("{}-{}", numbers[i], numbers[last]) : fmt::format("{}", numbers[i]);
+    add_range(text, separator, numbers[i], numbers[last]);
     i = last + 1;
   }
   return text;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +18,8 @@ std::string name_ranks(std::span<const int> ranks, std::size_t most = SIZE_MAX);
 
 /// "rank 3", "ranks 0, 2-4": in ascending order.
 std::string name_rank_ranges(std::span<const int> ranks);
+/// The same of those from 0 to `ranks` - 1 that are not `present`; "" where all are. Cost: by those that are.
+std::string name_ranks_without(const std::set<int>& present, int ranks);
 
 /// "0-2,5-6,8", as people and `taskset` list cores; empty for none. In ascending order.
 std::string to_ranges(std::vector<int> numbers, std::string_view separator = ",");

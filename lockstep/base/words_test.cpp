@@ -30,6 +30,12 @@ TEST(Words, RangesOfRanksAreInOrder) {
   EXPECT_EQ(name_ranges({4, 0, 2, 3}), "ranks 0, 2-4");
 }
 
+TEST(Words, RanksThatAreMissingAreRanges) {
+  EXPECT_EQ(name_ranks_without({0, 1, 2}, 3), "");
+  EXPECT_EQ(name_ranks_without({0, 2, 9}, 3), "rank 1");
+  EXPECT_EQ(name_ranks_without({2, 3, 6}, 1000000000), "ranks 0-1, 4-5, 7-999999999");
+}
+
 TEST(Words, NumbersAreListedAsRanges) {
   EXPECT_EQ(to_ranges({}), "");
   EXPECT_EQ(to_ranges({3}), "3");
