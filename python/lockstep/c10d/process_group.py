@@ -10,7 +10,7 @@ from torch._C._distributed_c10d import ReduceOp
 
 from lockstep import core
 from lockstep.c10d import meeting
-from lockstep.c10d.work import LockstepError, Pending, Work, as_torch_has_it
+from lockstep.c10d.work import Part, Pending, Work, as_torch_has_it
 from lockstep.torch.mpi_ops import _DTYPES as _dtypes
 from lockstep.torch.mpi_ops import _ready
 
@@ -297,7 +297,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _joined(self, what, parts):
         """One Work for several."""
-        return self._work(what, [_Part(part) for part in parts], [tensor for part in parts for tensor in part.result()])
+        return self._work(what, [Part(part) for part in parts], [tensor for part in parts for tensor in part.result()])
 
     # ---- Reductions ----
 
@@ -578,26 +578,3 @@ class ProcessGroup(dist.ProcessGroup):
     _allgather_base, _reduce_scatter_base, alltoall_base = all_gather_single, reduce_scatter_single, all_to_all_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
-
-
-class _Part:
-    """A Work of ours as a work of the core, for those that are made of several, which look after it from now on."""
-
-    def __init__(self, work: Work) -> None:
-        self._pending = work.given_away()
-
-    def wait_for(self, milliseconds: int) -> bool:
-        """Whether it is over, after so long at most. Raises what it failed of."""
-        if not (self._pending.wait(milliseconds / 1000) if milliseconds else self._pending.look()):
-            return False
-        if self._pending.error is not None:
-            raise self._pending.error
-        return True
-
-    def source(self) -> int:
-        """As Work.source_rank()."""
-        return self._pending.source
-
-    def abandon(self) -> None:
-        """Ends it without waiting."""
-        self._pending.abandon(LockstepError("given up"))

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from lockstep import core
-    from lockstep.c10d.process_group import _Part
 
 _SLICE_MS = 100
 _Base: Any = getattr(torch.distributed, "DistBackendError", RuntimeError)
@@ -56,9 +55,9 @@ class Pending:
     """
 
     error: Exception | None
-    _works: collections.deque[core.Work | _Part] | tuple[()]
+    _works: collections.deque[core.Work | Part] | tuple[()]
 
-    def __init__(self, what: str, works: Iterable[core.Work | _Part], finish: Callable[[], None] | None, result: list[torch.Tensor],
+    def __init__(self, what: str, works: Iterable[core.Work | Part], finish: Callable[[], None] | None, result: list[torch.Tensor],
                  is_message: bool = False) -> None:
         self.what, self.result, self.is_message = what, result, is_message
         self.over, self.error, self.source = False, None, -1
@@ -265,3 +264,26 @@ class Work(_TorchWork):
         pending = getattr(self, "_pending", None)
         if pending is not None and not pending.over and self._future is None and self._process == os.getpid():
             _waiter.take(pending)
+
+
+class Part:
+    """A Work of ours as a work of the core, for those that are made of several, which look after it from now on."""
+
+    def __init__(self, work: Work) -> None:
+        self._pending = work.given_away()
+
+    def wait_for(self, milliseconds: int) -> bool:
+        """Whether it is over, after so long at most. Raises what it failed of."""
+        if not (self._pending.wait(milliseconds / 1000) if milliseconds else self._pending.look()):
+            return False
+        if self._pending.error is not None:
+            raise self._pending.error
+        return True
+
+    def source(self) -> int:
+        """As Work.source_rank()."""
+        return self._pending.source
+
+    def abandon(self) -> None:
+        """Ends it without waiting."""
+        self._pending.abandon(LockstepError("given up"))
