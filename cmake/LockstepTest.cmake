@@ -5,6 +5,7 @@
 #   LOCKSTEP_SOURCE_DIR, LOCKSTEP_BINARY_DIR   the latter's bin/lockstep is the tool
 #   LOCKSTEP_PEERS                             $LOCKSTEP_PEERS/NAME/bin, after script/bootstrap --peers NAME
 # Long ones have the label long (LongTests.cmake).
+include(Batches)
 include(GoogleTest)
 include(LongTests)
 
@@ -18,6 +19,7 @@ function(lockstep_add_test name)
   endif()
   add_executable(${name} ${test_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE ${test_LIBRARIES} lockstep_options lockstep_private GTest::gmock GTest::gtest_main)
+  lockstep_compile_quickly(${name})
   set(discover "")
   if("Lockstep::train" IN_LIST test_LIBRARIES)
     target_precompile_headers(${name} REUSE_FROM lockstep_first_rooms)

@@ -42,6 +42,7 @@ set(lockstep_reached_headers
     lockstep/group/timeline.h
     lockstep/launch/spawn.h
     lockstep/memory/arena_block.h
+    lockstep/memory/registered_memory.h
     lockstep/pipeline/plan.h
     lockstep/rendezvous/view.h
     lockstep/trace/clock.h

@@ -230,9 +230,9 @@ class RealRun(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("script/bootstrap --peers", result.stderr)
         made = json.loads(self.file.read_text())
-        self.assertEqual(set(made["settings"]["huge_pages"]["all_reduce"]), {"private", "arena", "kernel"})
+        self.assertEqual(set(made["settings"]["huge_pages"]["all_reduce"]), {"private", "arena", "registered", "kernel"})
         self.assertIn("process_vm_readv", made["machine"])
-        self.assertEqual(len(self.rows()), 2 * 2 * 2 * 2)  # ranks, dtypes, buffers, sizes
+        self.assertEqual(len(self.rows()), 2 * 2 * 3 * 2)  # ranks, dtypes, buffers, sizes
         for row in self.rows():
             self.assertEqual(list(row)[: len(KEYS)], KEYS)
             self.assertGreater(row["lockstep_us"], 0)
@@ -245,7 +245,7 @@ class RealRun(unittest.TestCase):
         able = contest.lockstep_operations(self.build)
         for op in OPERATIONS:
             made = [row for row in self.rows() if row["op"] == op]
-            self.assertEqual(len(made), 2 if op in able else 1, op)  # buffers
+            self.assertEqual(len(made), 3 if op in able else 1, op)  # buffers
             self.assertEqual({row["lockstep_us"] is not None for row in made}, {op in able})
             self.assertEqual(f"lockstep cannot do {op} yet" in result.stdout, op not in able)
 

@@ -84,6 +84,25 @@ class OnBuffers final : public bench::Contestant {
   std::span<std::byte> output_;
 };
 
+/// Memory of the program's own, in pages that have nothing else, and that other ranks reach.
+class Registered {
+ public:
+  Registered(const lockstep::Group& world, std::size_t bytes)
+      : memory_(bytes + 2 * page_bytes),
+        registered_(world.register_memory(pages_of(memory_.span(), bytes))) {}
+  std::span<std::byte> span() const { return registered_.bytes(); }
+
+ private:
+  static constexpr std::size_t page_bytes = 4096;
+  static std::span<std::byte> pages_of(std::span<std::byte> memory, std::size_t bytes) {
+    const std::size_t before = reinterpret_cast<std::uintptr_t>(memory.data()) % page_bytes;
+    return memory.subspan(page_bytes - before, bytes);
+  }
+
+  bench::Memory memory_;
+  lockstep::RegisteredMemory registered_;
+};
+
 void run(const bench::Options& options) {
   const lockstep::Group world = lockstep::init();
   if (world.size() != options.ranks) throw std::runtime_error("this job does not have --ranks ranks");
@@ -94,8 +113,11 @@ void run(const bench::Options& options) {
   const auto arena_output = world.allocate<std::byte>(bytes);
   const bench::Memory input(bytes);
   const bench::Memory output(bytes);
+  const Registered registered_input(world, bytes);
+  const Registered registered_output(world, bytes);
   OnBuffers on_arena(world, arena_input.span(), arena_output.span());
   OnBuffers on_private(world, input.span(), output.span());
+  OnBuffers on_registered(world, registered_input.span(), registered_output.span());
   bench::KernelAlone kernel(session, options.second_buffer());
   bench::Triad triad(session, bench::Triad::Stores::ordinary);
   bench::Triad streamed_triad(session, bench::Triad::Stores::streamed);
@@ -107,11 +129,9 @@ void run(const bench::Options& options) {
       return ports;
     });
   }
-  std::map<std::string, bench::Contestant*> contestants{{"private", &on_private},
-                                                        {"arena", &on_arena},
-                                                        {"kernel", &kernel},
-                                                        {"triad", &triad},
-                                                        {"streamed_triad", &streamed_triad}};
+  std::map<std::string, bench::Contestant*> contestants{
+      {"private", &on_private}, {"arena", &on_arena}, {"registered", &on_registered},
+      {"kernel", &kernel},      {"triad", &triad},    {"streamed_triad", &streamed_triad}};
   if (exchange) contestants["exchange"] = &*exchange;
   bench::for_each_case(options, world.rank(), [&](const Case& what) {
     for (const std::string& buffer : options.buffers) {
@@ -121,9 +141,10 @@ void run(const bench::Options& options) {
     }
   });
   if (world.rank() != 0) return;
-  std::printf("{\"huge_pages\": {\"private\": %.2f, \"arena\": %.2f, \"kernel\": %.2f}}\n",
-              bench::huge_share(input.span().data()), bench::huge_share(arena_input.span().data()),
-              bench::huge_share(session.buffer(0)));
+  std::printf(
+      "{\"huge_pages\": {\"private\": %.2f, \"arena\": %.2f, \"registered\": %.2f, \"kernel\": %.2f}}\n",
+      bench::huge_share(input.span().data()), bench::huge_share(arena_input.span().data()),
+      bench::huge_share(registered_input.span().data()), bench::huge_share(session.buffer(0)));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "lockstep/execute/work.h"
 #include "lockstep/memory/arena_block.h"
 #include "lockstep/memory/control_page.h"
+#include "lockstep/memory/registered_memory.h"
 #include "lockstep/schedule/call.h"
 
 namespace lockstep {
@@ -52,6 +53,8 @@ class Backend {
   virtual void abort(const std::string& reason) = 0;
   virtual std::uint64_t own_work_ns() const = 0;
   virtual ArenaBlock allocate(std::size_t bytes) = 0;
+  /// As Arena::register_memory(), where the rank has one.
+  virtual RegisteredMemory register_memory(std::span<std::byte> bytes) = 0;
   /// The memory that all ranks of the group reach, in which each has the number that it has in the group;
   /// null where there is none.
   virtual std::shared_ptr<HostRegion> shared_region() const = 0;

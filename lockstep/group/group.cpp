@@ -194,6 +194,10 @@ ArenaBlock Group::allocate_bytes(std::size_t bytes) const {
   return impl_->backend ? impl_->backend->allocate(bytes) : lonely_block(bytes);
 }
 
+RegisteredMemory Group::register_bytes(std::span<std::byte> bytes) const {
+  return impl_->backend ? impl_->backend->register_memory(bytes) : RegisteredMemory(bytes);
+}
+
 void Group::abort(const std::string& reason) const noexcept {
   if (impl_->backend) impl_->backend->abort(reason);
 }

@@ -14,6 +14,7 @@
 #include "lockstep/base/reduce_op.h"
 #include "lockstep/execute/work.h"
 #include "lockstep/memory/arena_block.h"
+#include "lockstep/memory/registered_memory.h"
 
 namespace lockstep {
 
@@ -94,6 +95,20 @@ class Group {
     return ArenaBuffer<T>(allocate_bytes(elements * sizeof(T)));
   }
   ArenaBlock allocate_bytes(std::size_t bytes) const;
+
+  /// Memory that the program has from elsewhere is reached by the other ranks of this host as if it had been allocated here, as long as
+  /// the result lives: its pages are replaced by some of this rank's arena, at the same place, with what is in them. Not collective:
+  /// ranks may register what they like, and a call is as quick as the slowest of its buffers. No thread may write to `memory` meanwhile.
+  /// Memory that is freed or moved while it is registered is noticed by the next call, and is then memory as any other; a process
+  /// that is forked has a copy. In other groups it is as any other. Not for what a driver has pinned (cudaHostRegister). Throws Error:
+  /// invalid_argument (nothing; memory that is not private and writable, or is registered already; no room in the arena), system.
+  /// Cost: two copies, and as much memory again meanwhile; a call pays about a microsecond for each registered buffer of 32 KiB or
+  /// more, and takes smaller ones as any other. Linux before 6.11 tells private memory from a file's, but not one file from another.
+  template <class T>
+  [[nodiscard]] RegisteredMemory register_memory(std::span<T> memory) const {
+    return register_bytes(std::as_writable_bytes(memory));
+  }
+  RegisteredMemory register_bytes(std::span<std::byte> bytes) const;
 
   /// Closes the group, where this rank cannot go on: the others' calls, those under way too, fail with
   /// peer_lost, which names this rank and the reason ("rank 1 gave up: REASON"), at once and not at a

@@ -142,7 +142,8 @@ std::shared_ptr<ControlPage> launchers_page(int control_fd, int local_ranks) {
 }
 
 void tell_launcher(const Identity& identity, const Error& error) {
-  if (!identity.control_fd || error.code() != ErrorCode::peer_lost || error.peer().value_or(-1) < 0) return;
+  const bool is_anothers = error.code() == ErrorCode::peer_lost || error.code() == ErrorCode::timeout;
+  if (!identity.control_fd || !is_anothers || error.peer().value_or(-1) < 0) return;
   (void)launchers_page(*identity.control_fd, 0)
       ->first_cause()
       .set({.code = error.code(), .culprit = *error.peer(), .reporter = identity.rank, .text = error.what()});

@@ -148,6 +148,8 @@ void LocalRanks::reap() {
                         .wait_status = status,
                         .said_goodbye = page_.status(local_rank).said_goodbye.load() != 0,
                         .worlds = page_.status(local_rank).worlds.load(),
+                        .was_stopped = !states_.empty() && states_[static_cast<std::size_t>(local_rank)] ==
+                                                               trace::ProcessState::stopped,
                         .ended_at_ns = trace::now_ns(),
                         .costs = base::costs_of(usage),
                         .why_killed = was_killed ? oom_.explain_kill() : ""});

@@ -28,6 +28,20 @@ const Ending* find_culprit(std::span<const Ending> endings, const std::optional<
   return to_blame ? &*found : nullptr;
 }
 
+/// Whom the others waited for until a time-out, and who would not have ended by itself.
+const Ending* find_awaited(std::span<const Ending> endings, const std::optional<FirstCause::Cause>& cause) {
+  if (!cause || cause->code != ErrorCode::timeout) return nullptr;
+  const auto found = std::ranges::find(endings, cause->culprit, &Ending::rank);
+  return found != endings.end() && found->by_launcher ? &*found : nullptr;
+}
+
+std::string describe_awaited(const Ending& awaited) {
+  return fmt::format(
+      "rank {} (pid {}) {} others waited for it until a time-out, and was ended by the launcher",
+      awaited.rank, awaited.pid,
+      awaited.was_stopped ? "was stopped (as by SIGSTOP) while" : "did not go on while");
+}
+
 std::string describe_last_lines(const Ending& ending) {
   if (ending.last_lines.empty()) return "  it wrote nothing to stderr\n";
   std::string text = "  its last lines on stderr:\n";
@@ -113,15 +127,17 @@ Verdict judge(std::span<const Ending> endings, const std::optional<FirstCause::C
     return {.exit_code = signal_base + stopped_by,
             .summary = "ended by " + base::signal_name(stopped_by) + "\n"};
   }
-  const Ending* blamed = find_culprit(endings, cause);
-  if (blamed == nullptr) blamed = earliest_failure(endings);
-  if (blamed == nullptr) return {};
-  std::string summary = describe_failure(*blamed) + "\n";
-  summary += describe_last_lines(*blamed);
-  if (cause) summary += describe_cause(*cause, *blamed);
-  summary += describe_others(endings, *blamed);
-  return {.exit_code = blamed->failed() ? exit_code_of(blamed->wait_status) : 1,
-          .rank = blamed->rank,
+  const Ending* culprit = find_culprit(endings, cause);
+  const Ending* failed = culprit != nullptr ? culprit : earliest_failure(endings);
+  if (failed == nullptr) return {};
+  const Ending* awaited = culprit != nullptr ? nullptr : find_awaited(endings, cause);
+  const Ending& blamed = awaited != nullptr ? *awaited : *failed;
+  std::string summary = (awaited != nullptr ? describe_awaited(blamed) : describe_failure(blamed)) + "\n";
+  summary += describe_last_lines(blamed);
+  if (cause) summary += describe_cause(*cause, blamed);
+  summary += describe_others(endings, blamed);
+  return {.exit_code = failed->failed() ? exit_code_of(failed->wait_status) : 1,
+          .rank = blamed.rank,
           .summary = summary};
 }
 

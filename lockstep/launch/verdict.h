@@ -27,6 +27,7 @@ struct Ending {
   int worlds = 0;                 ///< in which it was: how often init() had let it in
   int moment = 0;                 ///< the same for those that the launcher found ended at the same time
   bool by_launcher = false;       ///< after the launcher had told it to
+  bool was_stopped = false;       ///< when the job failed
   std::uint64_t ended_at_ns = 0;  ///< as the launcher has found, by trace::now_ns()
   base::ProcessCosts costs = {};  ///< with those of its children that it has waited for
   std::string why_killed = {};    ///< by SIGKILL, where the system tells
@@ -52,7 +53,8 @@ std::string describe(const Ending& ending);
 const Ending* earliest_failure(std::span<const Ending> endings);
 
 /// Who is to blame: the culprit of the first cause if it ended of its own accord (with 0: it left while
-/// others needed it), else the earliest failure. `stopped_by` is the signal that told the launcher to stop
+/// others needed it), or whom others waited for until a time-out, whom the launcher had to end; else the earliest failure, whose is
+/// the exit code then, too. `stopped_by` is the signal that told the launcher to stop
 /// before anything failed, or 0.
 Verdict judge(std::span<const Ending> endings, const std::optional<FirstCause::Cause>& cause, int stopped_by);
 

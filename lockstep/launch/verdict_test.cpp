@@ -80,9 +80,25 @@ TEST(Verdict, ACulpritThatTheLauncherHadToEndGivesNoExitCode) {
       .code = ErrorCode::timeout, .culprit = 1, .reporter = 0, .text = "rank 1 does not answer"};
   const Verdict verdict = judge(endings, cause, 0);
   EXPECT_EQ(verdict.exit_code, 5);
-  EXPECT_THAT(verdict.summary, AllOf(HasSubstr("rank 0 (pid 100) ended with exit code 5"),
-                                     HasSubstr("found by rank 0: rank 1 does not answer"),
-                                     HasSubstr("rank 1: ended by the launcher")));
+  EXPECT_EQ(verdict.rank, 1);
+  EXPECT_EQ(
+      verdict.summary,
+      "rank 1 (pid 101) did not go on while others waited for it until a time-out, and was ended by the "
+      "launcher\n"
+      "  it wrote nothing to stderr\n"
+      "  first cause, found by rank 0: rank 1 does not answer\n"
+      "  rank 0: exit code 5\n");
+  std::vector<Ending> stopped = endings;
+  stopped[1].was_stopped = true;
+  EXPECT_THAT(judge(stopped, cause, 0).summary,
+              HasSubstr("rank 1 (pid 101) was stopped (as by SIGSTOP) while others waited for it"));
+}
+
+TEST(Verdict, OneThatOthersWaitedForInVainAndThatFailedIsToBlameForThat) {
+  const std::vector<Ending> endings = {ending(0, exited(5), 1), ending(1, exited(6), 2)};
+  const Cause cause{
+      .code = ErrorCode::timeout, .culprit = 1, .reporter = 0, .text = "rank 1 does not answer"};
+  EXPECT_EQ(judge(endings, cause, 0).exit_code, 6);
 }
 
 TEST(Verdict, ShowsTheLastLines) {

@@ -13,6 +13,7 @@
 #include "lockstep/memory/arena_block.h"
 #include "lockstep/memory/free_ranges.h"
 #include "lockstep/memory/host_region.h"
+#include "lockstep/memory/registered_memory.h"
 
 namespace lockstep {
 
@@ -26,8 +27,17 @@ class Arena : public std::enable_shared_from_this<Arena> {
   /// it), system when the machine has no memory for it.
   ArenaBlock allocate(std::size_t bytes);
 
-  /// Where `bytes` lie in this arena; nullopt unless they do as a whole.
-  std::optional<std::size_t> offset_of(std::span<const std::byte> bytes) const;
+  /// Memory that the program has from elsewhere is in this arena, too, from now on: its pages are replaced by some of the arena's,
+  /// with what is in them. Where ranks are threads nothing is to be done. No thread may write to `bytes` meanwhile.
+  /// Throws Error: invalid_argument (nothing, memory that is not private, or registered already; no room); system.
+  /// Cost: two copies, and as much memory again while it lasts.
+  RegisteredMemory register_memory(std::span<std::byte> bytes);
+
+  /// Where `bytes` lie in this arena, or are registered; nullopt unless they do as a whole. Cost: nothing to speak of; of
+  /// registered memory about a microsecond, since it may have been freed meanwhile, which this notices: for fewer bytes than
+  /// `least_registered` it does not look there.
+  std::optional<std::size_t> offset_of(std::span<const std::byte> bytes,
+                                       std::size_t least_registered = 0) const;
 
   /// From now on nothing freed is used again: a peer that was stopped may still write there.
   void quarantine() { quarantined_ = true; }
@@ -35,7 +45,10 @@ class Arena : public std::enable_shared_from_this<Arena> {
 
  private:
   friend class ArenaBlock;
+  friend class RegisteredMemory;
   void release(std::span<std::byte> bytes);
+  std::optional<std::size_t> registered_offset_of(std::span<const std::byte> bytes) const;
+  void end_registration(std::span<std::byte> bytes, ArenaBlock block);
 
   std::shared_ptr<HostRegion> region_;
   int local_rank_;
@@ -45,6 +58,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   FreeRanges free_;
   std::size_t reserved_ = 0;  // bytes from the start that have memory
   std::atomic<bool> quarantined_ = false;
+  std::atomic<int> registrations_ = 0;
 };
 
 }  // namespace lockstep

@@ -21,6 +21,7 @@ class ArenaBlock {
   std::span<std::byte> bytes() const { return bytes_; }
   /// A peer that was stopped may still write to this memory once it is used for something else.
   bool is_quarantined() const;
+  Arena* arena() const { return arena_.get(); }
 
  private:
   friend class Arena;

@@ -85,6 +85,10 @@ class HostRegion {
   std::byte* staging(int local_rank) const;
   std::byte* ring(Purpose purpose, int from, int to) const;
   std::byte* arena(int local_rank) const;
+  /// Of a place in the region, in the file that fd() is.
+  std::uint64_t file_offset(const std::byte* place) const {
+    return static_cast<std::uint64_t>(place - mapping_.data());
+  }
   /// Gives arena pages real memory. Throws Error{system}.
   void reserve_arena(int local_rank, std::size_t offset, std::size_t bytes) const;
 

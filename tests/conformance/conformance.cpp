@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <complex>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <random>
 #include <stdexcept>
 #include <vector>
 
+#include "lockstep/base/pages.h"
 #include "lockstep/kernel/reduce.h"
 
 namespace lockstep::testing {
@@ -122,7 +124,7 @@ T reduced(int ranks, std::size_t index, ReduceOp op) {
   return narrow<T>(result);
 }
 
-/// A buffer in the arena, on a GPU or neither.
+/// A buffer in the arena, in memory that is registered, on a GPU or neither.
 template <class T>
 class Buffer {
  public:
@@ -134,6 +136,12 @@ class Buffer {
     } else if (options.in_arena) {
       shared_ = group.allocate<T>(elements);
       span_ = shared_.span();
+    } else if (options.registered && elements > 0) {
+      constexpr std::size_t beside = 64;  // something else in the first page
+      const std::size_t whole = base::round_up(beside + elements * sizeof(T));
+      pages_.reset(static_cast<std::byte*>(std::aligned_alloc(base::page_bytes, whole)));
+      span_ = {reinterpret_cast<T*>(pages_.get() + beside), elements};
+      registered_ = group.register_memory(span_);
     } else {
       own_ = std::make_unique<T[]>(elements);  // a vector<bool> has no elements
       span_ = {own_.get(), elements};
@@ -147,6 +155,8 @@ class Buffer {
  private:
   std::unique_ptr<T[]> own_;
   ArenaBuffer<T> shared_;
+  std::unique_ptr<std::byte, decltype(&std::free)> pages_{nullptr, &std::free};
+  RegisteredMemory registered_;  // ends before its pages do
   std::unique_ptr<std::byte, std::function<void(std::byte*)>> on_gpu_{nullptr, [](std::byte*) {}};
   std::span<T> span_;
 };
@@ -564,8 +574,7 @@ void check_rounding(const Group& group, const ConformanceOptions& options, int r
   check(float16{}, 0x1p-11);
 }
 
-void check_messages(const Group& group, bool in_arena) {
-  const ConformanceOptions options{.in_arena = in_arena};
+void check_messages(const Group& group, const ConformanceOptions& options) {
   const int me = group.rank(), ranks = group.size();
   const int next = (me + 1) % ranks, previous = (me + ranks - 1) % ranks;
   for (const std::size_t count : {0UL, 1UL, 9UL, 100'000UL, 600'000UL}) {  // the last are lent between arenas

@@ -33,6 +33,7 @@ inline bool nccl_reduces(Dtype dtype, ReduceOp op) {
 
 struct ConformanceOptions {
   bool in_arena = false;                     ///< all buffers in the arenas
+  bool registered = false;                   ///< or elsewhere, and registered
   std::span<const std::size_t> counts = {};  ///< elements
   const GpuMemory* gpu = nullptr;            ///< all buffers there instead; for reductions and movements
 
@@ -61,7 +62,7 @@ void check_custom_op(const Group& group, const ConformanceOptions& options);
 /// Sums of f32 and halves that must be rounded: all ranks have the same bits, and they are as near to the
 /// exact sum as docs/algorithms.md says. `roundings` of halves: 1 where a sum is made in one go.
 void check_rounding(const Group& group, const ConformanceOptions& options, int roundings);
-/// send and recv: tags, any source, self, sendrecv.
-void check_messages(const Group& group, bool in_arena);
+/// send and recv: tags, any source, self, sendrecv; of counts of its own.
+void check_messages(const Group& group, const ConformanceOptions& options);
 
 }  // namespace lockstep::testing

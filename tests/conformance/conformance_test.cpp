@@ -70,7 +70,7 @@ TEST_P(Threads, MoveBlocks) { check(check_movements); }
 TEST_P(Threads, ReduceByAUsersOperation) { check(check_custom_op); }
 TEST_P(Threads, SendAndReceive) {
   on_threads(GetParam(), [](const Group& group) {
-    for (const bool in_arena : {false, true}) check_messages(group, in_arena);
+    for (const bool in_arena : {false, true}) check_messages(group, {.in_arena = in_arena});
   });
 }
 TEST_P(Threads, RoundOnce) {

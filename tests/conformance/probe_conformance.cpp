@@ -1,7 +1,11 @@
 // A rank that checks every collective and says "conforms, all_reduce by ALGORITHM", or what does not.
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <span>
+#include <stdexcept>
 #include <string>
 
 #include "lockstep/group/collectives.h"
@@ -9,17 +13,50 @@
 #include "lockstep/trace/recorder.h"
 #include "tests/conformance/conformance.h"
 
+namespace {
+
+std::span<float> mapped_at(float* place, std::size_t elements) {
+  void* const made = ::mmap(place, elements * sizeof(float), PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | (place != nullptr ? MAP_FIXED : 0), -1, 0);
+  if (made == MAP_FAILED) throw std::runtime_error("no memory");
+  return {static_cast<float*>(made), elements};
+}
+
+/// What is freed while it is registered, on some ranks, is not read afterwards, though others have the pages mapped.
+void check_freed_memory(const lockstep::Group& world) {
+  const auto buffer = mapped_at(nullptr, 100'000);
+  const lockstep::RegisteredMemory registered = world.register_memory(buffer);
+  for (int call = 0; call < 4; ++call) {
+    if (call == 2 && world.rank() % 2 == 0) (void)mapped_at(buffer.data(), buffer.size());
+    std::ranges::fill(buffer, static_cast<float>(call + 1));
+    lockstep::all_reduce(world, buffer).wait();
+    const auto right = static_cast<float>((call + 1) * world.size());
+    if (std::ranges::count(buffer, right) != std::ssize(buffer))
+      throw std::runtime_error("a sum in memory that was registered is wrong");
+  }
+}
+
+}  // namespace
+
 int main() try {
   const auto world = lockstep::init();
   constexpr std::size_t counts[] = {0, 1, 33, 520, 3001};
+  namespace checks = lockstep::testing;
   for (const bool in_arena : {false, true}) {
-    const lockstep::testing::ConformanceOptions options{.in_arena = in_arena, .counts = counts};
-    lockstep::testing::check_reductions(world, options);
-    lockstep::testing::check_movements(world, options);
-    lockstep::testing::check_custom_op(world, options);
-    lockstep::testing::check_rounding(world, options, world.size());
-    lockstep::testing::check_messages(world, in_arena);
+    const checks::ConformanceOptions options{.in_arena = in_arena, .counts = counts};
+    checks::check_reductions(world, options);
+    checks::check_movements(world, options);
+    checks::check_custom_op(world, options);
+    checks::check_rounding(world, options, world.size());
+    checks::check_messages(world, options);
   }
+  // Registered memory counts from some size on.
+  constexpr std::size_t large_counts[] = {1, 10'000};
+  const checks::ConformanceOptions registered{.registered = true, .counts = large_counts};
+  checks::check_sums(world, registered);
+  checks::check_movements(world, registered);
+  checks::check_messages(world, registered);
+  check_freed_memory(world);
   float one = 1;
   lockstep::all_reduce(world, std::span(&one, 1)).wait();
   const auto events = world.recorder().collectives_since(0);

@@ -97,9 +97,9 @@ INSTANTIATE_TEST_SUITE_P(OfARankThat, EarlyEnd, ::testing::ValuesIn(ends),
 class NeverComes : public JobTest {
  protected:
   /// Of three ranks that run `script`, in which $PROBE is probe_rank.
-  Ending launch_shell(const std::string& script) const {
+  Ending launch_shell(const std::string& script, const std::string& init_timeout = "60s") const {
     return start({program("lockstep"), "run", "-np", "3", "sh", "-c", script},
-                 {{"PROBE", program("probe_rank")}})
+                 {{"PROBE", program("probe_rank")}, {"LOCKSTEP_INIT_TIMEOUT", init_timeout}})
         .finish();
   }
 };
@@ -129,6 +129,17 @@ TEST_F(NeverComes, AlsoToTheNextWorld) {
   EXPECT_THAT(lines_with(ending.err, "lockstep run: rank"),
               ElementsAre(ContainsRegex("rank 1 .*ended with exit code 0 while others still needed it")))
       << ending.err;
+}
+
+TEST_F(NeverComes, ARankThatIsStoppedBeforeInitIsNamedAsSuch) {
+  const Ending ending = launch_shell("[ $RANK != 1 ] || kill -STOP $$; exec $PROBE barrier", "1s");
+  EXPECT_EQ(ending.exit_code, 1) << ending.err;
+  EXPECT_THAT(
+      ending.err,
+      AllOf(ContainsRegex("lockstep run: rank 1 \\(pid [0-9]+\\) was stopped \\(as by SIGSTOP\\) "
+                          "while others waited for it until a time-out, and was ended by the launcher\n"),
+            ContainsRegex("first cause, found by rank [02]: .*waited in vain for rank 1 of 3"),
+            HasSubstr("  ranks 0, 2: exit code 1\n")));
 }
 
 class LateEnd : public JobTest {};

@@ -9,6 +9,8 @@ namespace {
 
 // Collectives of no more bytes than this are over sooner than a work of their own is made.
 constexpr std::size_t short_bytes = 256 * 1024;
+// Below, asking whether memory is still what was registered takes longer than what it gains (docs/decisions/0040).
+constexpr std::size_t least_registered_bytes = 32 * 1024;
 
 const char* remedy(ErrorCode code, bool goes_on) {
   const bool is_about_a_rank = code == ErrorCode::timeout || code == ErrorCode::peer_lost;
@@ -144,11 +146,14 @@ std::unique_ptr<PendingWork> NativeBackend::submit(const Request& request) {
   Signature signature = request.signature;
   BufferOffsets offsets;
   if (parts_.arrivals && !is_message(signature.operation)) {
-    if (const auto offset = arena_->offset_of(request.input)) {
+    const auto input = arena_->offset_of(request.input, least_registered_bytes);
+    const bool is_in_place =
+        request.input.data() == request.output.data() && request.input.size() == request.output.size();
+    if (input) {
       signature.flags |= Signature::input_in_arena;
-      offsets.input = *offset;
+      offsets.input = *input;
     }
-    if (const auto offset = arena_->offset_of(request.output)) {
+    if (const auto offset = is_in_place ? input : arena_->offset_of(request.output, least_registered_bytes)) {
       signature.flags |= Signature::output_in_arena;
       offsets.output = *offset;
     }
@@ -214,6 +219,11 @@ std::uint64_t NativeBackend::own_work_ns() const { return progress_->own_work_ns
 ArenaBlock NativeBackend::allocate(std::size_t bytes) {
   if (is_forked_child()) throw_forked("allocate");  // the parent's memory, too
   return arena_->allocate(bytes);
+}
+
+RegisteredMemory NativeBackend::register_memory(std::span<std::byte> bytes) {
+  if (is_forked_child()) throw_forked("register_memory");
+  return arena_->register_memory(bytes);
 }
 
 bool NativeBackend::advance() {

@@ -50,6 +50,7 @@ class NativeBackend final : public Backend,
   void abort(const std::string& reason) override;
   std::uint64_t own_work_ns() const override;
   ArenaBlock allocate(std::size_t bytes) override;
+  RegisteredMemory register_memory(std::span<std::byte> bytes) override;
   std::shared_ptr<HostRegion> shared_region() const override {
     return parts_.is_one_host ? parts_.region : nullptr;
   }

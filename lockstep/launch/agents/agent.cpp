@@ -374,6 +374,7 @@ void Agent::report() {
                      .wait_status = ending.wait_status,
                      .said_goodbye = ending.said_goodbye,
                      .worlds = ending.worlds,
+                     .was_stopped = ending.was_stopped,
                      .why_killed = ending.why_killed,
                      .lost = ending.lost,
                      .user_ns = ending.costs.user_ns,

@@ -199,6 +199,7 @@ void RemoteRanks::take_ending(const Ended& ended) {
                       .wait_status = ended.wait_status,
                       .said_goodbye = ended.said_goodbye != 0,
                       .worlds = ended.worlds,
+                      .was_stopped = ended.was_stopped != 0,
                       .ended_at_ns = trace::now_ns(),
                       .costs = {ended.user_ns, ended.system_ns, ended.most_resident_bytes},
                       .why_killed = ended.why_killed,

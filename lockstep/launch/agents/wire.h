@@ -238,13 +238,14 @@ struct Ended {
   std::int32_t pid = 0;
   std::int32_t wait_status = 0;
   std::uint8_t said_goodbye = 0;
-  std::int32_t worlds = 0;      ///< in which it was
-  std::string why_killed = {};  ///< by SIGKILL, where the system tells
-  std::string lost = {};        ///< it could not even be started again
+  std::int32_t worlds = 0;       ///< in which it was
+  std::uint8_t was_stopped = 0;  ///< when the job failed
+  std::string why_killed = {};   ///< by SIGKILL, where the system tells
+  std::string lost = {};         ///< it could not even be started again
   std::uint64_t user_ns = 0, system_ns = 0, most_resident_bytes = 0;
   static auto fields(auto& m) {
-    return std::tie(m.rank, m.pid, m.wait_status, m.said_goodbye, m.worlds, m.why_killed, m.lost, m.user_ns,
-                    m.system_ns, m.most_resident_bytes);
+    return std::tie(m.rank, m.pid, m.wait_status, m.said_goodbye, m.worlds, m.was_stopped, m.why_killed,
+                    m.lost, m.user_ns, m.system_ns, m.most_resident_bytes);
   }
 };
 

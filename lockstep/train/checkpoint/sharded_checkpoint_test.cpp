@@ -46,6 +46,9 @@ class OnOtherHosts final : public Backend {
   void abort(const std::string& reason) override { real_->abort(reason); }
   std::uint64_t own_work_ns() const override { return real_->own_work_ns(); }
   ArenaBlock allocate(std::size_t bytes) override { return real_->allocate(bytes); }
+  RegisteredMemory register_memory(std::span<std::byte> bytes) override {
+    return real_->register_memory(bytes);
+  }
   std::shared_ptr<HostRegion> shared_region() const override { return nullptr; }
   void leave() override { real_->leave(); }
   void close(const std::string& reason) override { real_->close(reason); }
