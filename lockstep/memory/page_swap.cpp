@@ -10,9 +10,7 @@
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -45,19 +43,37 @@ std::vector<std::size_t> edges_of(std::span<std::byte> pages, std::span<std::byt
   return offsets;
 }
 
-using Page = std::array<std::byte, page_bytes>;
+// Bytes beside the program's own, which other threads may write, are read and written here: sanitizers, also those that a program has
+// and we have not, would take that for a mistake.
+#define LOCKSTEP_OTHERS_BYTES __attribute__((no_sanitize("address"))) __attribute__((no_sanitize("thread")))
 
-Page copy_of(const std::byte* page) {
+/// Of whole pages; no call of memcpy.
+LOCKSTEP_OTHERS_BYTES void copy_pages(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
+  auto* const out = reinterpret_cast<volatile std::uint64_t*>(to);
+  const auto* const in = reinterpret_cast<const volatile std::uint64_t*>(from);
+  for (std::size_t i = 0; i < bytes / sizeof(std::uint64_t); ++i) out[i] = in[i];
+}
+
+/// A page that nothing was written to yet, or that a fork has made common, would be another one after the first write.
+LOCKSTEP_OTHERS_BYTES void make_own(std::byte* page) noexcept {
+  (void)__atomic_fetch_or(reinterpret_cast<unsigned char*>(page), 0, __ATOMIC_RELAXED);
+}
+
+struct alignas(std::uint64_t) Page : std::array<std::byte, page_bytes> {};
+
+Page copy_of(const std::byte* page) noexcept {
   Page copy;
-  std::memcpy(copy.data(), page, page_bytes);
+  copy_pages(copy.data(), page, page_bytes);
   return copy;
 }
 
 /// What was written to a page between its `copy` and its end, as `last` seen, is written to the one that came of the copy, unless
 /// that has been written to already.
-void mend(std::byte* page, const Page& copy, const Page& last) {
+LOCKSTEP_OTHERS_BYTES void mend(std::byte* page, const Page& copy, const Page& last) noexcept {
+  const std::byte* const before = copy.data();
+  const std::byte* const after = last.data();
   for (std::size_t i = 0; i < page_bytes; ++i) {
-    if (last[i] != copy[i] && page[i] == copy[i]) page[i] = last[i];
+    if (after[i] != before[i] && page[i] == before[i]) page[i] = after[i];
   }
 }
 
@@ -65,8 +81,7 @@ void mend(std::byte* page, const Page& copy, const Page& last) {
 class OldPage {
  public:
   explicit OldPage(std::byte* page) {
-    // A page that nothing was written to yet, or that a fork has made common, would be another one after the first write.
-    std::atomic_ref(reinterpret_cast<unsigned char&>(*page)).fetch_or(0);
+    make_own(page);
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) throw_system("a pipe for a page");
     reader_ = UniqueFd(ends[0]);
@@ -170,7 +185,7 @@ bool replace_by_copy(std::span<std::byte> pages) noexcept {
   void* const fresh =
       ::mmap(nullptr, pages.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (fresh == MAP_FAILED) return false;
-  std::memcpy(fresh, pages.data(), pages.size());
+  copy_pages(static_cast<std::byte*>(fresh), pages.data(), pages.size());
   if (::mremap(fresh, pages.size(), pages.size(), MREMAP_MAYMOVE | MREMAP_FIXED, pages.data()) != MAP_FAILED)
     return true;
   (void)::munmap(fresh, pages.size());
@@ -214,7 +229,7 @@ void share_pages(std::span<std::byte> bytes, const FilePages& file, std::span<st
   std::vector<OldPage> old;
   old.reserve(edges.size());
   for (const std::size_t edge : edges) old.emplace_back(pages.data() + edge);
-  std::memcpy(shared.data(), pages.data(), pages.size());
+  copy_pages(shared.data(), pages.data(), pages.size());
   std::vector<Page> copies;
   for (const std::size_t edge : edges) copies.push_back(copy_of(shared.data() + edge));
   // Elsewhere at first: where there is no room for one more mapping, this fails, and nothing has happened.
