@@ -88,7 +88,7 @@ Pipeline::Pipeline(const Layers& layers, const Group& group, const PipelineOptio
   build_stages(layers);
   make_ties(layers);
   if (options_.replicas && options_.replicas->size() > 1)
-    drift_ = std::make_unique<ParameterDrift>(tensors_of(*module_));
+    drift_ = std::make_unique<ParameterDrift>(distinct_parameters(tensors_of(*module_), true));
 }
 
 Pipeline::~Pipeline() = default;

@@ -413,6 +413,22 @@ TEST(Pipeline, AveragesOverReplicas) {
   });
 }
 
+TEST(Pipeline, ReplicasMayHaveSeenOtherBatches) {
+  on_ranks(4, [](const Group& world) {
+    const Group stages = *world.split(world.rank() / 2), replicas = *world.split(world.rank() % 2);
+    Layers layers;
+    layers.add<torch::nn::BatchNorm1d>(6).add<Linear>(6, 3);
+    Pipeline pipe(layers, stages, {.micro_batches = 2, .replicas = replicas});
+    torch::optim::SGD sgd(pipe.parameters(), 0.1);
+    const Tensor x = samples(8, 6, 1 + world.rank() / 2), y = samples(8, 3, 2);
+    for (int step = 0; step < 5; ++step) {  // statistics differ, and are no parameters
+      sgd.zero_grad();
+      pipe.step(x, y, mse);
+      sgd.step();
+    }
+  });
+}
+
 TEST(Pipeline, ReplicasThatAreNoLongerEqualAreToldSo) {
   const auto errors = test::run_ranks(4, [](const Group& world) {
     const Group stages = *world.split(world.rank() / 2), replicas = *world.split(world.rank() % 2);
