@@ -26,7 +26,7 @@ set(long_tests
     "^ParameterServers\\.(EveryTaskCounts|AllowNoRead|WaitFor)" "^ElasticJob\\.HasTheSameBits" "^ThatShareOne/AnyGpuJobs\\.NameARankThatLeaves")
 set(short_forms
     "^Schedules/EveryAlgorithm\\.IsProvenAroundEverySegmentLimit/hierarchical_all_reduce"
-    "^Of/TensorFlow\\.ATapesGradients[A-Za-z]*/Newest" 
+    "^Of/TensorFlow\\.ATapesGradients[A-Za-z]*/Newest"
     "^Python\\.(ThePagesProgram|ARankThatIsKilled|HorovodsNames|AMissingLibrary|WithoutTorch|AloneItIs)"
     "^Of/Faults\\.NameARankThatStops/digits" "^Soak\\.(MismatchedCalls|KillInEachCollective|StopWithoutALauncherOfTraining)"
     "^Of/MpitraceLayout\\..*/debian_mpich" "^Under/MpiEngine\\..*/(openmpi_3|mpich_4)" "^UnderSlurm\\.RanksOfSrun")
@@ -35,7 +35,7 @@ set(long_executables_under_sanitizers "^test_(fault|conformance|mpi_engine|mpitr
 set(long_tests_under_sanitizers
     "^Schedules/EveryAlgorithm\\." "^FlightRecord\\.ThatNeverEnds" "^Of/(Shared)?GpuRanks\\.ReduceEveryTypeByEveryOperation/[013]"
     "^AClientThatAsksForTheMost\\.In(Replies|Wills|Tiny)" "^(EventFiles|TimelineFile)\\." "^Recording\\.HasMoreCalls" "^Cost\\.")
-# Of one thread, in which ThreadSanitizer finds nothing.
+# Of one thread, in which ThreadSanitizer finds nothing; and one that takes 15 s.
 set(long_tests_under_thread_sanitizer "^(ReduceEvery|Reproducible|Pth|ReportPage)\\." "^AClientThatAsksForTheMost\\.InKeys")
 # Under AddressSanitizer these have the label for_soak, too, and script/soak asan alone runs them.
 set(left_to_the_soak "^(Cycles|FoundHosts|GpuJobs|Nodes|Processes|Start|UnderSlurm|ViewsOnHosts)\\.")

@@ -13,6 +13,7 @@
 #include "collectives/pages.h"
 #include "collectives/socket_exchange.h"
 #include "collectives/triad.h"
+#include "lockstep/base/pages.h"
 #include "lockstep/lockstep.h"
 
 namespace {
@@ -88,15 +89,13 @@ class OnBuffers final : public bench::Contestant {
 class Registered {
  public:
   Registered(const lockstep::Group& world, std::size_t bytes)
-      : memory_(bytes + 2 * page_bytes),
+      : memory_(bytes + 2 * lockstep::base::page_bytes),
         registered_(world.register_memory(pages_of(memory_.span(), bytes))) {}
   std::span<std::byte> span() const { return registered_.bytes(); }
 
  private:
-  static constexpr std::size_t page_bytes = 4096;
   static std::span<std::byte> pages_of(std::span<std::byte> memory, std::size_t bytes) {
-    const std::size_t before = reinterpret_cast<std::uintptr_t>(memory.data()) % page_bytes;
-    return memory.subspan(page_bytes - before, bytes);
+    return memory.subspan(lockstep::base::page_bytes - lockstep::base::offset_in_page(memory.data()), bytes);
   }
 
   bench::Memory memory_;

@@ -75,11 +75,16 @@ void LocalRanks::start(UniqueFd input) {
 }
 
 void LocalRanks::serve_store(Listener listener, const Secret& secret) {
-  const Trust trust{secret, false};
-  store_.emplace(std::move(listener), StoreServerOptions{.trust = trust, .job = plan_.facts.job});
+  trust_ = {secret, false};
+  store_.emplace(std::move(listener), StoreServerOptions{.trust = trust_, .job = plan_.facts.job});
+}
+
+const std::shared_ptr<Store>& LocalRanks::client() {
+  if (client_) return client_;
   client_ = std::make_shared<TcpStore>(
       store_->endpoint(), Deadline::after(time_of_store),
-      TcpStoreOptions{.trust = trust, .job = plan_.facts.job, .operation_timeout = time_of_store});
+      TcpStoreOptions{.trust = trust_, .job = plan_.facts.job, .operation_timeout = time_of_store});
+  return client_;
 }
 
 void LocalRanks::start_rank(std::size_t local_rank, int input, int incarnation) {
@@ -184,7 +189,11 @@ void LocalRanks::tell(const FirstCause::Cause& cause) {
 }
 
 void LocalRanks::call_off_world(int number, const Error& absent) {
-  if (client_) call_off_without(*JobStore::open(nullptr, client_, number).of_world, absent);
+  if (!store_) return;
+  try {
+    call_off_without(*JobStore::open(nullptr, client(), number).of_world, absent);
+  } catch (const Error&) {  // the others will have to find out by themselves
+  }
 }
 
 void LocalRanks::forget_cause(const std::string& text) {
@@ -193,8 +202,8 @@ void LocalRanks::forget_cause(const std::string& text) {
 }
 
 void LocalRanks::publish(const ViewNews& news) {
-  if (client_) {
-    ViewBoard board(*client_);
+  if (store_) {
+    ViewBoard board(*client());
     for (const auto& [life, why] : news.out) board.note_out(life, why);
     board.publish(news.view);
   }

@@ -90,6 +90,7 @@ class LocalRanks final : public HostRanks {
 
   void start_rank(std::size_t local_rank, int input, int incarnation = 0);
   std::size_t index_of(int rank) const;
+  const std::shared_ptr<Store>& client();
   void reap();
   void end_those_not_started();
   void end_leftovers();
@@ -102,7 +103,8 @@ class LocalRanks final : public HostRanks {
   std::optional<view::LiveReader> live_;
   RankPipes pipes_;
   std::optional<StoreServer> store_;
-  std::shared_ptr<Store> client_;  // of it
+  Trust trust_;                    // of it
+  std::shared_ptr<Store> client_;  // of it, once there is something to say
   std::vector<Process> processes_;
   OomWatch oom_;
   std::vector<Ending> endings_;  // that were not taken

@@ -19,20 +19,24 @@ int exit_code_of(int wait_status) {
   return WIFSIGNALED(wait_status) ? signal_base + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
+const Ending* ending_of(int rank, std::span<const Ending> endings) {
+  const auto found = std::ranges::find(endings, rank, &Ending::rank);
+  return found == endings.end() ? nullptr : &*found;
+}
+
 const Ending* find_culprit(std::span<const Ending> endings, const std::optional<FirstCause::Cause>& cause) {
   if (!cause) return nullptr;
-  const auto found = std::find_if(endings.begin(), endings.end(),
-                                  [&](const Ending& ending) { return ending.rank == cause->culprit; });
-  if (found == endings.end() || found->by_launcher) return nullptr;
+  const Ending* const found = ending_of(cause->culprit, endings);
+  if (found == nullptr || found->by_launcher) return nullptr;
   const bool to_blame = found->failed() || cause->code == ErrorCode::peer_lost;
-  return to_blame ? &*found : nullptr;
+  return to_blame ? found : nullptr;
 }
 
 /// Whom the others waited for until a time-out, and who would not have ended by itself.
 const Ending* find_awaited(std::span<const Ending> endings, const std::optional<FirstCause::Cause>& cause) {
   if (!cause || cause->code != ErrorCode::timeout) return nullptr;
-  const auto found = std::ranges::find(endings, cause->culprit, &Ending::rank);
-  return found != endings.end() && found->by_launcher ? &*found : nullptr;
+  const Ending* const found = ending_of(cause->culprit, endings);
+  return found != nullptr && found->by_launcher ? found : nullptr;
 }
 
 std::string describe_awaited(const Ending& awaited) {
@@ -142,8 +146,8 @@ Verdict judge(std::span<const Ending> endings, const std::optional<FirstCause::C
 }
 
 Verdict judge_stopped(std::span<const Ending> endings, int rank, std::chrono::nanoseconds stopped_for) {
-  const auto found = std::ranges::find_if(endings, [&](const Ending& ending) { return ending.rank == rank; });
-  if (found == endings.end()) return {.exit_code = 1, .rank = rank};
+  const Ending* const found = ending_of(rank, endings);
+  if (found == nullptr) return {.exit_code = 1, .rank = rank};
   return {.exit_code = 1,
           .rank = rank,
           .summary = fmt::format("rank {} (pid {}) was stopped (as by SIGSTOP) for {:.3g} s after others had "

@@ -29,7 +29,7 @@ using base::page_bytes;
 std::uint64_t address_of(const std::byte* place) { return reinterpret_cast<std::uintptr_t>(place); }
 
 std::span<std::byte> pages_around(std::span<std::byte> bytes) {
-  const std::size_t before = address_of(bytes.data()) % page_bytes;
+  const std::size_t before = base::offset_in_page(bytes.data());
   return {bytes.data() - before, base::round_up(before + bytes.size())};
 }
 

@@ -18,6 +18,7 @@
 namespace lockstep {
 namespace {
 
+using base::offset_in_page;
 using base::page_bytes;
 using base::round_up;
 
@@ -29,9 +30,7 @@ struct Registration {
   std::span<std::byte> shared;  // the same pages, in the arena
   bool is_gone = false;  // the program has freed or moved the memory: nothing may be done there any more
 
-  FilePages file_from(std::size_t byte) const {
-    return file.from(reinterpret_cast<std::uintptr_t>(bytes.data()) % page_bytes + byte);
-  }
+  FilePages file_from(std::size_t byte) const { return file.from(offset_in_page(bytes.data()) + byte); }
 };
 
 /// Of the process, by their addresses: memory is registered once, with one group.
@@ -85,7 +84,7 @@ class Registrations {
 /// The first whole page of what was allocated with a page to spare.
 std::byte* pages_in(const ArenaBlock& block) {
   std::byte* const begin = block.bytes().data();
-  const std::size_t before = reinterpret_cast<std::uintptr_t>(begin) % page_bytes;
+  const std::size_t before = offset_in_page(begin);
   return before == 0 ? begin : begin + (page_bytes - before);
 }
 
@@ -98,7 +97,7 @@ RegisteredMemory Arena::register_memory(std::span<std::byte> bytes) {
   const std::lock_guard lock(all.mutex);
   require_private(bytes);
   all.lost.reserve(all.lost.size() + all.handles + 1);
-  const std::size_t before = reinterpret_cast<std::uintptr_t>(bytes.data()) % page_bytes;
+  const std::size_t before = offset_in_page(bytes.data());
   const std::size_t whole = round_up(before + bytes.size());
   ArenaBlock block = allocate(whole + page_bytes);
   std::byte* const pages = pages_in(block);
