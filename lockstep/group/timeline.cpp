@@ -105,9 +105,9 @@ class PartReader {
   base::ByteReader reader_;
 };
 
-void require_place(const std::string& path) {
+void require_place(const std::string& path, view::TimelineNames names) {
   if (path.empty()) throw_invalid_argument("a timeline needs the path of a file");
-  view::require_timeline_place(path, "the timeline " + path);
+  view::require_timeline_place(path, "the timeline " + path, names);
 }
 
 /// On rank 0: of the ranks' clocks.
@@ -223,8 +223,8 @@ TimelineRecording::TimelineRecording(Group world, std::string path) {
   }
   auto names = view::TimelineNames::lockstep;
   on_rank_0(world, [&] {
-    require_place(path);
     names = view::timeline_names_from_environment();
+    require_place(path, names);
   });
   Clocks clocks;
   clocks.compare(world);

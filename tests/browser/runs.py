@@ -14,6 +14,7 @@ ODD_NAMES = RUNS / '<i>odd & "names"'  # of a folder, which the title names
 FAILURE = RUNS / "failure"
 OPERATORS = RUNS / "operators"
 TIMELINE = RUNS / "timeline.json"
+BOTH_FORMATS = RUNS / "both"  # of one run: timeline.json and timeline.pftrace
 COMPARISON = RUNS / "comparison.html"
 
 
@@ -42,6 +43,9 @@ def main():
     run(5, ODD_NAMES, "traced_program")
     lockstep("report", ODD_NAMES)  # makes the page again
     lockstep("run", "-np", 3, "--timeline", TIMELINE, "--", BUILT / "bin/traced_program")
+    lockstep("run", "-np", 3, "--report", BOTH_FORMATS, "--timeline", RUNS / "timeline.pftrace",
+             "--", BUILT / "bin/traced_program")
+    (RUNS / "timeline.pftrace").rename(BOTH_FORMATS / "timeline.pftrace")
     run(3, FAILURE, "traced_program", "die", code=128 + signal.SIGKILL)
 
 

@@ -5,7 +5,7 @@ import unittest
 
 import browser
 from perfetto import Perfetto
-from runs import OPERATORS, TIMELINE, TRAINING
+from runs import BOTH_FORMATS, OPERATORS, TIMELINE, TRAINING
 
 QUERY = """async sql => {
   const found = await app.trace.engine.query(sql), names = found.columns(), rows = [];
@@ -16,14 +16,25 @@ QUERY = """async sql => {
 SLICES = """select process.name, thread.tid, slice.depth, slice.name, parent.name
   from slice join thread_track on slice.track_id = thread_track.id join thread using (utid) join process using (upid)
   left join slice parent on slice.parent_id = parent.id"""
+# The JSON's counters have the name of their argument as well, and its values another prefix.
+COUNTERS = """select process.name, replace(process_counter_track.name, ' value', ''), counter.ts, counter.value
+  from counter join process_counter_track on counter.track_id = process_counter_track.id join process using (upid)
+  order by 1, 2, 3, 4"""
+VALUES = """select process.name, slice.name, slice.ts, substr(args.key, instr(args.key, '.') + 1), args.display_value
+  from slice join thread_track on slice.track_id = thread_track.id join thread using (utid) join process using (upid)
+  join args using (arg_set_id) where args.key like '%.%' order by 1, 2, 3, 4, 5"""
+TIMES = """select process.name, thread.name, slice.category, slice.name, slice.ts, slice.dur
+  from slice join thread_track on slice.track_id = thread_track.id join thread using (utid) join process using (upid)
+  order by 1, 2, 3, 4, 5, 6"""
 
 
 class Opened:
     """A timeline in Perfetto, and what it holds by the file itself."""
 
-    def __init__(self, chromium, timeline):
+    def __init__(self, chromium, timeline, shown=None):
+        """`shown`: another file with the same, in another format."""
         self.events = json.loads(timeline.read_text())["traceEvents"]
-        with Perfetto(timeline) as served:
+        with Perfetto(shown or timeline) as served:
             self.opened = chromium.open(served.address)
             self.page = self.opened.page
             self.page.wait_for_function("window.app?.trace?.workspaces.currentWorkspace.children.length > 0", timeout=60000)
@@ -94,6 +105,17 @@ class TimelineInPerfetto(unittest.TestCase):
     def test_shows_ranges_threads_and_calls_under_way_at_once(self):
         opened = Opened(self.browser, TIMELINE)
         self.check(opened, 3)
+
+    def test_shows_the_same_in_its_own_format(self):
+        own = BOTH_FORMATS / "timeline.pftrace"
+        opened = Opened(self.browser, BOTH_FORMATS / "timeline.json", own)
+        self.check(opened, 3)
+        self.assertLess(own.stat().st_size, (BOTH_FORMATS / "timeline.json").stat().st_size / 2)
+        as_json = Opened(self.browser, BOTH_FORMATS / "timeline.json")
+        for ask in (COUNTERS, VALUES, TIMES):
+            found = opened.ask(ask)
+            self.assertGreater(len(found), 10)
+            self.assertEqual(found, as_json.ask(ask))
 
 
 if __name__ == "__main__":

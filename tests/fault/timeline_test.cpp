@@ -166,6 +166,21 @@ TEST_F(TimelineOf, AJobWithHorovodsNamesHasAProcessForEachTensor) {
   EXPECT_THAT(events, ::testing::Contains(::testing::Key("all_reduce in world")));
 }
 
+TEST_F(TimelineOf, HorovodsNamesAreNotOfPerfettosFormat) {
+  for (const std::string ending : {"pftrace", "perfetto-trace"}) {
+    const std::string file = folder() / ("timeline." + ending);
+    const Ending launched = start({program("lockstep"), "run", "-np", "1", "--timeline", file,
+                                   "--timeline-names", "horovod", program("probe_rank"), "say,here"})
+                                .finish();
+    EXPECT_EQ(launched.exit_code, 2);
+    EXPECT_EQ(launched.out, "");
+    EXPECT_THAT(launched.err,
+                HasSubstr("--timeline " + file +
+                          ": what reads Horovod's names reads JSON; name a file that ends in .json"));
+    EXPECT_FALSE(std::filesystem::exists(file));
+  }
+}
+
 TEST_F(TimelineOf, OtherNamesAreRefused) {
   const Ending flag = launch({"-np", "1", "--timeline-names", "theirs"}, {"say,here"});
   EXPECT_EQ(flag.exit_code, 2);

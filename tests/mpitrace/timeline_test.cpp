@@ -257,6 +257,19 @@ TEST_P(MpitraceTimeline, ThatCannotBeIsSaidBeforeAnythingStarts) {
   expect_nothing_left();
 }
 
+TEST_P(MpitraceTimeline, IsInPerfettosFormatWhereItsNameSaysSoAlsoWhereAllSymbolsAreBoundAtOnce) {
+  const Ending ending =
+      run_profiled(mpi(), 2, {compile(mpi(), "ends.c")},
+                   {{"LOCKSTEP_TIMELINE", folder() / "timeline.pftrace"}, {"LD_BIND_NOW", "1"}});
+  ASSERT_EQ(ending.exit_code, 0) << ending.err;
+  const std::string text = text_in(folder() / "timeline.pftrace");
+  EXPECT_THAT(text, StartsWith("\x0a"));  // a packet of a trace
+  EXPECT_THAT(text, HasSubstr("MPI_Allreduce"));
+  EXPECT_EQ(text.find("MPI_Allreduce", text.find("MPI_Allreduce") + 1), std::string::npos)
+      << "names stand there once";
+  expect_nothing_left();
+}
+
 TEST_P(MpitraceTimeline, HoldsClocksOfHostsAgainstEachOther) {
   static const std::vector<std::string> other_clock = {"unshare", "--time", "--monotonic", "5000", "--fork"};
   std::vector<std::string> probe = other_clock;

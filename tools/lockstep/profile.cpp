@@ -41,7 +41,9 @@ struct ProfileFlags {
 void describe(CLI::App& app, ProfileFlags& flags) {
   app.add_option("--dir", flags.folder, "Where the profiles go [.]")->type_name("DIR");
   app.add_option("--timeline", flags.timeline,
-                 "File for what all ranks called when, for trace viewers [LOCKSTEP_TIMELINE, or none]")
+                 "File for what all ranks called when, for trace viewers: JSON, or Perfetto's own format "
+                 "where it ends in "
+                 ".pftrace [LOCKSTEP_TIMELINE, or none]")
       ->type_name("FILE");
   app.add_option("--family", flags.family,
                  "Of the program's MPI: openmpi, mpich (also Intel MPI) or abi [found out]");

@@ -119,7 +119,8 @@ void require_places(const RunOptions& options, const RunFlags& flags) {
         std::filesystem::path(options.report) / lockstep::view::report_page_file, "report");
   }
   if (!options.timeline.empty())
-    lockstep::view::require_timeline_place(options.timeline, "--timeline " + options.timeline);
+    lockstep::view::require_timeline_place(options.timeline, "--timeline " + options.timeline,
+                                           options.timeline_names);
 }
 
 /// Of the ranks: what `--engine` says. An MPI's processes know each other by its own launcher alone.

@@ -3,11 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
-#include <iterator>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "lockstep/base/words.h"
 #include "lockstep/view/profile/free_rows.h"
 #include "lockstep/view/profile/horovod_timeline.h"
+#include "lockstep/view/profile/timeline_format.h"
 #include "lockstep/view/profile/timeline_text.h"
 
 namespace lockstep::view {
@@ -36,20 +36,15 @@ std::vector<const Event*> in_order(const std::vector<Event>& events) {
 
 class Writer {
  public:
-  Writer(const Timeline& timeline, const std::function<void(std::string_view)>& write)
-      : timeline_(timeline), out_(write) {
-    for (const auto& [number, name] : timeline.groups) groups_[number] = in_json(name);
+  Writer(const Timeline& timeline, TimelineFormat& into) : timeline_(timeline), into_(into) {
+    for (const auto& [number, name] : timeline.groups) groups_[number] = name;
     begin_ns_ = first_moment();
   }
 
   void run() {
-    out_.text() = fmt::format(
-        "{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"job\":{},\"clock_error_us\":{:.3f}{}}},"
-        "\"traceEvents\":"
-        "[",
-        in_json(timeline_.job), static_cast<double>(timeline_.clock_error_ns) / 1e3, notes());
+    into_.begin(timeline_);
     for (const RankTimeline& rank : timeline_.ranks) {
-      name_rank(rank);
+      into_.name_rank(rank.rank, fmt::format("rank {} ({}, pid {})", rank.rank, rank.host, rank.pid));
       add_steps(rank);
       add_calls(rank);
       add_named(rank);
@@ -57,16 +52,10 @@ class Writer {
       add_mpi_calls(rank);
       if (rank.left_out > 0) say_left_out(rank);
     }
-    out_.text() += "\n]}\n";
-    out_.flush();
+    into_.end();
   }
 
  private:
-  std::string notes() const {
-    std::string text;
-    for (const std::string& note : timeline_.notes) text += (text.empty() ? "" : ",") + in_json(note);
-    return text.empty() ? "" : ",\"notes\":[" + text + "]";
-  }
   std::uint64_t first_moment() const {
     std::uint64_t first = std::numeric_limits<std::uint64_t>::max();
     for (const RankTimeline& rank : timeline_.ranks) {
@@ -77,34 +66,10 @@ class Writer {
     }
     return first;
   }
-  double us(std::uint64_t ns) const { return static_cast<double>(ns - std::min(ns, begin_ns_)) / 1e3; }
-
-  std::back_insert_iterator<std::string> begin_event() {
-    std::string& text = out_.text();
-    text += is_first_ ? "\n" : ",\n";
-    is_first_ = false;
-    return std::back_inserter(text);
-  }
-  /// `arguments`: "" or `"bytes":12,...`.
-  void range(int rank, int row, const std::string& name, const char* kind, std::uint64_t begin,
-             std::uint64_t end, const std::string& arguments = "") {
-    fmt::format_to(
-        begin_event(),
-        R"({{"ph":"X","pid":{},"tid":{},"name":{},"cat":"{}","ts":{:.3f},"dur":{:.3f},"args":{{{}}}}})", rank,
-        row, name, kind, us(begin), us(std::max(begin, end)) - us(begin), arguments);
-  }
-  void meta(int rank, int row, const char* what, const std::string& arguments) {
-    fmt::format_to(begin_event(), R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{{}}}}})", rank, row,
-                   what, arguments);
-  }
-  void name_row(int rank, int row, const std::string& name) {
-    meta(rank, row, "thread_name", "\"name\":" + in_json(name));
-    meta(rank, row, "thread_sort_index", fmt::format("\"sort_index\":{}", row));
-  }
-  void name_rank(const RankTimeline& rank) {
-    meta(rank.rank, 0, "process_name",
-         "\"name\":" + in_json(fmt::format("rank {} ({}, pid {})", rank.rank, rank.host, rank.pid)));
-    meta(rank.rank, 0, "process_sort_index", fmt::format("\"sort_index\":{}", rank.rank));
+  std::uint64_t from_begin(std::uint64_t ns) const { return ns - std::min(ns, begin_ns_); }
+  void range(int row, std::string_view name, std::string_view kind, std::uint64_t begin, std::uint64_t end,
+             std::span<const RangeValue> values = {}) {
+    into_.add_range(row, name, kind, from_begin(begin), from_begin(std::max(begin, end)), values);
   }
 
   void add_steps(const RankTimeline& rank) {
@@ -112,20 +77,20 @@ class Writer {
     for (const TrainingStepEvent* step : in_order(rank.steps)) {
       const auto [index, is_new] = rows.take(step->begin_ns, step->end_ns);
       const int row = first_training_row + index;
-      if (is_new) name_row(rank.rank, row, "training");
-      range(rank.rank, row, in_json(fmt::format("step {}", step->step)), "training", step->begin_ns,
-            step->end_ns, about(*step));
+      if (is_new) into_.name_row(row, "training");
+      range(row, fmt::format("step {}", step->step), "training", step->begin_ns, step->end_ns, about(*step));
       const std::uint64_t last =
           std::clamp(step->last_gradient_ns, step->begin_ns, std::max(step->begin_ns, step->end_ns));
-      range(rank.rank, row, "\"forward, backward\"", "training", step->begin_ns, last);
-      range(rank.rank, row, "\"after the last gradient\"", "training", last, step->end_ns);
+      range(row, "forward, backward", "training", step->begin_ns, last);
+      range(row, "after the last gradient", "training", last, step->end_ns);
     }
   }
-  static std::string about(const TrainingStepEvent& step) {
-    return fmt::format(
-        R"("exposed_work_us":{:.3f},"exposed_wait_us":{:.3f},"gradient_bytes":{},"buckets":{},"buckets_complete_at_last_gradient":{})",
-        static_cast<double>(step.exposed_work_ns) / 1e3, static_cast<double>(step.exposed_wait_ns) / 1e3,
-        step.gradient_bytes, step.buckets, step.buckets_complete_at_last_gradient);
+  static std::array<RangeValue, 5> about(const TrainingStepEvent& step) {
+    return {{{"exposed_work_us", static_cast<double>(step.exposed_work_ns) / 1e3},
+             {"exposed_wait_us", static_cast<double>(step.exposed_wait_ns) / 1e3},
+             {"gradient_bytes", std::uint64_t{step.gradient_bytes}},
+             {"buckets", std::uint64_t{step.buckets}},
+             {"buckets_complete_at_last_gradient", std::uint64_t{step.buckets_complete_at_last_gradient}}}};
   }
 
   void add_calls(const RankTimeline& rank) {
@@ -133,29 +98,32 @@ class Writer {
     for (const CollectiveEvent* call : in_order(rank.calls)) {
       const auto [index, is_new] = rows.take(call->begin_ns, call->end_ns);
       if (is_new)
-        name_row(rank.rank, first_call_row + index,
-                 index == 0 ? "calls" : fmt::format("calls under way at once, {}", index + 1));
-      add_call(rank.rank, first_call_row + index, *call);
+        into_.name_row(first_call_row + index,
+                       index == 0 ? "calls" : fmt::format("calls under way at once, {}", index + 1));
+      add_call(first_call_row + index, *call);
     }
   }
-  void add_call(int rank, int row, const CollectiveEvent& call) {
-    const std::string algorithm(call.algorithm, ::strnlen(call.algorithm, sizeof(call.algorithm)));
-    range(rank, row, in_json(to_string(call.operation)), "call", call.begin_ns, call.end_ns,
-          fmt::format(R"("group":{},"number":{},"bytes":{},"dtype":"{}","algorithm":{},"failed":{})",
-                      group_named(call.group), call.sequence, bytes_of(call), to_string(call.dtype),
-                      in_json(algorithm), call.failed != 0));
-    add_waiting_and_transfer(rank, row, "call", call);
+  void add_call(int row, const CollectiveEvent& call) {
+    const std::string_view algorithm(call.algorithm, ::strnlen(call.algorithm, sizeof(call.algorithm)));
+    const std::array<RangeValue, 6> about{{{"group", group_named(call.group)},
+                                           {"number", std::uint64_t{call.sequence}},
+                                           {"bytes", bytes_of(call)},
+                                           {"dtype", to_string(call.dtype)},
+                                           {"algorithm", algorithm},
+                                           {"failed", call.failed != 0}}};
+    range(row, to_string(call.operation), "call", call.begin_ns, call.end_ns, about);
+    add_waiting_and_transfer(row, "call", call);
   }
   template <class Call>
-  void add_waiting_and_transfer(int rank, int row, const char* kind, const Call& call) {
+  void add_waiting_and_transfer(int row, const char* kind, const Call& call) {
     const std::uint64_t arrived =
         std::clamp(call.arrived_ns, call.begin_ns, std::max(call.begin_ns, call.end_ns));
-    if (arrived > call.begin_ns) range(rank, row, "\"waiting for others\"", kind, call.begin_ns, arrived);
-    if (call.end_ns > arrived) range(rank, row, "\"transfer\"", kind, arrived, call.end_ns);
+    if (arrived > call.begin_ns) range(row, "waiting for others", kind, call.begin_ns, arrived);
+    if (call.end_ns > arrived) range(row, "transfer", kind, arrived, call.end_ns);
   }
-  std::string group_named(std::uint32_t number) const {
+  std::string_view group_named(std::uint32_t number) const {
     const auto group = groups_.find(number);
-    return group == groups_.end() ? "\"?\"" : group->second;
+    return group == groups_.end() ? std::string_view("?") : group->second;
   }
 
   void add_named(const RankTimeline& rank) {
@@ -175,14 +143,14 @@ class Writer {
       const auto [index, is_new] = rows.take(span->begin_ns, span->end_ns);
       const int row = first_named_row + index;
       if (is_new)
-        name_row(rank.rank, row,
-                 index == 0 ? "named operations" : fmt::format("named operations, {}", index + 1));
-      range(rank.rank, row, in_json(name_of(rank, *span)), "named", span->begin_ns, span->end_ns,
-            fmt::format(R"("operation":"{}","dtype":"{}","elements":{})", to_string(named.operation),
-                        to_string(named.dtype), elements_of(*span)));
+        into_.name_row(row, index == 0 ? "named operations" : fmt::format("named operations, {}", index + 1));
+      const std::array<RangeValue, 3> about{{{"operation", to_string(named.operation)},
+                                             {"dtype", to_string(named.dtype)},
+                                             {"elements", elements_of(*span)}}};
+      range(row, name_of(rank, *span), "named", span->begin_ns, span->end_ns, about);
       const auto end = negotiated.find({span->name, span->begin_ns});
       if (end != negotiated.end() && end->second > span->begin_ns)
-        range(rank.rank, row, "\"waiting for others to submit it\"", "named", span->begin_ns,
+        range(row, "waiting for others to submit it", "named", span->begin_ns,
               std::min(end->second, std::max(span->begin_ns, span->end_ns)));
     }
   }
@@ -191,78 +159,71 @@ class Writer {
     std::map<std::uint32_t, std::uint64_t> ends;  // by threads
     for (const MpiCall& call : rank.mpi_calls) ends[call.thread] = 0;
     for (const auto& [thread, end] : ends)
-      name_row(rank.rank, mpi_row(thread),
-               ends.size() == 1 ? "MPI calls" : fmt::format("MPI calls, thread {}", thread));
+      into_.name_row(mpi_row(thread),
+                     ends.size() == 1 ? "MPI calls" : fmt::format("MPI calls, thread {}", thread));
     for (const MpiCall* recorded : in_order(rank.mpi_calls)) {
       MpiCall call = *recorded;
       std::uint64_t& end = ends[call.thread];
       call.begin_ns = std::max(call.begin_ns, end);  // ranges of a row may not overlap
       end = call.end_ns = std::max(call.begin_ns, call.end_ns);
-      range(rank.rank, mpi_row(call.thread), in_json(call.routine), "mpi", call.begin_ns, call.end_ns,
-            about(call));
-      if (call.arrived_ns != 0) add_waiting_and_transfer(rank.rank, mpi_row(call.thread), "mpi", call);
+      range(mpi_row(call.thread), call.routine, "mpi", call.begin_ns, call.end_ns, about(call));
+      if (call.arrived_ns != 0) add_waiting_and_transfer(mpi_row(call.thread), "mpi", call);
     }
   }
   static int mpi_row(std::uint32_t thread) { return first_thread_row + static_cast<int>(thread % 1000000); }
-  std::string about(const MpiCall& call) const {
-    std::string text;
-    const auto add = [&](const char* name, const std::string& value) {
-      text += fmt::format(R"({}"{}":{})", text.empty() ? "" : ",", name, value);
+  std::vector<RangeValue> about(const MpiCall& call) const {
+    std::vector<RangeValue> values;
+    const auto add_rank = [&](std::string_view name, std::int32_t rank) {
+      switch (rank) {
+        case mpi_any_rank: return values.push_back({name, std::string_view("any")});
+        case mpi_no_rank: return values.push_back({name, std::string_view("none")});
+        case mpi_root_here: return values.push_back({name, std::string_view("here")});
+        default: return values.push_back({name, std::int64_t{rank}});
+      }
     };
-    if (call.has_bytes) add("bytes", std::to_string(call.bytes));
-    if (call.communicator != 0) add("communicator", group_named(call.communicator));
+    if (call.has_bytes) values.push_back({"bytes", std::uint64_t{call.bytes}});
+    if (call.communicator != 0) values.push_back({"communicator", group_named(call.communicator)});
     switch (call.peers) {
       case MpiPeers::none: break;
-      case MpiPeers::root: add("root", rank_in_json(call.peer)); break;
-      case MpiPeers::target: add("target", rank_in_json(call.peer)); break;
-      case MpiPeers::to: add("to", rank_in_json(call.peer)); break;
-      case MpiPeers::from: add("from", rank_in_json(call.source)); break;
+      case MpiPeers::root: add_rank("root", call.peer); break;
+      case MpiPeers::target: add_rank("target", call.peer); break;
+      case MpiPeers::to: add_rank("to", call.peer); break;
+      case MpiPeers::from: add_rank("from", call.source); break;
       case MpiPeers::to_and_from:
-        add("to", rank_in_json(call.peer));
-        add("from", rank_in_json(call.source));
+        add_rank("to", call.peer);
+        add_rank("from", call.source);
         break;
     }
-    if (!call.has_returned) add("returned", "false");
-    return text;
-  }
-  static std::string rank_in_json(std::int32_t rank) {
-    switch (rank) {
-      case mpi_any_rank: return "\"any\"";
-      case mpi_no_rank: return "\"none\"";
-      case mpi_root_here: return "\"here\"";
-      default: return std::to_string(rank);
-    }
+    if (!call.has_returned) values.push_back({"returned", false});
+    return values;
   }
 
   void add_spans(const RankTimeline& rank) {
     std::map<std::uint32_t, bool> named;
     for (const SpanEvent& span : rank.spans) {
-      const std::string name = in_json(name_of(rank, span));
+      const std::string_view name = name_of(rank, span);
       if (span.thread == trace::counter_thread) {
-        fmt::format_to(begin_event(), R"({{"ph":"C","pid":{},"name":{},"ts":{:.3f},"args":{{"value":{}}}}})",
-                       rank.rank, name, us(span.begin_ns), nlohmann::json(span.value).dump());
+        into_.add_counter(name, from_begin(span.begin_ns), span.value);
         continue;
       }
       if (!trace::is_of_thread(span)) continue;
       const int row = first_thread_row + static_cast<int>(span.thread % 1000000);
       if (!std::exchange(named[span.thread], true))
-        name_row(rank.rank, row, fmt::format("thread {}", span.thread));
-      range(rank.rank, row, name, "program", span.begin_ns, span.end_ns);
+        into_.name_row(row, fmt::format("thread {}", span.thread));
+      range(row, name, "program", span.begin_ns, span.end_ns);
     }
   }
 
   void say_left_out(const RankTimeline& rank) {
-    fmt::format_to(begin_event(), R"({{"ph":"i","s":"p","pid":{},"tid":0,"ts":0,"name":{}}})", rank.rank,
-                   in_json(base::counted(static_cast<std::int64_t>(rank.left_out), "event") +
-                           " of this rank had no room and are not here" +
-                           (rank.left_out_when.empty() ? "" : ": " + rank.left_out_when)));
+    into_.add_remark(base::counted(static_cast<std::int64_t>(rank.left_out), "event") +
+                     " of this rank had no room and are not here" +
+                     (rank.left_out_when.empty() ? "" : ": " + rank.left_out_when));
   }
 
   const Timeline& timeline_;
-  PiecewiseText out_;
-  std::map<std::uint32_t, std::string> groups_;  // names, in quotes
+  TimelineFormat& into_;
+  std::map<std::uint32_t, std::string> groups_;
   std::uint64_t begin_ns_ = 0;
-  bool is_first_ = true;
 };
 
 }  // namespace
@@ -282,14 +243,22 @@ void shift_times(RankTimeline& rank, const std::function<std::uint64_t(std::uint
   }
 }
 
-void write_timeline(const Timeline& timeline, const std::function<void(std::string_view)>& write) {
+bool is_perfettos(const std::filesystem::path& path) {
+  const std::string extension = path.extension().string();
+  return extension == ".pftrace" || extension == ".perfetto-trace";
+}
+
+void write_timeline(const Timeline& timeline, const std::function<void(std::string_view)>& write,
+                    bool in_perfettos) {
   if (timeline.names == TimelineNames::horovod) return write_horovod_timeline(timeline, write);
-  Writer(timeline, write).run();
+  Writer(timeline, *(in_perfettos ? perfetto_format(write) : json_format(write))).run();
 }
 
 void write_timeline_file(const std::filesystem::path& path, const Timeline& timeline) {
   FileReplacement file(path, "timeline");
-  write_timeline(timeline, [&](std::string_view text) { file.write(std::as_bytes(std::span(text))); });
+  write_timeline(
+      timeline, [&](std::string_view text) { file.write(std::as_bytes(std::span(text))); },
+      is_perfettos(path));
   static_cast<void>(file.commit());
 }
 

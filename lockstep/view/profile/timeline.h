@@ -1,5 +1,5 @@
-// A run as a picture over time: what each rank did when, in the JSON of trace viewers (chrome://tracing, Perfetto), one file
-// for all ranks.
+// A run as a picture over time: what each rank did when, in the JSON of trace viewers (chrome://tracing, Perfetto) or in Perfetto's
+// own format, one file for all ranks.
 //
 //   rank 0   training     [ step 17            [forward, backward  ] [exposed] ]
 //            calls        [all_reduce [waiting][transfer]]
@@ -59,10 +59,15 @@ struct Timeline {
   TimelineNames names = TimelineNames::lockstep;
 };
 
-/// Passes the text to `write` piece by piece. Times in it are microseconds from the first event on.
-void write_timeline(const Timeline& timeline, const std::function<void(std::string_view)>& write);
+/// By its ending, as Perfetto's own tools name theirs: .pftrace or .perfetto-trace.
+bool is_perfettos(const std::filesystem::path& path);
 
-/// The same into a file, whole or as it was. Throws as FileReplacement does.
+/// Passes the file to `write` piece by piece: JSON, or, `in_perfettos` own format, packets of protocol buffers. Times in it are
+/// counted from the first event on. Horovod's names are always in JSON.
+void write_timeline(const Timeline& timeline, const std::function<void(std::string_view)>& write,
+                    bool in_perfettos = false);
+
+/// The same into a file, whole or as it was, in the format that its name asks for. Throws as FileReplacement does.
 void write_timeline_file(const std::filesystem::path& path, const Timeline& timeline);
 
 /// For the user: that it is at `path`, and what has to be known of it.

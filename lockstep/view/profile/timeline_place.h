@@ -3,10 +3,12 @@
 
 #include <string>
 
+#include "lockstep/view/profile/timeline_names.h"
+
 namespace lockstep::view {
 
-/// `path`: of the file; `asked`: what the user knows it by, "--timeline FILE". Throws Error{invalid_argument} for a folder, and
-/// where there is no folder for it; Error{system} where no file can be made there.
-void require_timeline_place(const std::string& path, const std::string& asked);
+/// `path`: of the file; `asked`: what the user knows it by, "--timeline FILE". Throws Error{invalid_argument} for a folder, where
+/// there is no folder for it, and where Perfetto's format is to have Horovod's names; Error{system} where no file can be made there.
+void require_timeline_place(const std::string& path, const std::string& asked, TimelineNames names);
 
 }  // namespace lockstep::view

@@ -1,6 +1,7 @@
 // What writers of timelines share.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -12,9 +13,21 @@
 
 namespace lockstep::view {
 
+/// As most names are: the same in JSON and as UTF-8.
+inline bool is_plain(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
+}
+
 /// In quotes. Names may be any bytes.
 inline std::string in_json(std::string_view text) {
+  if (is_plain(text)) return '"' + std::string(text) + '"';
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+/// With a mark for each byte that is none.
+inline std::string as_utf8(std::string_view text) {
+  if (is_plain(text)) return std::string(text);
+  return nlohmann::json::parse(in_json(text)).get<std::string>();
 }
 
 /// Of a named operation.
