@@ -11,6 +11,7 @@ function(lockstep_batches target by most)
     get_filename_component(source ${source} ABSOLUTE)
     file(RELATIVE_PATH place ${CMAKE_CURRENT_SOURCE_DIR} ${source})
     get_filename_component(place ${place} DIRECTORY)
+    string(REGEX REPLACE "^(\\.\\./)+lockstep/" "" place "${place}") # floors, wherever they are compiled
     if(by STREQUAL "FLOOR")
       string(REGEX REPLACE "/.*" "" place "${place}")
     endif()

@@ -1,6 +1,7 @@
-# lockstep_add_test(name sources... [LIBRARIES libs...] [TIMEOUT seconds] [RUN_SERIAL])
+# lockstep_add_test(name sources... [LIBRARIES libs...] [TIMEOUT seconds] [RUN_SERIAL] [EACH_ALONE])
 # A GoogleTest executable build/<preset>/bin/<name>; each TEST is one test of ctest, labelled with the executable's
-# name; with libtorch, which takes 0.4 s to load, each suite is one. RUN_SERIAL: no other test runs beside these.
+# name; with libtorch, which takes 0.4 s to load, each suite is one. RUN_SERIAL: no other test runs beside these. EACH_ALONE:
+# sources are not compiled in batches (Batches.cmake).
 # Tests find in the environment:
 #   LOCKSTEP_SOURCE_DIR, LOCKSTEP_BINARY_DIR   the latter's bin/lockstep is the tool
 #   LOCKSTEP_PEERS                             $LOCKSTEP_PEERS/NAME/bin, after script/bootstrap --peers NAME
@@ -10,7 +11,7 @@ include(GoogleTest)
 include(LongTests)
 
 function(lockstep_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 test "RUN_SERIAL" "TIMEOUT" "LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 test "RUN_SERIAL;EACH_ALONE" "TIMEOUT" "LIBRARIES")
   if(NOT test_TIMEOUT)
     set(test_TIMEOUT 240)
   endif()
@@ -20,6 +21,9 @@ function(lockstep_add_test name)
   add_executable(${name} ${test_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE ${test_LIBRARIES} lockstep_options lockstep_private GTest::gmock GTest::gtest_main)
   lockstep_compile_quickly(${name})
+  if(NOT test_EACH_ALONE)
+    lockstep_batches(${name} FOLDER 8 ${test_UNPARSED_ARGUMENTS})
+  endif()
   set(discover "")
   if("Lockstep::train" IN_LIST test_LIBRARIES)
     target_precompile_headers(${name} REUSE_FROM lockstep_first_rooms)

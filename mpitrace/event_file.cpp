@@ -169,6 +169,7 @@ class Reader {
             .peer = event.peer,
             .source = event.source,
             .peers = routine.peers,
+            .has_arrived = event.arrived_ns != 0,
             .has_bytes = routine.has_sizes};
   }
 

@@ -14,7 +14,8 @@ namespace lockstep::mpitrace {
 namespace {
 
 constexpr std::size_t part_bytes = event_thread_bytes(last_events, kept_events);
-constexpr std::size_t most_bytes = event_threads_at(most_event_names) + most_event_threads * part_bytes;
+constexpr std::size_t most_events_bytes =
+    event_threads_at(most_event_names) + most_event_threads * part_bytes;
 
 // One thread writes, and others read when it has come to its end, also by force: what matters is the order of the stores.
 template <class Word>
@@ -120,7 +121,7 @@ void ThreadEvents::thin_out() {
 }
 
 Events* Events::create(const std::string& path, std::string& problem) {
-  auto file = RankFile::create(path, most_bytes, problem);
+  auto file = RankFile::create(path, most_events_bytes, problem);
   if (!file) return nullptr;
   const bool is_there = file->reserve(0, event_threads_at(most_event_names) + part_bytes);
   if (!is_there) problem = path + ": " + std::strerror(errno);

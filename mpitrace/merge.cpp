@@ -13,6 +13,7 @@
 #include "lockstep/base/file.h"
 #include "lockstep/base/words.h"
 #include "lockstep/trace/clock_offset.h"
+#include "lockstep/view/profile/mpi_meetings.h"
 #include "lockstep/view/profile/time_slices.h"
 #include "mpitrace/event_file.h"
 
@@ -29,6 +30,7 @@ class Merger {
     for (const std::string& path : paths) careful([&] { look_at(path); });
     for (const auto& found : abouts_) careful([&] { add(found.first, found.second); });
     end_open_calls();
+    view::note_arrivals(merged_.timeline.ranks, merged_.timeline.clock_error_ns);
     say_what_is_missing();
     if (kept_of_ > 1)
       note(fmt::format("of each {} the first {} is here, for more than {} events there is no room",
@@ -109,7 +111,7 @@ class Merger {
     for (view::MpiCall& call : rank.mpi_calls) {
       call.begin_ns = clock->second.to_ours(call.begin_ns);
       call.end_ns = clock->second.to_ours(call.end_ns);
-      if (call.arrived_ns != 0) call.arrived_ns = clock->second.to_ours(call.arrived_ns);
+      if (call.has_arrived) call.arrived_ns = clock->second.to_ours(call.arrived_ns);
     }
     merged_.timeline.clock_error_ns =
         std::max(merged_.timeline.clock_error_ns, clock->second.error_ns().value_or(0));

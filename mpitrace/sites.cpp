@@ -9,14 +9,14 @@
 namespace lockstep::mpitrace {
 namespace {
 
-struct Place {
+struct CodePlace {
   std::uint64_t address;
   std::uint64_t base;
   std::array<char, sizeof(Module::path)> path;
 };
 
 int look_into(dl_phdr_info* object, std::size_t, void* asked) {
-  auto& place = *static_cast<Place*>(asked);
+  auto& place = *static_cast<CodePlace*>(asked);
   for (int i = 0; i < object->dlpi_phnum; ++i) {
     const ElfW(Phdr)& part = object->dlpi_phdr[i];
     const std::uint64_t offset = place.address - object->dlpi_addr - part.p_vaddr;
@@ -35,7 +35,7 @@ int look_into(dl_phdr_info* object, std::size_t, void* asked) {
 }
 
 /// Which entry the file has, one of module_count; makes one if need be.
-std::uint32_t module_of(Table& table, const Place& place) {
+std::uint32_t module_of(Table& table, const CodePlace& place) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   std::uint32_t& used = table.header().modules;
@@ -50,7 +50,7 @@ std::uint32_t module_of(Table& table, const Place& place) {
 }
 
 void describe(Table& table, Site& site, std::uint64_t address) {
-  Place place{.address = address, .base = 0, .path = {}};
+  CodePlace place{.address = address, .base = 0, .path = {}};
   ::dl_iterate_phdr(&look_into, &place);
   site.offset = address - place.base;
   site.module = module_of(table, place);

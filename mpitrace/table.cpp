@@ -7,12 +7,12 @@
 namespace lockstep::mpitrace {
 namespace {
 
-constexpr std::size_t most_bytes = threads_at + most_threads * thread_bytes;
+constexpr std::size_t most_table_bytes = threads_at + most_threads * thread_bytes;
 
 }  // namespace
 
 Table* Table::create(const std::string& wanted, bool has_sites, std::string& problem) {
-  auto file = RankFile::create(wanted, most_bytes, problem);
+  auto file = RankFile::create(wanted, most_table_bytes, problem);
   if (!file) return nullptr;
   const bool is_there = file->reserve(0, page_bytes) && file->reserve(threads_at, thread_bytes) &&
                         (!has_sites || file->reserve(modules_at, threads_at - modules_at));

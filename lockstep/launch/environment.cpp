@@ -127,6 +127,15 @@ Variables rank_variables(const RankPlace& place, const JobFacts& facts, const st
   return variables;
 }
 
+Variables default_variables(const std::vector<std::string>& inherited, const Variables& variables) {
+  const std::string name = "PYTHONFAULTHANDLER";
+  const bool is_said =
+      std::ranges::any_of(inherited, [&](const auto& entry) { return entry.starts_with(name + "="); }) ||
+      std::ranges::any_of(variables, [&](const auto& variable) { return variable.first == name; });
+  if (is_said) return {};
+  return {{name, "1"}};
+}
+
 std::vector<std::string> merge_environment(const std::vector<std::string>& inherited,
                                            const Variables& variables) {
   std::set<std::string> replaced;

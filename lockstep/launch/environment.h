@@ -49,6 +49,10 @@ struct JobFacts {
 Variables rank_variables(const RankPlace& place, const JobFacts& facts, const std::vector<Role>& roles = {},
                          int incarnation = 0);
 
+/// What a program is told of itself where neither its environment (`inherited`, "NAME=value" each) nor `variables` say anything of it:
+/// that Python shows where it was when a signal ends it, which its rank's last lines then have.
+Variables default_variables(const std::vector<std::string>& inherited, const Variables& variables);
+
 /// `inherited` ("NAME=value" each) with `variables` in place of what was there under their names.
 std::vector<std::string> merge_environment(const std::vector<std::string>& inherited,
                                            const Variables& variables);

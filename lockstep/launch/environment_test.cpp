@@ -8,6 +8,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using ::testing::Key;
 using ::testing::Not;
 using ::testing::Pair;
@@ -41,6 +42,13 @@ TEST(Environment, TellsARankEverythingInThreeFamiliesOfNames) {
 
 TEST(Environment, LeavesTheUsersThreadsAlone) {
   EXPECT_THAT(rank_variables({}, {.threads = 0}), Not(Contains(Key("OMP_NUM_THREADS"))));
+}
+
+TEST(Environment, AsksPythonToShowWhereItCrashesUnlessTheUserSaysSomethingOfThat) {
+  EXPECT_THAT(default_variables({"PATH=/bin"}, {{"PYTHONPATH", "/x"}}),
+              ElementsAre(Pair("PYTHONFAULTHANDLER", "1")));
+  EXPECT_THAT(default_variables({"PYTHONFAULTHANDLER="}, {}), IsEmpty());
+  EXPECT_THAT(default_variables({}, {{"PYTHONFAULTHANDLER", ""}}), IsEmpty());
 }
 
 TEST(Environment, RanksFillHostAfterHost) {

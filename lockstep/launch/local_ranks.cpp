@@ -98,7 +98,9 @@ void LocalRanks::start_rank(std::size_t local_rank, int input, int incarnation) 
                      .cores = pinned.empty() ? std::vector<int>() : pinned[local_rank],
                      .signal_mask = plan_.signal_mask};
   const Variables own = rank_variables(place, plan_.facts, plan_.roles, incarnation);
-  child.environment.insert(child.environment.end(), own.begin(), own.end());
+  const Variables defaults = default_variables(this_environment(), plan_.environment);
+  for (const Variables& more : {own, defaults})
+    child.environment.insert(child.environment.end(), more.begin(), more.end());
   pid_t pid = 0;
   if (plan_.function) {
     child.inherited.insert(child.inherited.end(), plan_.inherited.begin(), plan_.inherited.end());

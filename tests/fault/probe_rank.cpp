@@ -51,7 +51,7 @@ struct EndEarly {
   int exit_code;
 };
 
-Words split(const std::string& text, char by) {
+Words split_words(const std::string& text, char by) {
   Words words;
   std::istringstream stream(text);
   for (std::string word; std::getline(stream, word, by);) words.push_back(word);
@@ -92,10 +92,10 @@ void say_and_reduce(const Group& group, const Words& words) {
 }
 
 /// "all_to_all_v,8-0,8-8": sends 8 bytes to rank 0, none to rank 1, and expects 8 of each.
-void all_to_all_v(const Group& group, const Words& words) {
+void all_to_all_of_counts(const Group& group, const Words& words) {
   const auto counts = [&](std::size_t index) {
     std::vector<std::size_t> bytes;
-    for (const std::string& count : split(words.at(index), '-')) bytes.push_back(std::stoull(count));
+    for (const std::string& count : split_words(words.at(index), '-')) bytes.push_back(std::stoull(count));
     return bytes;
   };
   const auto sent = counts(1), received = counts(2);
@@ -228,7 +228,7 @@ struct WithoutSubgroups {
 /// "subgroup,0-2": of ranks 0 and 2.
 void make_subgroup(const Group& group, const Words& words) {
   std::vector<int> ranks;
-  for (const std::string& rank : split(words.at(1), '-')) ranks.push_back(std::stoi(rank));
+  for (const std::string& rank : split_words(words.at(1), '-')) ranks.push_back(std::stoi(rank));
   subgroups().emplace(words.at(1), group.subgroup(ranks));
 }
 
@@ -274,7 +274,7 @@ const std::map<std::string, Action>& actions() {
        }},
       {"all_gather",
        [](auto& group, auto& words) { all_gather(group, count(words, 1), in_arena(words, 2)); }},
-      {"all_to_all_v", static_cast<void (*)(const Group&, const Words&)>(all_to_all_v)},
+      {"all_to_all_v", all_to_all_of_counts},
       {"barrier", [](auto& group, auto&) { lockstep::barrier(group).wait(); }},
       {"send",
        [](auto& group, auto& words) {
@@ -369,7 +369,7 @@ int act(const Group& group, const Words& words, bool goes_on) {
   for (std::string action : words) {
     if (!is_for(group.rank(), action)) continue;
     try {
-      const Words parts = split(action, ',');
+      const Words parts = split_words(action, ',');
       actions().at(parts.at(0))(group, parts);
     } catch (const lockstep::Error& error) {
       complain(std::to_string(group.rank()), error);
@@ -395,7 +395,7 @@ lockstep::InitOptions take_options(Words& words, bool& goes_on) {
   lockstep::InitOptions options;
   int other_port = 0;
   while (!words.empty() && words.front().starts_with("--")) {
-    const Words parts = split(words.front(), '=');
+    const Words parts = split_words(words.front(), '=');
     if (parts[0] == "--rank") options.rank = number(parts, 1);
     if (parts[0] == "--size") options.size = number(parts, 1);
     if (parts[0] == "--address") options.address = parts.at(1);

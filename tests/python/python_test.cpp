@@ -96,6 +96,22 @@ TEST_F(Python, ARankThatIsKilledIsNamed) {
               ContainsRegex("probe 0 HorovodInternalError peer_lost 1 .*rank 1 .*was killed by signal 9"));
 }
 
+TEST_F(Python, ARankThatCrashesSaysInWhichLine) {
+  std::ofstream(folder() / "crash.py") << "import ctypes, lockstep.torch as hvd\n"
+                                          "hvd.init()\n"
+                                          "def read_nothing():\n"
+                                          "    ctypes.string_at(0)\n"
+                                          "if hvd.rank() == 1:\n"
+                                          "    read_nothing()\n"
+                                          "hvd.barrier()\n";
+  const Ending ending = job(2, {folder() / "crash.py"}).finish();
+  EXPECT_EQ(ending.exit_code, 128 + SIGSEGV);
+  EXPECT_THAT(ending.err,
+              AllOf(ContainsRegex("rank 1 .* was killed by signal 11 \\(SIGSEGV\\)"),
+                    ContainsRegex(
+                        "its last lines on stderr:\n(    .*\n)*    .*crash.py\", line 4 in read_nothing\n")));
+}
+
 TEST_F(Python, ARankThatLeavesIsNamed) {
   const Ending ending = job(2, {"torch_faults.py", "leave"}).finish();
   EXPECT_EQ(ending.exit_code, 1);

@@ -21,6 +21,7 @@
 #include "lockstep/base/file.h"
 #include "lockstep/base/random_name.h"
 #include "lockstep/launch/program.h"
+#include "lockstep/view/report/leave_report.h"
 #include "mpi_family.h"
 #include "mpitrace/rescue.h"
 
@@ -33,6 +34,7 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 struct ProfileFlags {
   std::string folder = ".";
   std::string timeline;
+  std::string report;
   std::string family;
   bool all = false, sites = false, barrier = false;
   std::vector<std::string> command;
@@ -45,6 +47,11 @@ void describe(CLI::App& app, ProfileFlags& flags) {
                  "where it ends in "
                  ".pftrace [LOCKSTEP_TIMELINE, or none]")
       ->type_name("FILE");
+  app.add_option(
+         "--report", flags.report,
+         "Folder for a report: how much of the time is MPI, who came late to collectives and what that cost; "
+         "with the timeline that it is made of")
+      ->type_name("DIR");
   app.add_option("--family", flags.family,
                  "Of the program's MPI: openmpi, mpich (also Intel MPI) or abi [found out]");
   app.add_flag("--all", flags.all, "A profile for each rank, not for four of them alone");
@@ -173,8 +180,25 @@ std::pair<std::uint64_t, fs::file_time_type> state_of(const std::string& file) {
   return {status.st_ino, fs::last_write_time(file, none)};
 }
 
+/// The timeline that a report is made of is in its folder.
+void choose_report(ProfileFlags& flags) {
+  if (flags.report.empty()) return;
+  if (!flags.timeline.empty())
+    lockstep::throw_invalid_argument("--report DIR has the timeline in DIR: leave out --timeline");
+  lockstep::make_folders(flags.report, "report");
+  flags.report = fs::canonical(flags.report);
+  (void)std::fputs(lockstep::view::what_a_report_replaces(flags.report, "lockstep profile").c_str(), stderr);
+  flags.timeline = fs::path(flags.report) / lockstep::view::report_timeline_file;
+}
+
+void leave_report(const ProfileFlags& flags) {
+  if (!flags.report.empty())
+    (void)std::fputs(lockstep::view::leave_report_of(flags.report, {}, "lockstep profile").c_str(), stderr);
+}
+
 int profile(ProfileFlags flags) {
   const bool has_command = !flags.command.empty();
+  choose_report(flags);
   if (has_command) {
     const auto program =
         lockstep::launch::find_program(flags.command.front(), lockstep::launch::search_path());
@@ -187,14 +211,21 @@ int profile(ProfileFlags flags) {
   flags.timeline = checked_timeline(flags.timeline);
   lockstep::make_folders(flags.folder, "profiles");
   flags.folder = fs::canonical(flags.folder);
-  if (!has_command) return write_what_is_left(flags, "") ? 0 : 1;
+  if (!has_command) {
+    const auto before = state_of(flags.timeline);
+    const bool is_written = write_what_is_left(flags, "");
+    if (state_of(flags.timeline) != before) leave_report(flags);
+    return is_written ? 0 : 1;
+  }
   const std::string run = lockstep::base::random_name();
   const Variables variables = variables_for(flags, family_for(flags), run);
   const auto timeline_before = state_of(flags.timeline);
   const int exit_code = run_to_its_end(words_with(flags.command, variables), variables);
   const bool is_written = write_what_is_left(flags, run);
-  if (!flags.timeline.empty() && is_written && state_of(flags.timeline) == timeline_before)
+  const bool has_timeline = !flags.timeline.empty() && state_of(flags.timeline) != timeline_before;
+  if (!flags.timeline.empty() && is_written && !has_timeline)
     say("there is no timeline: no rank has left any calls");
+  if (has_timeline) leave_report(flags);
   return exit_code == 0 && !is_written ? 1 : exit_code;
 }
 

@@ -167,19 +167,18 @@ class Writer {
       call.begin_ns = std::max(call.begin_ns, end);  // ranges of a row may not overlap
       end = call.end_ns = std::max(call.begin_ns, call.end_ns);
       range(mpi_row(call.thread), call.routine, "mpi", call.begin_ns, call.end_ns, about(call));
-      if (call.arrived_ns != 0) add_waiting_and_transfer(mpi_row(call.thread), "mpi", call);
+      if (call.has_arrived) add_waiting_and_transfer(mpi_row(call.thread), "mpi", call);
     }
   }
   static int mpi_row(std::uint32_t thread) { return first_thread_row + static_cast<int>(thread % 1000000); }
   std::vector<RangeValue> about(const MpiCall& call) const {
     std::vector<RangeValue> values;
     const auto add_rank = [&](std::string_view name, std::int32_t rank) {
-      switch (rank) {
-        case mpi_any_rank: return values.push_back({name, std::string_view("any")});
-        case mpi_no_rank: return values.push_back({name, std::string_view("none")});
-        case mpi_root_here: return values.push_back({name, std::string_view("here")});
-        default: return values.push_back({name, std::int64_t{rank}});
-      }
+      const std::string_view word = mpi_rank_name(rank);
+      if (word.empty())
+        values.push_back({name, std::int64_t{rank}});
+      else
+        values.push_back({name, word});
     };
     if (call.has_bytes) values.push_back({"bytes", std::uint64_t{call.bytes}});
     if (call.communicator != 0) values.push_back({"communicator", group_named(call.communicator)});

@@ -12,6 +12,8 @@
 #include "lockstep/trace/group_names.h"
 #include "lockstep/view/explain/explain.h"
 #include "lockstep/view/profile/run_profile.h"
+#include "lockstep/view/report/meeting_sums.h"
+#include "lockstep/view/report/mpi_run.h"
 #include "lockstep/view/report/steps.h"
 #include "lockstep/view/report/thresholds.h"
 
@@ -27,58 +29,6 @@ const FlightRank* rank_in(const RunData& run, int rank) {
   const auto found = std::ranges::find(run.record->ranks, rank, &FlightRank::rank);
   return found == run.record->ranks.end() ? nullptr : &*found;
 }
-
-/// One meeting of ranks: when each came.
-struct Arrival {
-  std::size_t place;  // in Timeline::ranks
-  std::uint64_t at_ns;
-};
-
-class MeetingSums {
- public:
-  explicit MeetingSums(std::string kind) { sums_.kind = std::move(kind); }
-
-  void add(std::vector<Arrival> arrivals) {
-    std::ranges::sort(arrivals, {}, &Arrival::at_ns);
-    const std::uint64_t first = arrivals.front().at_ns, last = arrivals.back().at_ns;
-    const std::size_t n = arrivals.size();
-    double waited = 0;
-    for (const Arrival& one : arrivals) waited += static_cast<double>(last - one.at_ns);
-    sums_.wait_ns += waited / static_cast<double>(n);
-    ++sums_.count;
-    const std::uint64_t before = arrivals[n - 2].at_ns;
-    if (last == before) return;  // nobody is late
-    const std::size_t others = n - 1;
-    const std::uint64_t median = (arrivals[(others - 1) / 2].at_ns + arrivals[others / 2].at_ns) / 2;
-    OfRank& late = ranks_[arrivals.back().place];
-    late.after_median.push_back(static_cast<double>(last - median));
-    late.after_first.push_back(static_cast<double>(last - first));
-    late.gain += static_cast<double>(last - before);
-  }
-
-  Meetings finish(const std::vector<RankTimeline>& ranks) {
-    const auto count = static_cast<double>(std::max<std::size_t>(sums_.count, 1));
-    sums_.wait_ns /= count;
-    for (auto& [place, of] : ranks_) {
-      sums_.ranks.push_back({.rank = ranks[place].rank,
-                             .last = of.after_median.size(),
-                             .median_late_ns = median_of(of.after_median),
-                             .median_behind_first_ns = median_of(of.after_first),
-                             .most_late_ns = std::ranges::max(of.after_first),
-                             .gain_ns = of.gain / count});
-    }
-    std::ranges::stable_sort(sums_.ranks, std::greater<>(), &Lateness::last);
-    return std::move(sums_);
-  }
-
- private:
-  struct OfRank {
-    std::vector<double> after_median = {}, after_first = {};
-    double gain = 0;
-  };
-  Meetings sums_;
-  std::map<std::size_t, OfRank> ranks_;
-};
 
 void add_step_meetings(const RunData& run, const std::vector<StepsOfRank>& ranks, Analysis& analysis) {
   MeetingSums sums(Meetings::of_steps);
@@ -328,6 +278,7 @@ Analysis analyse(const RunData& run, const ReportOptions& options) {
   }
   add_step_meetings(run, ranks, analysis);
   add_call_meetings(run, ranks, analysis);
+  add_mpi_calls(run, analysis);
   std::ranges::stable_sort(analysis.meetings, std::greater<>(), total_wait);
   if (run.record) {
     if (analysis.job.empty()) analysis.job = run.record->job;

@@ -86,6 +86,14 @@ struct SizeRow {
   double limit_bytes_per_second = 0;  ///< that the machine allows; 0: not known
 };
 
+/// Calls of a routine of MPI, of all ranks.
+struct MpiRow {
+  std::string routine = {};
+  std::uint64_t calls = 0, bytes = 0;
+  double ns = 0;
+  double waited_ns = 0;  ///< of it, until all had come; of what is no collective for all, not known
+};
+
 /// What went from a rank to one on another host.
 struct LinkFacts {
   int from = 0, to = 0;
@@ -130,6 +138,7 @@ struct Analysis {
   std::optional<StepFacts> steps = {};
   std::vector<Meetings> meetings = {};  ///< those with the most waiting first
   std::vector<SizeRow> sizes = {};      ///< those with the most time first
+  std::vector<MpiRow> mpi = {};         ///< of a program of MPI: those with the most time first
   std::vector<LinkFacts> links = {};    ///< those that carried most first
   std::uint64_t calls = 0, small_calls = 0, control_messages = 0;
   double small_calls_ns = 0, control_ns = 0;                   ///< that programs stayed in them, of all ranks

@@ -196,6 +196,22 @@ ReportChart size_chart(const Analysis& analysis) {
   return chart;
 }
 
+ReportTable mpi_table(const Analysis& analysis) {
+  ReportTable table{.title = "Calls of MPI",
+                    .note =
+                        "All calls of all ranks. Waiting: in blocking collectives for all, until the last "
+                        "rank had come; of rooted ones, of "
+                        "messages and of what does not block it is not known.",
+                    .columns = {"routine", "calls", "bytes", "time", "waiting", "share of the time in MPI"}};
+  double all = 0;
+  for (const MpiRow& row : analysis.mpi) all += row.ns;
+  for (const MpiRow& row : analysis.mpi)
+    add_row(table, {row.routine, std::to_string(row.calls), bytes_text(static_cast<double>(row.bytes)),
+                    time_text(row.ns), row.waited_ns > 0 ? time_text(row.waited_ns) : "-",
+                    percent_text(share_of(row.ns, all))});
+  return table;
+}
+
 ReportTable rank_table(const Analysis& analysis) {
   ReportTable table{
       .title = "Ranks",
@@ -297,6 +313,7 @@ ReportDocument document_of(const Analysis& analysis, const Verdict& verdict) {
       document.charts.push_back(std::move(chart));
     document.tables.push_back(size_table(analysis));
   }
+  if (!analysis.mpi.empty()) document.tables.push_back(mpi_table(analysis));
   if (!analysis.changes.empty()) document.tables.push_back(changes_table(analysis));
   document.tables.push_back(rank_table(analysis));
   if (!analysis.links.empty()) document.tables.push_back(link_table(analysis));

@@ -27,6 +27,15 @@ std::string job_of_report(const fs::path& folder) {
   return parser.finish().timeline.job;
 }
 
+std::string where_it_is(const fs::path& folder, const std::string& speaker) {
+  return fmt::format("{}: the report is {}; `lockstep report {}` prints it\n", speaker,
+                     (folder / report_page_file).string(), folder.string());
+}
+
+std::string why_it_is_not(const std::exception& error, const std::string& speaker) {
+  return fmt::format("{}: the report could not be written: {}\n", speaker, error.what());
+}
+
 /// A report is of one run: the record of the one before goes, and not what else is there.
 void remove_record_of(const std::string& job, const fs::path& folder) {
   std::error_code ignored;
@@ -72,10 +81,21 @@ std::string leave_report(const fs::path& folder, Timeline timeline, const trace:
     write_timeline_file(folder / report_timeline_file, run.timeline);
     write_file(folder / record_file_name(record.job), "record", record.to_text());
     write_report_page(folder / report_page_file, document, &run.timeline);
-    return summary + fmt::format("{}: the report is {}; `lockstep report {}` prints it\n", speaker,
-                                 (folder / report_page_file).string(), folder.string());
+    return summary + where_it_is(folder, speaker);
   } catch (const std::exception& error) {
-    return fmt::format("{}{}: the report could not be written: {}\n", summary, speaker, error.what());
+    return summary + why_it_is_not(error, speaker);
+  }
+}
+
+std::string leave_report_of(const fs::path& folder, const ReportOptions& options,
+                            const std::string& speaker) {
+  try {
+    const RunData run = read_run(folder);
+    const ReportDocument document = document_of(run, options);
+    write_report_page(folder / report_page_file, document, &run.timeline);
+    return report_summary(document, speaker) + where_it_is(folder, speaker);
+  } catch (const std::exception& error) {
+    return why_it_is_not(error, speaker);
   }
 }
 

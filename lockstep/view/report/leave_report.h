@@ -31,4 +31,8 @@ std::string leave_report(const std::filesystem::path& folder, Timeline timeline,
                          const trace::FlightRecord& record, const ReportOptions& options,
                          const std::string& speaker);
 
+/// Writes report.html of what is in `folder` already, as read_run() reads it. Returns lines for the user, as leave_report().
+std::string leave_report_of(const std::filesystem::path& folder, const ReportOptions& options,
+                            const std::string& speaker);
+
 }  // namespace lockstep::view

@@ -89,6 +89,7 @@ class PageTimeline {
       rows_ = json::array();
       add_steps(rank);
       add_calls(rank);
+      add_mpi_calls(rank);
       add_spans(rank);
       ranks.push_back({{"rank", rank.rank}, {"host", rank.host}, {"rows", std::move(rows_)}});
     }
@@ -110,6 +111,7 @@ class PageTimeline {
       for (const auto& event : rank.steps) use(event.begin_ns, event.end_ns);
       for (const auto& event : rank.calls) use(event.begin_ns, event.end_ns);
       for (const auto& event : rank.spans) use(event.begin_ns, event.end_ns);
+      for (const auto& event : rank.mpi_calls) use(event.begin_ns, event.end_ns);
     }
   }
   bool is_kept(std::uint64_t begin_ns) const {
@@ -173,6 +175,17 @@ class PageTimeline {
           call.elements * size_of(call.dtype), call.sequence);
     });
   }
+  void add_mpi_calls(const RankTimeline& rank) {
+    const std::size_t first = rows_.size();
+    std::uint64_t number = 0;
+    each_in_row(rank.mpi_calls, [&](int row, const MpiCall& call) {
+      const std::uint64_t end = std::max(call.begin_ns, call.end_ns);
+      const std::uint64_t arrived =
+          call.has_arrived ? std::clamp(call.arrived_ns, call.begin_ns, end) : call.begin_ns;
+      add(first, row, "calls", std::string(call.routine), call.begin_ns, end, arrived - call.begin_ns,
+          call.bytes, ++number);
+    });
+  }
   void add_spans(const RankTimeline& rank) {
     std::map<std::uint32_t, std::vector<trace::SpanEvent>> threads;
     for (const trace::SpanEvent& span : rank.spans) {
@@ -214,7 +227,7 @@ std::string report_page_data(const ReportDocument& document, const Timeline* tim
   json data = json_of(document);
   const bool has_events =
       timeline != nullptr && std::ranges::any_of(timeline->ranks, [](const RankTimeline& rank) {
-        return !rank.calls.empty() || !rank.steps.empty() || !rank.spans.empty();
+        return !rank.calls.empty() || !rank.steps.empty() || !rank.spans.empty() || !rank.mpi_calls.empty();
       });
   if (has_events) data["timeline"] = PageTimeline(*timeline).run();
   return in_page(data);

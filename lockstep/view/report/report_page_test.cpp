@@ -149,8 +149,10 @@ TEST_F(ReportFolder, ThatIsNoneIsRefusedByName) {
       FAIL() << path;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-      EXPECT_THAT(error.what(),
-                  AllOf(HasSubstr(path.string()), HasSubstr("`lockstep run --report DIR` has filled")));
+      EXPECT_THAT(
+          error.what(),
+          AllOf(HasSubstr(path.string()),
+                HasSubstr("`lockstep run --report DIR` or `lockstep profile --report DIR` has filled")));
     }
   }
 }

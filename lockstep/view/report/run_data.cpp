@@ -76,7 +76,8 @@ RunData read_run(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored))
     throw_invalid_argument(folder.string() +
-                           " is no folder: pass the one that `lockstep run --report DIR` has filled");
+                           " is no folder: pass one that `lockstep run --report DIR` or `lockstep profile "
+                           "--report DIR` has filled");
   RunData data{.name = folder.string()};
   const fs::path timeline = folder / report_timeline_file;
   const auto records = records_in(folder);
@@ -84,7 +85,8 @@ RunData read_run(const fs::path& folder) {
   if (!has_timeline && records.empty())
     throw_invalid_argument(folder.string() + " has neither " + report_timeline_file + " nor " +
                            profile_prefix +
-                           "JOB.json: pass a folder that `lockstep run --report DIR` has filled");
+                           "JOB.json: pass a folder that `lockstep run --report DIR` or `lockstep profile "
+                           "--report DIR` has filled");
   if (has_timeline) {
     take_timeline(data, timeline);
   } else {
@@ -98,7 +100,9 @@ RunData read_run(const fs::path& folder) {
     take_record(data, *of_job);
   } else if (job.empty() && !records.empty()) {
     take_record(data, records.front());
-  } else {
+  } else if (std::ranges::all_of(data.timeline.ranks,
+                                 [](const RankTimeline& rank) { return rank.mpi_calls.empty(); })) {
+    // A program of MPI has none.
     data.notes.push_back(fmt::format("there is no {}: totals, memory and processor time are not known",
                                      record_file_name(job.empty() ? "JOB" : job)));
   }

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "lockstep/base/words.h"
 #include "lockstep/view/profile/time_slices.h"
@@ -43,6 +46,42 @@ std::optional<Value> value_named(std::string_view name, int count) {
     if (to_string(static_cast<Value>(i)) == name) return static_cast<Value>(i);
   }
   return std::nullopt;
+}
+
+/// The same for all that have it, for as long as the process lives. nullopt: none of MPI's, or more than there are.
+std::optional<std::string_view> routine_named(const std::string& name) {
+  static std::mutex mutex;
+  static std::set<std::string, std::less<>> known;
+  const std::lock_guard lock(mutex);
+  const auto found = known.find(name);
+  if (found != known.end()) return *found;
+  if (!name.starts_with("MPI_") || known.size() == TimelineLimits::routines) return std::nullopt;
+  return *known.insert(name).first;
+}
+
+std::optional<std::int32_t> rank_of_member(const json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end()) return std::nullopt;
+  if (found->is_string()) {
+    for (const std::int32_t rank : {mpi_any_rank, mpi_no_rank, mpi_root_here}) {
+      if (*found == mpi_rank_name(rank)) return rank;
+    }
+  }
+  const auto number = number_of_member(object, key, std::numeric_limits<std::int32_t>::max());
+  return number ? static_cast<std::int32_t>(*number) : mpi_no_rank;
+}
+
+void take_peers(const json& arguments, MpiCall& call) {
+  const auto to = rank_of_member(arguments, "to"), from = rank_of_member(arguments, "from");
+  const auto root = rank_of_member(arguments, "root"), target = rank_of_member(arguments, "target");
+  call.peers = root         ? MpiPeers::root
+               : target     ? MpiPeers::target
+               : to && from ? MpiPeers::to_and_from
+               : to         ? MpiPeers::to
+               : from       ? MpiPeers::from
+                            : MpiPeers::none;
+  call.peer = root ? *root : target ? *target : to.value_or(mpi_no_rank);
+  call.source = from.value_or(mpi_no_rank);
 }
 
 }  // namespace
@@ -132,17 +171,10 @@ void TimelineParser::take_event(const Event& event) {
   if (kind == "program") return take_span(event);
   if (kind == "named")
     return;  // for trace viewers: what a report needs of them are the calls that they became
-  if (kind == "mpi") {
-    has_mpi_ = true;
-    return;
-  }
-  if (kind != "call") {
-    ++unreadable_;
-  } else if (event.name == "waiting for others" || event.name == "transfer") {
-    take_part_of_call(event);
-  } else {
-    take_call(event);
-  }
+  const bool is_part = event.name == "waiting for others" || event.name == "transfer";
+  if (kind == "mpi") return is_part ? take_part_of_mpi_call(event) : take_mpi_call(event);
+  if (kind == "call") return is_part ? take_part_of_call(event) : take_call(event);
+  ++unreadable_;
 }
 
 RankTimeline& TimelineParser::rank(int number) {
@@ -189,6 +221,41 @@ void TimelineParser::take_part_of_call(const Event& event) {
   if (event.name == "transfer" || event.rank != last_call_.rank || event.row != last_call_.row) return;
   trace::CollectiveEvent& call = ranks_.at(event.rank).calls.back();
   if (event.begin_ns == call.begin_ns) call.arrived_ns = std::min(event.end_ns, call.end_ns);
+}
+
+void TimelineParser::take_mpi_call(const Event& event) {
+  last_mpi_call_ = {};
+  constexpr auto most_row = first_thread_row + static_cast<std::int64_t>(TimelineLimits::names);
+  const auto routine = routine_named(event.name);
+  if (!routine || event.row < first_thread_row || event.row > most_row) {
+    ++unreadable_;
+    return;
+  }
+  if (!is_in_kept_slice(event.begin_ns, kept_of_)) {
+    ++left_out_;
+    return;
+  }
+  MpiCall call{.begin_ns = event.begin_ns,
+               .end_ns = event.end_ns,
+               .bytes = whole_member(event.arguments, "bytes"),
+               .routine = *routine,
+               .thread = static_cast<std::uint32_t>(event.row - first_thread_row),
+               .has_bytes = event.arguments.contains("bytes"),
+               .has_returned = event.arguments.value("returned", json()) != false};
+  if (event.arguments.contains("communicator"))
+    call.communicator = number_of_group(text_of_member(event.arguments, "communicator"));
+  take_peers(event.arguments, call);
+  rank(event.rank).mpi_calls.push_back(call);
+  last_mpi_call_ = {event.rank, event.row};
+  keep_within_bounds();
+}
+
+void TimelineParser::take_part_of_mpi_call(const Event& event) {
+  if (event.rank != last_mpi_call_.rank || event.row != last_mpi_call_.row) return;
+  MpiCall& call = ranks_.at(event.rank).mpi_calls.back();
+  if (event.begin_ns != call.begin_ns) return;  // the transfer after a wait
+  call.arrived_ns = event.name == "transfer" ? call.begin_ns : std::min(event.end_ns, call.end_ns);
+  call.has_arrived = true;
 }
 
 void TimelineParser::take_training(const Event& event) {
@@ -262,7 +329,7 @@ void TimelineParser::take_meta(const Event& event) {
 
 void TimelineParser::keep_within_bounds() {
   if (++events_ <= most_events_) return;
-  last_call_ = last_step_ = {};
+  last_call_ = last_step_ = last_mpi_call_ = {};
   std::vector<RankTimeline*> ranks;
   for (auto& [number, rank] : ranks_) ranks.push_back(&rank);
   const std::size_t gone = thin_out(ranks, kept_of_, [](const auto& event) { return event.begin_ns; });
@@ -286,9 +353,6 @@ TimelineParser::Result TimelineParser::finish() {
     result.notes.emplace_back(
         "the timeline was cut off: what stands before its last whole line is here, and what came after it is "
         "not");
-  if (has_mpi_)
-    result.notes.emplace_back(
-        "the calls of MPI in the timeline are for trace viewers: a report is of calls of Lockstep's own");
   if (unreadable_ > 0)
     result.notes.push_back(fmt::format("{} of the timeline could not be read and {} left out",
                                        base::counted(static_cast<std::int64_t>(unreadable_), "line"),

@@ -19,6 +19,7 @@ struct TimelineLimits {
   static constexpr std::size_t line_bytes = std::size_t{1} << 16;
   static constexpr std::size_t name_bytes = 200;  ///< of each, the rest is cut off
   static constexpr std::size_t names = 4096;      ///< of ranges and of groups, each
+  static constexpr std::size_t routines = 1024;   ///< of MPI, of all files that a process reads
   static constexpr std::size_t ranks = std::size_t{1} << 12;
   static constexpr double most_us = 1e13;  ///< four months
 };
@@ -43,6 +44,8 @@ class TimelineParser {
   void take_event(const Event& event);
   void take_call(const Event& event);
   void take_part_of_call(const Event& event);
+  void take_mpi_call(const Event& event);
+  void take_part_of_mpi_call(const Event& event);
   void take_training(const Event& event);
   void take_span(const Event& event);
   void take_meta(const Event& event);
@@ -53,7 +56,6 @@ class TimelineParser {
   std::size_t most_events_;
   std::string line_;
   bool skips_line_ = false;  // it is too long
-  bool has_mpi_ = false;     // calls of MPI, which are not read
   std::map<int, RankTimeline> ranks_;
   std::map<std::string, std::uint32_t> groups_;
   std::map<int, std::map<std::string, std::uint32_t>> span_numbers_;
@@ -61,7 +63,7 @@ class TimelineParser {
     int rank = -1;
     std::int64_t row = -1;
   };
-  Last last_call_, last_step_;
+  Last last_call_, last_step_, last_mpi_call_;
   std::size_t events_ = 0;
   std::uint64_t kept_of_ = 1;
   std::uint64_t unreadable_ = 0, left_out_ = 0;

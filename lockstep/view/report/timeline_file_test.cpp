@@ -47,6 +47,50 @@ TEST(TimelineFile, IsReadAsItWasWritten) {
   }
 }
 
+TEST(TimelineFile, HasCallsOfMpiAsTheyWereWritten) {
+  Timeline timeline;
+  timeline.groups = {{1, "MPI_COMM_WORLD"}};
+  const auto call = [](std::string_view routine, std::uint64_t begin, MpiPeers peers, std::int32_t peer,
+                       std::int32_t source) {
+    return MpiCall{.begin_ns = begin,
+                   .end_ns = begin + 10,
+                   .bytes = 8,
+                   .routine = routine,
+                   .communicator = 1,
+                   .peer = peer,
+                   .source = source,
+                   .peers = peers,
+                   .has_bytes = true};
+  };
+  RankTimeline rank{.rank = 0, .pid = 7, .host = "a"};
+  rank.mpi_calls = {call("MPI_Bcast", 0, MpiPeers::root, 3, mpi_no_rank),
+                    call("MPI_Send", 20, MpiPeers::to, mpi_no_rank, mpi_no_rank),
+                    call("MPI_Recv", 40, MpiPeers::from, mpi_no_rank, mpi_any_rank),
+                    call("MPI_Sendrecv", 60, MpiPeers::to_and_from, 1, 2),
+                    call("MPI_Put", 80, MpiPeers::target, 1, mpi_no_rank),
+                    call("MPI_Gather", 100, MpiPeers::root, mpi_root_here, mpi_no_rank)};
+  MpiCall begun = call("MPI_Barrier", 140, MpiPeers::none, mpi_no_rank, mpi_no_rank);
+  begun.has_returned = begun.has_bytes = false;
+  begun.communicator = 0;
+  begun.thread = 2;
+  rank.mpi_calls.push_back(begun);
+  for (const std::uint64_t waited : {0, 4, 10}) {
+    MpiCall met = call("MPI_Allreduce", 160 + 20 * waited, MpiPeers::none, mpi_no_rank, mpi_no_rank);
+    met.arrived_ns = met.begin_ns + waited;
+    met.has_arrived = true;
+    rank.mpi_calls.push_back(met);
+  }
+  timeline.ranks = {rank};
+  const std::string text = text_of(timeline);
+  const auto read = parse(text);
+  EXPECT_THAT(read.notes, IsEmpty());
+  EXPECT_EQ(text_of(read.timeline), text);
+  ASSERT_EQ(read.timeline.ranks.at(0).mpi_calls.size(), rank.mpi_calls.size());
+  const MpiCall& last = read.timeline.ranks[0].mpi_calls.back();
+  EXPECT_TRUE(last.has_arrived);
+  EXPECT_EQ(last.arrived_ns, last.end_ns);
+}
+
 TEST(TimelineFile, ThatWasCutAnywhereHasWhatStandsBefore) {
   const std::string text = text_of(small_timeline());
   const auto events = [](const Timeline& timeline) {

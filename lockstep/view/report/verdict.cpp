@@ -155,8 +155,10 @@ Found late_rank(const Analysis& analysis) {
                     percent_text(static_cast<double>(late->last) / static_cast<double>(meetings.count)), what,
                     time_text(late->median_late_ns), cause.text.empty() ? "" : ", " + cause.text),
         cause.remedy.empty()
-            ? fmt::format("Look at what rank {} does before it comes; TracedRange gives parts of it names",
-                          late->rank)
+            ? fmt::format("Look at what rank {} does before it comes; {}", late->rank,
+                          analysis.mpi.empty()
+                              ? "TracedRange gives parts of it names"
+                              : "`lockstep profile --sites` says from which lines of it MPI is called")
             : fmt::format("Rank {}: {}", late->rank, cause.remedy));
   }
   return std::nullopt;
@@ -167,12 +169,14 @@ Found uneven(const Analysis& analysis) {
   const double wait = analysis.steps ? time_of(analysis.steps->mean, Phase::others)
                                      : analysis.meetings.front().wait_ns *
                                            static_cast<double>(analysis.meetings.front().count);
-  return found(
-      analysis, Problem::uneven, wait,
-      fmt::format("ranks wait {} of {} for others, but no one rank is late: they take turns",
-                  percent_text(wait / std::max(whole_of(analysis), 1.0)),
-                  analysis.steps ? "each step" : "the run"),
-      "Give all ranks as much in each step (samples of one length, equal batches), and cores of their own");
+  return found(analysis, Problem::uneven, wait,
+               fmt::format("ranks wait {} of {} for others, but no one rank is late: they take turns",
+                           percent_text(wait / std::max(whole_of(analysis), 1.0)),
+                           analysis.steps ? "each step" : "the run"),
+               analysis.mpi.empty()
+                   ? "Give all ranks as much in each step (samples of one length, equal batches), and cores "
+                     "of their own"
+                   : "Give all ranks as much to do between their collectives, and cores of their own");
 }
 
 Found slow_data(const Analysis& analysis) {

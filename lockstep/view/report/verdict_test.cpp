@@ -41,6 +41,44 @@ TEST(RunVerdict, NamesTheRankWhoseLoaderIsSlowAndWhatItCosts) {
   EXPECT_NEAR(first.gain_ns, 5 * one_ms, 0.2 * one_ms);
 }
 
+TEST(RunVerdict, OfAnMpiProgramNamesTheRankThatComesLate) {
+  const auto run_with = [](int late, double late_ms) {
+    RunData run{.name = "mpi"};
+    run.timeline.groups = {{1, "MPI_COMM_WORLD"}};
+    for (int rank = 0; rank < 3; ++rank) {
+      RankTimeline timeline{.rank = rank, .pid = 1, .host = "a"};
+      for (int i = 0; i < 50; ++i) {
+        const std::uint64_t all = made_up_ns(10.0 * i + late_ms);
+        timeline.mpi_calls.push_back({.begin_ns = rank == late ? all : made_up_ns(10.0 * i),
+                                      .arrived_ns = all,
+                                      .end_ns = all + made_up_ms,
+                                      .bytes = 800,
+                                      .routine = "MPI_Allreduce",
+                                      .communicator = 1,
+                                      .has_arrived = true,
+                                      .has_bytes = true});
+      }
+      run.timeline.ranks.push_back(std::move(timeline));
+    }
+    return run;
+  };
+  const Analysis late = analyse(run_with(2, 4));
+  EXPECT_EQ(judge(late).sentence,
+            "37 % of the run is communication (73 % of it waiting for others); rank 2 arrives last in 100 % "
+            "of MPI_Allreduce calls, "
+            "median 4.0 ms late.");
+  ASSERT_THAT(late.mpi, SizeIs(1));
+  EXPECT_EQ(late.mpi[0].calls, 150U);
+  EXPECT_EQ(late.mpi[0].bytes, 150U * 800);
+  EXPECT_THAT(late.notes, IsEmpty());
+  EXPECT_THAT(judge(analyse(run_with(-1, 0))).sentence,
+              MatchesRegex("Nothing stands out: 10 % of the run is communication \\(0 % of it waiting for "
+                           "others\\), and no rank is late .*"));
+  RunData holes = run_with(2, 4);
+  holes.timeline.ranks[0].mpi_calls.erase(holes.timeline.ranks[0].mpi_calls.begin() + 5);
+  EXPECT_THAT(analyse(holes).notes, ::testing::ElementsAre(HasSubstr("calls are missing in the timeline")));
+}
+
 TEST(RunVerdict, TellsASlowForwardFromASharedCore) {
   MadeUpTraining training;
   training.ranks[1].compute_ms = 26;
