@@ -38,8 +38,8 @@ bool is_loopback(const std::string& address) {
 
 /// Rank and size, which come together or not at all.
 void find_place(Identity& identity, const InitOptions& options) {
-  auto rank = env::integer("RANK", -largest_world, largest_world);
-  auto size = env::integer("WORLD_SIZE", -largest_world, largest_world);
+  auto rank = env::integer("RANK", 0, largest_world - 1);
+  auto size = env::integer("WORLD_SIZE", 1, largest_world);
   if (options.rank) rank = *options.rank;
   if (options.size) size = *options.size;
   if (!rank || !size) {

@@ -184,7 +184,12 @@ Tuning Tuning::from_environment() {
     }
   }
   if (const auto bytes = env::bytes("LOCKSTEP_SEGMENT_BYTES")) {
-    tuning.segment_bytes = std::clamp(*bytes, least_segment_bytes, most_segment_bytes);
+    if (*bytes < least_segment_bytes || *bytes > most_segment_bytes) {
+      throw_invalid_argument(
+          fmt::format("LOCKSTEP_SEGMENT_BYTES is {}: messages over a connection have {} to {} bytes", *bytes,
+                      least_segment_bytes, most_segment_bytes));
+    }
+    tuning.segment_bytes = *bytes;
   }
   if (const auto ranks = env::integer("LOCKSTEP_RANKS_PER_NODE", 1, most_ranks))
     tuning.ranks_per_node = static_cast<int>(*ranks);

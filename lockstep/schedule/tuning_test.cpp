@@ -68,5 +68,17 @@ TEST(Tuning, TakesRanksPerNodeFromTheEnvironment) {
   ::unsetenv("LOCKSTEP_RANKS_PER_NODE");
 }
 
+TEST(Tuning, RefusesSegmentsThatNoMessageCanHave) {
+  for (const char* wrong : {"0", "63", "2G"}) {
+    ::setenv("LOCKSTEP_SEGMENT_BYTES", wrong, 1);
+    const Error error = error_of([] { (void)Tuning::from_environment(); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error.what(), HasSubstr("messages over a connection have 64 to 1073741824 bytes"));
+  }
+  ::setenv("LOCKSTEP_SEGMENT_BYTES", "64K", 1);
+  EXPECT_EQ(Tuning::from_environment().segment_bytes, 65536U);
+  ::unsetenv("LOCKSTEP_SEGMENT_BYTES");
+}
+
 }  // namespace
 }  // namespace lockstep::schedule

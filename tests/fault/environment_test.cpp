@@ -45,11 +45,14 @@ INSTANTIATE_TEST_SUITE_P(
     Ranks, BadEnvironment,
     ::testing::Values(
         Environment{"RankBeyondTheWorld", place("2", "2"), {"RANK is 2", "WORLD_SIZE=2", "0 to 1"}},
-        Environment{"NegativeRank", place("-1", "2"), {"RANK is -1", "0 to 1"}},
-        Environment{"RankIsNoNumber", place("first", "2"), {"RANK=\"first\" is not a whole number"}},
+        Environment{"NegativeRank", place("-1", "2"), {"RANK=\"-1\" is not a whole number from 0 to 65535"}},
+        Environment{
+            "RankIsNoNumber", place("first", "2"), {"RANK=\"first\" is not a whole number from 0 to 65535"}},
         Environment{"SizeIsNoNumber", place("0", "2x"), {"WORLD_SIZE=\"2x\" is not a whole number"}},
-        Environment{"EmptyWorld", place("0", "0"), {"WORLD_SIZE is 0", "at least 1"}},
-        Environment{"NegativeWorld", place("0", "-2"), {"WORLD_SIZE is -2", "at least 1"}},
+        Environment{
+            "EmptyWorld", place("0", "0"), {"WORLD_SIZE=\"0\" is not a whole number from 1 to 65536"}},
+        Environment{
+            "NegativeWorld", place("0", "-2"), {"WORLD_SIZE=\"-2\" is not a whole number from 1 to 65536"}},
         Environment{"OnlyRank", {{"RANK", "0"}}, {"RANK is set but WORLD_SIZE is not", "lockstep run"}},
         Environment{"OnlySize", {{"WORLD_SIZE", "2"}}, {"WORLD_SIZE is set but RANK is not", "lockstep run"}},
         Environment{"SizeEmpty", {{"RANK", "0"}, {"WORLD_SIZE", ""}}, {"WORLD_SIZE is not"}},

@@ -139,7 +139,8 @@ TEST_F(Nodes, ThatDoNotComeAreMissedInTime) {
       launch_here("2", "1", {"true"}, {"--start-timeout", "300ms", "--node-rank", "0"}).finish();
   EXPECT_EQ(leader.exit_code, 1);
   EXPECT_THAT(leader.err, AllOf(HasSubstr("1 of 2 hosts came to tcp:localhost:" + std::to_string(port())),
-                                HasSubstr("within 300 ms (--start-timeout)")));
+                                HasSubstr("within 300 ms (--start-timeout)"),
+                                HasSubstr("--node-rank 0, if it is given, is one host's alone")));
   const Ending follower =
       launch_here("2", "1", {"true"}, {"--start-timeout", "300ms", "--node-rank", "1"}).finish();
   EXPECT_EQ(follower.exit_code, 1);
