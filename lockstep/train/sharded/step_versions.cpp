@@ -26,15 +26,24 @@ StepVersions::Row& StepVersions::row(std::size_t number) const {
   return reinterpret_cast<Row*>(block_.bytes().data())[number];
 }
 
-// Sequentially consistent, as all here: either this rank sees that another has given up, or that one sees
-// that this has begun.
-void StepVersions::begin() {
-  Number(row(mine_).begun).fetch_add(1);
+bool StepVersions::somebody_has_given_up() const {
   for (std::size_t other = 0; other < rows_; ++other) {
-    if (Number(row(other).has_given_up).load() == 0) continue;
-    Number(row(mine_).begun).fetch_sub(1);
-    throw Error(ErrorCode::aborted, "this step is not taken: another rank has given up before it");
+    if (Number(row(other).has_given_up).load() != 0) return true;
   }
+  return false;
+}
+
+// Sequentially consistent, as all here: either this rank sees that another has given up, or that one sees
+// that this has begun. One that has given up long ago is seen first, so that nobody takes this rank for one in the middle of a step.
+void StepVersions::begin() {
+  bool is_refused = somebody_has_given_up();
+  if (!is_refused) {
+    Number(row(mine_).begun).fetch_add(1);
+    is_refused = somebody_has_given_up();
+    if (is_refused) Number(row(mine_).begun).fetch_sub(1);
+  }
+  if (is_refused)
+    throw Error(ErrorCode::aborted, "this step is not taken: another rank has given up before it");
 }
 
 void StepVersions::end() { Number(row(mine_).ended).fetch_add(1); }

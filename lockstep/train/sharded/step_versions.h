@@ -31,6 +31,7 @@ class StepVersions {
     std::uint64_t has_given_up = 0;
   };
   Row& row(std::size_t number) const;
+  bool somebody_has_given_up() const;
 
   SharedBlock block_;
   std::size_t rows_, mine_;
