@@ -62,6 +62,8 @@ LocalRanks::LocalRanks(LocalPlan plan, const Secret& secret, OutputTaker& output
       processes_(plan_.places.size()) {
   if (plan_.keeps_timeline) timeline_.emplace(page_, world_ranks(plan_.places));
   plan_.facts.control_fd = page_.fd();
+  const Variables defaults = default_variables(this_environment(), plan_.environment);
+  plan_.environment.insert(plan_.environment.end(), defaults.begin(), defaults.end());
   plan_.facts.secret_fd = secret_fd_.get();
 }
 
@@ -98,9 +100,7 @@ void LocalRanks::start_rank(std::size_t local_rank, int input, int incarnation) 
                      .cores = pinned.empty() ? std::vector<int>() : pinned[local_rank],
                      .signal_mask = plan_.signal_mask};
   const Variables own = rank_variables(place, plan_.facts, plan_.roles, incarnation);
-  const Variables defaults = default_variables(this_environment(), plan_.environment);
-  for (const Variables& more : {own, defaults})
-    child.environment.insert(child.environment.end(), more.begin(), more.end());
+  child.environment.insert(child.environment.end(), own.begin(), own.end());
   pid_t pid = 0;
   if (plan_.function) {
     child.inherited.insert(child.inherited.end(), plan_.inherited.begin(), plan_.inherited.end());

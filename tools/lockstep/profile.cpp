@@ -44,8 +44,7 @@ void describe(CLI::App& app, ProfileFlags& flags) {
   app.add_option("--dir", flags.folder, "Where the profiles go [.]")->type_name("DIR");
   app.add_option("--timeline", flags.timeline,
                  "File for what all ranks called when, for trace viewers: JSON, or Perfetto's own format "
-                 "where it ends in "
-                 ".pftrace [LOCKSTEP_TIMELINE, or none]")
+                 "where it ends in .pftrace [LOCKSTEP_TIMELINE, or none]")
       ->type_name("FILE");
   app.add_option(
          "--report", flags.report,

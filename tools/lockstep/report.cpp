@@ -20,8 +20,9 @@ namespace view = lockstep::view;
 constexpr const char* report_after_help =
     R"(`lockstep run --report DIR` leaves in DIR what a report is made of, timeline.json and the record
 lockstep_profile.JOB.json, and the report itself, report.html; `lockstep profile --report DIR` does the same of an MPI program,
-without a record. This makes it again, and prints the same as text. Of two such folders it says what changed from the first to the second, and makes a page of that where -o names one. Bandwidths are held
-against what the machine allows where LOCKSTEP_MACHINE_FILE names what `lockstep bench --machine` has written.
+without a record. This makes it again, and prints the same as text. Of two such folders it says what changed from the first to
+the second, and makes a page of that where -o names one. Bandwidths are held against what the machine allows where
+LOCKSTEP_MACHINE_FILE names what `lockstep bench --machine` has written.
 
 The exit code is 0, 1 for a folder that cannot be read or a page that cannot be written, and 2 for wrong usage.
 

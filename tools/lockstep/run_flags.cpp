@@ -111,8 +111,7 @@ void describe_own(CLI::App& app, RunFlags& flags) {
       "[LOCKSTEP_PROFILE, or none]");
   app.add_option("--timeline", flags.timeline,
                  "File for what all ranks did when, for trace viewers: JSON, or Perfetto's own format where "
-                 "it ends in .pftrace "
-                 "[LOCKSTEP_TIMELINE, HOROVOD_TIMELINE, or none]");
+                 "it ends in .pftrace [LOCKSTEP_TIMELINE, HOROVOD_TIMELINE, or none]");
   app.add_option("--timeline-names", flags.timeline_names,
                  "Names of its events: lockstep, or horovod: those of Horovod's timeline, a process for each "
                  "tensor [LOCKSTEP_TIMELINE_NAMES, or lockstep]")

@@ -175,8 +175,7 @@ void Gathering::meet_nodes() {
         1, fmt::format(
                "{} of {} came to {} within {} (--start-timeout): start `lockstep run` on each, with the same "
                "--nnodes, --rdzv-endpoint or --master-addr and --master-port, and --rdzv-id; --node-rank 0, "
-               "if it is "
-               "given, is one host's alone",
+               "if it is given, is one host's alone",
                count(), base::counted(nodes.least, "host"), nodes.meeting.to_string(),
                base::exact_duration(options_.remote.start_timeout)));
   }
