@@ -39,8 +39,23 @@ function(lockstep_batches target by most)
   target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
 endfunction()
 
-# lockstep_compile_quickly(TARGET): of a program whose own code takes no time, as tests and examples, by -O1: -O3 takes the compiler half as
-# long again. What they call is in the libraries.
+# lockstep_compile_quickly(TARGET): by -O1 what takes no time itself, as tests, examples and cold code: -O3 takes the compiler half as long
+# again.
 function(lockstep_compile_quickly target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()
+
+# lockstep_use_torch_header(TARGET): what includes libtorch takes its header as it was compiled once. All by one level: GCC 12 crashes in code by
+# -O3 on a header by -O1.
+function(lockstep_use_torch_header target)
+  lockstep_compile_quickly(${target})
+  target_precompile_headers(${target} REUSE_FROM lockstep_first_rooms)
+endfunction()
+
+# lockstep_larger_heap(TARGET): whose batches fill a heap that GCC would else search for garbage every 130 MB: a tenth of its time, to need 0.7 GB
+# instead of 1.0.
+function(lockstep_larger_heap target)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE "$<$<CONFIG:Release>:SHELL:--param ggc-min-expand=300 --param ggc-min-heapsize=262144>")
+  endif()
 endfunction()

@@ -28,7 +28,7 @@ if(has_kernels)
   endforeach()
   add_custom_command(
     OUTPUT ${device_kernels}
-    COMMAND ${LOCKSTEP_NVCC} -std=c++20 -O3 -fmad=false --expt-relaxed-constexpr -Xfatbin=-compress-all -I${PROJECT_SOURCE_DIR} ${codes} -gencode
+    COMMAND ${LOCKSTEP_NVCC} -std=c++20 -O3 -fmad=false --expt-relaxed-constexpr -Xfatbin=-compress-all --threads 0 -I${PROJECT_SOURCE_DIR} ${codes} -gencode
             arch=compute_75,code=compute_75 -fatbin -o ${device_kernels} ${device_arena}/kernel.cu
     DEPENDS ${device_arena}/kernel.cu ${device_arena}/kernel.h ${PROJECT_SOURCE_DIR}/lockstep/base/half.h
     COMMENT "Compiling kernels for GPUs"
