@@ -45,11 +45,14 @@ function(lockstep_compile_quickly target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()
 
-# lockstep_use_torch_header(TARGET): what includes libtorch takes its header as it was compiled once. All by one level: GCC 12 crashes in code by
-# -O3 on a header by -O1.
+# lockstep_use_torch_header(TARGET [ONE_BATCH]): what includes libtorch takes its header as it was compiled once, but where all of TARGET is
+# one batch that script/demo needs: writing the compiled header takes longer than two such batches take without it. All by one level: GCC
+# 12 crashes in code by -O3 on a header by -O1.
 function(lockstep_use_torch_header target)
   lockstep_compile_quickly(${target})
-  target_precompile_headers(${target} REUSE_FROM lockstep_first_rooms)
+  if(NOT LOCKSTEP_UNITY OR NOT "ONE_BATCH" IN_LIST ARGN)
+    target_precompile_headers(${target} REUSE_FROM lockstep_torch_header)
+  endif()
 endfunction()
 
 # lockstep_larger_heap(TARGET): whose batches fill a heap that GCC would else search for garbage every 130 MB: a tenth of its time, to need 0.7 GB

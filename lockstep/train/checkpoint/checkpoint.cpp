@@ -95,7 +95,7 @@ OptimizerContent read_optimizer(const CheckpointFile& file, const torch::optim::
 }
 
 /// As ranks compare it.
-std::string label_of(const torch::optim::Optimizer& optimizer) {
+std::string optimizer_label(const torch::optim::Optimizer& optimizer) {
   return optimizer_kind(optimizer) + (storage_of(optimizer).is_sharded() ? " (sharded)" : "");
 }
 
@@ -174,7 +174,7 @@ std::string load_contents(const std::filesystem::path& path, const Group& group,
                           const torch::nn::Module& module, torch::optim::Optimizer* optimizer) {
   const auto tensors = tensors_of(module);
   auto facts = facts_of(tensors);
-  facts.push_back({"optimizer", optimizer == nullptr ? "none" : label_of(*optimizer)});
+  facts.push_back({"optimizer", optimizer == nullptr ? "none" : optimizer_label(*optimizer)});
   require_same_facts(group, facts,
                      "Build the same model and optimizer on every rank before a checkpoint is loaded");
   for (const auto& item : tensors) require_array(item.tensor, item.label());

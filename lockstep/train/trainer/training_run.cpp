@@ -27,7 +27,7 @@ namespace {
 
 // In a checkpoint's metadata.
 constexpr double between_rates = 0.05;  // seconds of training
-constexpr const char* step_key = "trainer.step";
+constexpr const char* trainer_step_key = "trainer.step";
 constexpr const char* ranks_key = "trainer.ranks";
 constexpr const char* history_key = "trainer.history";
 constexpr const char* best_key = "trainer.early_stop.best";
@@ -119,13 +119,13 @@ void TrainingRun::resume() {
   if (!checkpoint_exists(options_.checkpoint, group_)) return;
   const auto info = load_checkpoint(options_.checkpoint, group_, module_, &optimizer_);
   const std::string what = "checkpoint " + options_.checkpoint.string();
-  if (!info.metadata.contains(step_key) || !info.metadata.contains(history_key)) {
+  if (!info.metadata.contains(trainer_step_key) || !info.metadata.contains(history_key)) {
     throw_invalid_argument(what +
                            " is not a Trainer's, and does not say how many steps were taken; load it with "
                            "load_checkpoint() and train without resume");
   }
   epoch_ = info.epoch;
-  step_ = number_in<std::uint64_t>(info, step_key, options_.checkpoint);
+  step_ = number_in<std::uint64_t>(info, trainer_step_key, options_.checkpoint);
   if (info.metadata.contains(ranks_key))
     count_steps_anew(number_in<std::uint64_t>(info, ranks_key, options_.checkpoint));
   history_ = decode_history(info.metadata.at(history_key), what);
@@ -149,7 +149,7 @@ void TrainingRun::count_steps_anew(std::uint64_t ranks_before) {
 CheckpointInfo TrainingRun::info() const {
   CheckpointInfo info{
       .epoch = epoch_,
-      .metadata = {{step_key, number_text(step_)},
+      .metadata = {{trainer_step_key, number_text(step_)},
                    {ranks_key, number_text(group_.size())},
                    {history_key, encode_history(history_)}},
       .training = TrainingState{.step = step_, .schedule_step = step_, .random = random_state()}};
