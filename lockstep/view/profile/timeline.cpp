@@ -161,13 +161,16 @@ class Writer {
     for (const auto& [thread, end] : ends)
       into_.name_row(mpi_row(thread),
                      ends.size() == 1 ? "MPI calls" : fmt::format("MPI calls, thread {}", thread));
+    std::vector<MpiCall> calls;
     for (const MpiCall* recorded : in_order(rank.mpi_calls)) {
-      MpiCall call = *recorded;
+      MpiCall& call = calls.emplace_back(*recorded);
       std::uint64_t& end = ends[call.thread];
       call.begin_ns = std::max(call.begin_ns, end);  // ranges of a row may not overlap
       end = call.end_ns = std::max(call.begin_ns, call.end_ns);
-      range(mpi_row(call.thread), call.routine, "mpi", call.begin_ns, call.end_ns, about(call));
-      if (call.has_arrived) add_waiting_and_transfer(mpi_row(call.thread), "mpi", call);
+    }
+    for (const MpiCall* call : in_order(calls)) {
+      range(mpi_row(call->thread), call->routine, "mpi", call->begin_ns, call->end_ns, about(*call));
+      if (call->has_arrived) add_waiting_and_transfer(mpi_row(call->thread), "mpi", *call);
     }
   }
   static int mpi_row(std::uint32_t thread) { return first_thread_row + static_cast<int>(thread % 1000000); }

@@ -91,6 +91,22 @@ TEST(TimelineFile, HasCallsOfMpiAsTheyWereWritten) {
   EXPECT_EQ(last.arrived_ns, last.end_ns);
 }
 
+// One's begin is put to the other's end: it comes after what other threads began by then.
+TEST(TimelineFile, HasCallsThatOverlapInOneThreadInTheOrderThatItGivesThem) {
+  const auto call = [](std::uint64_t begin, std::uint32_t thread) {
+    return MpiCall{.begin_ns = begin, .end_ns = begin + 10, .routine = "MPI_Wait", .thread = thread};
+  };
+  Timeline timeline;
+  timeline.ranks = {RankTimeline{.rank = 0, .mpi_calls = {call(0, 0), call(4, 0), call(6, 1)}}};
+  const std::string text = text_of(timeline);
+  const auto read = parse(text);
+  EXPECT_EQ(text_of(read.timeline), text);
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> begins;
+  for (const MpiCall& one : read.timeline.ranks.at(0).mpi_calls)
+    begins.emplace_back(one.thread, one.begin_ns);
+  EXPECT_THAT(begins, ElementsAre(Pair(0, 0), Pair(1, 6), Pair(0, 10)));
+}
+
 TEST(TimelineFile, ThatWasCutAnywhereHasWhatStandsBefore) {
   const std::string text = text_of(small_timeline());
   const auto events = [](const Timeline& timeline) {
