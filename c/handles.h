@@ -87,6 +87,7 @@ struct Sets {
   std::map<int, std::shared_ptr<Set>> all;
   int next = LOCKSTEP_WORLD + 1;
   std::map<void*, lockstep::ArenaBlock> blocks;
+  std::map<void*, lockstep::RegisteredMemory> registered;
   bool was_told = false;                                       ///< the world is that of lockstep_init_at()
   std::shared_ptr<lockstep::TimelineRecording> timeline = {};  ///< of the world that is there
 

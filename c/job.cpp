@@ -153,6 +153,30 @@ void lockstep_allocate_free(void* data) {
   sets.blocks.erase(data);
 }
 
+int lockstep_register_memory(int set, void* memory, size_t bytes) {
+  return guarded([&] {
+    Sets& sets = Sets::of_process();
+    const auto is_registered = [&] {
+      const std::lock_guard lock(sets.mutex);
+      return sets.registered.contains(memory);
+    };
+    require(!is_registered(),
+            "the memory at this address is registered already; lockstep_register_memory_free() ends that");
+    auto registered = set_of(set)->group.register_bytes(output_of(memory, bytes));
+    const std::lock_guard lock(sets.mutex);
+    sets.registered.insert_or_assign(memory, std::move(registered));
+    return LOCKSTEP_OK;
+  });
+}
+
+void lockstep_register_memory_free(void* memory) {
+  Sets& sets = Sets::of_process();
+  const auto ended = [&] {
+    const std::lock_guard lock(sets.mutex);
+    return sets.registered.extract(memory);
+  }();
+}
+
 lockstep_range* lockstep_range_new(const char* name) {
   return new (std::nothrow) lockstep_range{lockstep::TracedRange(name)};
 }

@@ -28,7 +28,7 @@
 extern "C" {
 #endif
 
-#define LOCKSTEP_C_VERSION 3
+#define LOCKSTEP_C_VERSION 4
 
 enum {
   LOCKSTEP_PENDING = -1, /* not over yet; no error */
@@ -199,10 +199,18 @@ int lockstep_submit(lockstep_request* request, void* const* buffers, const int64
  * `last` the rank that joined last, the same on all. Waits. */
 int lockstep_join(int set, int* last);
 
-/* ---- Memory that other ranks of the host reach, which collectives need not copy ---- */
+/* ---- Memory that other ranks of the host reach, which collectives need not copy ----
+ * Whose set it is of does not matter: all sets and requests use it. */
 
 int lockstep_allocate(int set, size_t bytes, void** data);
 void lockstep_allocate_free(void* data); /* NULL: nothing */
+/* The program's own memory becomes such, at its place and with what is in it, until lockstep_register_memory_free() with its address;
+ * it must not be written to, nor be in a work under way, while either is called. Memory that is freed meanwhile is noticed by the next call with it, but the address
+ * stays registered until that function is called. Refused: what is not private to the process and writable, what is registered,
+ * and what the arena has no room for. Costs a copy each, and about a microsecond for each call with a buffer of 32 KiB or more; smaller ones are
+ * as others. Not for what a driver has pinned. Since version 4. */
+int lockstep_register_memory(int set, void* memory, size_t bytes);
+void lockstep_register_memory_free(void* memory); /* what is not registered: nothing */
 
 /* ---- Timeline ---- */
 

@@ -20,6 +20,7 @@
 
 namespace lockstep {
 
+class Arena;
 class HostRegion;
 
 /// What is called, by whom, with which buffers. It was checked: the buffers have the sizes that the call says.
@@ -35,6 +36,12 @@ struct Request {
   int tag = 0;                   ///< of a message, or any_tag
   Received* received = nullptr;  ///< receive: filled in if given
   MemoryPlace place = {};        ///< of both buffers
+};
+
+/// What a group's ranks on this host share, and the arena of this one in it; null where there are none.
+struct HostMemory {
+  std::shared_ptr<HostRegion> region = nullptr;
+  std::shared_ptr<Arena> arena = nullptr;
 };
 
 class Backend {
@@ -58,6 +65,8 @@ class Backend {
   /// The memory that all ranks of the group reach, in which each has the number that it has in the group;
   /// null where there is none.
   virtual std::shared_ptr<HostRegion> shared_region() const = 0;
+  /// For groups that are made of this one.
+  virtual HostMemory host_memory() const = 0;
   /// Says goodbye to the world's other ranks; for the world's group, before it goes.
   virtual void leave() = 0;
   /// Ends the group for this rank: its calls, those under way too, throw Error{aborted} with `reason`. The others are not told.

@@ -47,7 +47,7 @@ std::shared_ptr<HostRegion> share_region(const Group::Impl& impl, WatchedStore& 
       .world_ranks = local,
       .check = [&store] { store.check(); }};
   if (mine != 0) return HostRegion::attach(std::move(hand_over(meeting, {}, 1).front()), local_ranks);
-  auto region = create_region(local_ranks, context.arena_bytes);
+  auto region = create_region(local_ranks, own_arena_bytes(impl));
   const int fd = region->fd();
   static_cast<void>(hand_over(meeting, std::span(&fd, 1), 1));
   return region;
@@ -150,6 +150,7 @@ void connect(Group::Impl& impl) {
   WatchedStore store(context.store, "group/" + impl.name, impl.members.worlds(), context.store_host,
                      impl.check);
   const auto region = share_region(impl, store, deadline);
+  borrow_arenas(impl, *region);
   auto transport = make_transport(impl, region, store, deadline);
   auto options = native_options(impl, region, std::move(transport));
   if (context.mpi && !impl.members.are_on_one_host())

@@ -15,11 +15,15 @@ namespace {
 // it.
 class Meetings {
  public:
-  std::shared_ptr<HostRegion> meet(const std::string& name, int ranks, std::size_t arena_bytes) {
+  std::shared_ptr<HostRegion> meet(const std::string& name, const Group::Impl& impl) {
+    const int ranks = impl.size();
     const std::lock_guard lock(mutex_);
     auto& [region, arrived] = regions_[name];
+    if (!region) {
+      region = HostRegion::in_process(ranks, own_arena_bytes(impl));
+      borrow_arenas(impl, *region);
+    }
     auto shared = region;
-    if (!shared) shared = region = HostRegion::in_process(ranks, arena_bytes);
     if (++arrived == ranks) regions_.erase(name);
     return shared;
   }
@@ -47,7 +51,7 @@ std::shared_ptr<Backend> make_backend(const Group::Impl& impl, const std::shared
 void connect_in_process(Group::Impl& impl) {
   const Context& context = *impl.context;
   if (impl.size() == 1) return;
-  const auto region = meetings().meet(context.job + impl.name, impl.size(), context.arena_bytes);
+  const auto region = meetings().meet(context.job + impl.name, impl);
   impl.backend = make_backend(impl, region);
 }
 

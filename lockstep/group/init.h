@@ -16,7 +16,7 @@ struct InitOptions {
   std::optional<std::string> address;  ///< where rank 0 can be reached: a host name or address
   std::optional<int> port;             ///< on which rank 0 listens; must be free there
   std::optional<GroupOptions> group;
-  /// Address space of this rank's arena in each group; memory only as it is allocated (LOCKSTEP_ARENA_BYTES;
+  /// Address space of this rank's arena, which is that of all its groups; memory only as it is allocated (LOCKSTEP_ARENA_BYTES;
   /// default: this host's memory). Of the ranks of a host the first one's counts.
   std::optional<std::size_t> arena_bytes;
   /// How long to wait for all ranks to arrive (LOCKSTEP_INIT_TIMEOUT; default 5 minutes).

@@ -1,5 +1,6 @@
 #include "lockstep/group/native_options.h"
 
+#include <map>
 #include <vector>
 
 namespace lockstep {
@@ -22,6 +23,25 @@ RecordPlaces record_places(const Context& context) {
           .sent = &context.page->sent(context.rank_in_page)};
 }
 
+HostMemory lent_to(const Group::Impl& impl) {
+  const bool has_parent = impl.parent && impl.parent->backend;
+  return has_parent ? impl.parent->backend->host_memory() : HostMemory();
+}
+
+std::size_t own_arena_bytes(const Group::Impl& impl) {
+  return lent_to(impl).arena ? 0 : impl.context->arena_bytes;
+}
+
+void borrow_arenas(const Group::Impl& impl, HostRegion& region) {
+  const HostMemory lender = lent_to(impl);
+  if (!lender.arena) return;
+  std::map<int, int> places;
+  for (const Member& one : impl.parent->members) places[one.world] = one.local;
+  std::vector<int> borrowed;
+  for (const int world : impl.members.local_worlds()) borrowed.push_back(places.at(world));
+  region.borrow_arenas(lender.region, borrowed);
+}
+
 NativeOptions native_options(const Group::Impl& impl, std::shared_ptr<HostRegion> region,
                              std::unique_ptr<Transport> transport) {
   const Context& context = *impl.context;
@@ -29,6 +49,7 @@ NativeOptions native_options(const Group::Impl& impl, std::shared_ptr<HostRegion
           .members = impl.members,
           .ranks_per_node = ranks_per_node(impl),
           .region = std::move(region),
+          .arena = lent_to(impl).arena,
           .page = context.page,
           .transport = std::move(transport),
           .progress = context.progress,

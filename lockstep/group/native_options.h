@@ -14,6 +14,13 @@ int ranks_per_node(const Group::Impl& impl);
 /// Where a rank's calls are recorded, of all its groups.
 RecordPlaces record_places(const Context& context);
 
+/// What the group's parent has for it: a group that is made of another has its arenas there, so that memory is reached in both.
+HostMemory lent_to(const Group::Impl& impl);
+/// Each rank's arena in the group's own region.
+std::size_t own_arena_bytes(const Group::Impl& impl);
+/// What a new region of the group needs before it is used.
+void borrow_arenas(const Group::Impl& impl, HostRegion& region);
+
 /// `region`: of the group's ranks on this host.
 NativeOptions native_options(const Group::Impl& impl, std::shared_ptr<HostRegion> region,
                              std::unique_ptr<Transport> transport);

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -36,6 +38,58 @@ TEST(SharedMemory, FindsWhatLiesInAnArenaFromEveryRank) {
       EXPECT_EQ(found, 100 + rank);
     }
     barrier(group).wait();
+  });
+}
+
+// Its ranks have other numbers in the one and in the other.
+TEST(SharedMemory, OfAGroupIsThatOfGroupsThatAreMadeOfIt) {
+  on_ranks(4, [](const Group& world) {
+    const auto of_world = world.allocate<int>(100'000);
+    if (world.rank() == 2) return barrier(world).wait();
+    const int some[] = {3, 0, 1};
+    const Group group = world.subgroup(some);
+    const int others[] = {2, 0};
+    const auto inner = group.rank() == 1 ? std::nullopt : std::optional(group.subgroup(others));
+    const auto of_group = (inner ? *inner : group).allocate<int>(100'000);
+    for (const auto& block : {of_world.span(), of_group.span()}) {
+      for (const Group& one : {world, group, inner.value_or(group)}) {
+        const auto place = place_of(one, std::as_bytes(block));
+        ASSERT_TRUE(place);
+        EXPECT_EQ(place->rank, one.rank());
+        EXPECT_EQ(memory_at(one, *place, 4).data(), std::as_bytes(block).data());
+      }
+      std::ranges::fill(block, 1 + world.rank());
+      all_reduce(group, block).wait();
+      EXPECT_STREQ(group.recorder().collectives_since(0).back().algorithm, "arena");
+      EXPECT_EQ(std::ranges::count(block, 1 + 2 + 4), 100'000);
+    }
+    barrier(world).wait();
+  });
+}
+
+TEST(SharedMemory, OfACallThatFailedInOneGroupIsUsedByNoOther) {
+  on_ranks(2, [](const Group& world) {
+    const int both[] = {0, 1};
+    const Group group = world.subgroup(both);
+    auto in_the_call = world.allocate<int>(100'000), beside = world.allocate<int>(100'000);
+    const std::array<const void*, 2> places = {in_the_call.span().data(), beside.span().data()};
+    Work failing;
+    if (world.rank() == 0) failing = all_reduce(group, in_the_call.span());
+    barrier(world).wait();
+    if (world.rank() == 1) failing = barrier(group);
+    EXPECT_THROW(failing.wait(), Error);
+    in_the_call = {};
+    beside = {};
+    std::vector<ArenaBuffer<int>> after;
+    for (int i = 0; i < 3; ++i) after.push_back(world.allocate<int>(100'000));
+    const auto is_used = [&](const void* place) {
+      return std::ranges::any_of(after, [&](const auto& one) { return one.span().data() == place; });
+    };
+    if (world.rank() == 0) {
+      EXPECT_FALSE(is_used(places[0]));
+    }
+    EXPECT_TRUE(is_used(places[1]));
+    all_reduce(world, after[0].span()).wait();  // which goes on
   });
 }
 

@@ -57,9 +57,29 @@ std::optional<std::size_t> Arena::offset_of(std::span<const std::byte> bytes,
   return may_be ? registered_offset_of(bytes) : std::nullopt;
 }
 
+void Arena::quarantine() { quarantine({base_, capacity_}); }
+
+void Arena::quarantine(std::span<const std::byte> bytes) {
+  const auto offset = bytes.empty() ? std::nullopt : offset_of(bytes);
+  if (!offset) return;
+  const std::lock_guard lock(mutex_);
+  quarantined_.emplace_back(base_ + *offset, bytes.size());
+}
+
+bool Arena::is_quarantined(std::span<const std::byte> bytes) const {
+  const std::lock_guard lock(mutex_);
+  return overlaps_quarantine(bytes);
+}
+
+bool Arena::overlaps_quarantine(std::span<const std::byte> bytes) const {
+  return std::ranges::any_of(quarantined_, [&](std::span<const std::byte> one) {
+    return one.data() < bytes.data() + bytes.size() && bytes.data() < one.data() + one.size();
+  });
+}
+
 void Arena::release(std::span<std::byte> bytes) {
   const std::lock_guard lock(mutex_);
-  if (quarantined_) return;
+  if (overlaps_quarantine(bytes)) return;
   free_.give_back(static_cast<std::size_t>(bytes.data() - base_),
                   round_up(std::max<std::size_t>(bytes.size(), 1), alignment));
 }
@@ -80,6 +100,6 @@ ArenaBlock::~ArenaBlock() {
   if (arena_) arena_->release(bytes_);
 }
 
-bool ArenaBlock::is_quarantined() const { return arena_ != nullptr && arena_->is_quarantined(); }
+bool ArenaBlock::is_quarantined() const { return arena_ != nullptr && arena_->is_quarantined(bytes_); }
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "lockstep/memory/arena_block.h"
 #include "lockstep/memory/free_ranges.h"
@@ -40,13 +41,17 @@ class Arena : public std::enable_shared_from_this<Arena> {
                                        std::size_t least_registered = 0) const;
 
   /// From now on nothing freed is used again: a peer that was stopped may still write there.
-  void quarantine() { quarantined_ = true; }
-  bool is_quarantined() const { return quarantined_; }
+  void quarantine();
+  /// The same of what is freed where `bytes` lie in this arena, or are registered with it: all that a call is given.
+  void quarantine(std::span<const std::byte> bytes);
+  /// Whether that holds for any of `bytes`, which lie in it.
+  bool is_quarantined(std::span<const std::byte> bytes) const;
 
  private:
   friend class ArenaBlock;
   friend class RegisteredMemory;
   void release(std::span<std::byte> bytes);
+  bool overlaps_quarantine(std::span<const std::byte> bytes) const;
   std::optional<std::size_t> registered_offset_of(std::span<const std::byte> bytes) const;
   void end_registration(std::span<std::byte> bytes, ArenaBlock block);
 
@@ -54,10 +59,10 @@ class Arena : public std::enable_shared_from_this<Arena> {
   int local_rank_;
   std::byte* base_;
   std::size_t capacity_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;  // of the three below
   FreeRanges free_;
   std::size_t reserved_ = 0;  // bytes from the start that have memory
-  std::atomic<bool> quarantined_ = false;
+  std::vector<std::span<const std::byte>> quarantined_;
   std::atomic<int> registrations_ = 0;
 };
 

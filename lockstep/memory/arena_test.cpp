@@ -81,6 +81,26 @@ TEST(Arena, QuarantinedMemoryIsNeverUsedAgain) {
   EXPECT_NE(arena->offset_of(arena->allocate(64).bytes()), before);
 }
 
+TEST(Arena, QuarantinedBytesAreNeverUsedAgainAndOthersAre) {
+  const auto arena = make_arena();
+  std::byte elsewhere[64];
+  const std::byte* harmed = nullptr;
+  const std::byte* other = nullptr;
+  {
+    const auto first = arena->allocate(128), second = arena->allocate(128);
+    harmed = first.bytes().data();
+    other = second.bytes().data();
+    arena->quarantine(first.bytes().subspan(100, 4));
+    arena->quarantine(elsewhere);
+    arena->quarantine(std::span<const std::byte>());
+    EXPECT_TRUE(first.is_quarantined());
+    EXPECT_FALSE(second.is_quarantined());
+  }
+  const auto first = arena->allocate(128), second = arena->allocate(128);
+  EXPECT_EQ(first.bytes().data(), other);
+  EXPECT_NE(second.bytes().data(), harmed);
+}
+
 TEST(Arena, SurvivesThousandsOfRandomCallsFromSeveralThreads) {
   constexpr std::size_t most_bytes = 3000;
   const auto arena = make_arena();

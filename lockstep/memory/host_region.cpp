@@ -63,8 +63,9 @@ HostRegion::HostRegion(UniqueFd fd, Mapping mapping) : fd_(std::move(fd)), mappi
   slots_ = layout.slots;
   staging_ = layout.staging;
   rings_ = layout.rings;
-  arenas_ = layout.arenas;
-  if (arena_alignment(arena_bytes()) == huge_page_bytes) mapping_.use_huge_pages(arenas_);
+  for (std::size_t rank = 0; rank < row_; ++rank)
+    arenas_.push_back(mapping_.data() + layout.arenas + rank * arena_bytes());
+  if (arena_alignment(arena_bytes()) == huge_page_bytes) mapping_.use_huge_pages(layout.arenas);
 }
 
 std::shared_ptr<HostRegion> HostRegion::create(int local_ranks, std::size_t arena_bytes) {
@@ -102,8 +103,16 @@ std::shared_ptr<HostRegion> HostRegion::in_process(int local_ranks, std::size_t 
   return std::shared_ptr<HostRegion>(new HostRegion(UniqueFd(), std::move(mapping)));
 }
 
+void HostRegion::borrow_arenas(std::shared_ptr<const HostRegion> lender, const std::vector<int>& places) {
+  arenas_.clear();
+  for (const int place : places) arenas_.push_back(lender->arena(place));
+  lender_ = std::move(lender);
+}
+
 int HostRegion::local_ranks() const { return static_cast<int>(region_header(mapping_).local_ranks); }
-std::size_t HostRegion::arena_bytes() const { return region_header(mapping_).arena_bytes; }
+std::size_t HostRegion::arena_bytes() const {
+  return lender_ ? lender_->arena_bytes() : region_header(mapping_).arena_bytes;
+}
 FirstCause& HostRegion::first_cause() const { return region_header(mapping_).first_cause; }
 
 RankProgress& HostRegion::progress(int local_rank) const {
@@ -126,15 +135,11 @@ std::byte* HostRegion::ring(Purpose purpose, int from, int to) const {
          (plane + static_cast<std::size_t>(from) * ranks + static_cast<std::size_t>(to)) * ring_bytes;
 }
 
-std::byte* HostRegion::arena(int local_rank) const {
-  return mapping_.data() + arenas_ + static_cast<std::size_t>(local_rank) * arena_bytes();
-}
-
 void HostRegion::reserve_arena(int local_rank, std::size_t offset, std::size_t bytes) const {
   if (!fd_) return;
   const bool may_be_huge = arena_alignment(arena_bytes()) == huge_page_bytes;
   if (may_be_huge && reserve_huge_pages({arena(local_rank) + offset, bytes})) return;
-  reserve_pages(fd_.get(), arenas_ + static_cast<std::size_t>(local_rank) * arena_bytes() + offset, bytes);
+  reserve_pages(fd_.get(), file_offset(arena(local_rank) + offset), bytes);
 }
 
 }  // namespace lockstep

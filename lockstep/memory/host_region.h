@@ -4,12 +4,15 @@
 //
 //   header | progress of each rank | cells [lane][rank] | slots [lane][rank] | staging of each rank |
 //   rings [purpose][from][to] | arena of rank 0 | arena of rank 1 | ...
+//
+// Arenas are in the world's: the regions of groups that are made of it have none, and borrow those.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "lockstep/base/mapping.h"
 #include "lockstep/base/signature.h"
@@ -70,6 +73,10 @@ class HostRegion {
   /// For ranks that are threads of this process.
   static std::shared_ptr<HostRegion> in_process(int local_ranks, std::size_t arena_bytes);
 
+  /// Its ranks have their arenas in `lender`, which lives as long: rank i is number places[i] there. For a region without arenas of its
+  /// own, before it is used. Arenas are made (arena.h) of the lender.
+  void borrow_arenas(std::shared_ptr<const HostRegion> lender, const std::vector<int>& places);
+
   int local_ranks() const;
   std::size_t arena_bytes() const;
   /// -1 in process.
@@ -84,7 +91,7 @@ class HostRegion {
   std::byte* slot(std::uint64_t work, int local_rank) const;
   std::byte* staging(int local_rank) const;
   std::byte* ring(Purpose purpose, int from, int to) const;
-  std::byte* arena(int local_rank) const;
+  std::byte* arena(int local_rank) const { return arenas_[static_cast<std::size_t>(local_rank)]; }
   /// Of a place in the region, in the file that fd() is.
   std::uint64_t file_offset(const std::byte* place) const {
     return static_cast<std::uint64_t>(place - mapping_.data());
@@ -99,7 +106,9 @@ class HostRegion {
   Mapping mapping_;
   std::size_t row_;  // local ranks
   Cell* cells_;
-  std::size_t slots_ = 0, staging_ = 0, rings_ = 0, arenas_ = 0;  // offsets
+  std::size_t slots_ = 0, staging_ = 0, rings_ = 0;  // offsets
+  std::vector<std::byte*> arenas_;
+  std::shared_ptr<const HostRegion> lender_;  // null: the arenas are its own
 };
 
 }  // namespace lockstep

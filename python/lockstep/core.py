@@ -22,7 +22,7 @@ U8, I32, I64, F16, BF16, F32, F64, I8, U16, I16, U32, U64, BOOL, COMPLEX64, COMP
 SUM, PRODUCT, MIN, MAX, AVERAGE, BAND, BOR, BXOR, ADASUM = range(9)
 NAMED_ALL_REDUCE, NAMED_BROADCAST, NAMED_ALL_GATHER, NAMED_ALL_TO_ALL, NAMED_REDUCE_SCATTER, NAMED_BARRIER = range(1, 7)
 _SLICE_MS = 100
-_VERSION = 3
+_VERSION = 4
 
 _pointer, _int, _size, _int64 = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_int64
 
@@ -92,6 +92,8 @@ def _load() -> ctypes.CDLL:
             ("join", _int, [_int, ctypes.POINTER(_int)]),
             ("allocate", _int, [_int, _size, ctypes.POINTER(_pointer)]),
             ("allocate_free", None, [_pointer]),
+            ("register_memory", _int, [_int, _pointer, _size]),
+            ("register_memory_free", None, [_pointer]),
             ("range_new", _pointer, [ctypes.c_char_p]),
             ("range_free", None, [_pointer]),
             ("timeline_start", _int, [ctypes.c_char_p]),
@@ -210,6 +212,18 @@ class Memory:
         made: Any = (ctypes.c_char * self.bytes).from_address(self.address)
         made.memory = self
         return made
+
+
+class Registered:
+    """So many bytes at an address, which the other ranks of this host reach as long as this object lives (lockstep_register_memory)."""
+
+    def __init__(self, number: int, address: int, size: int) -> None:
+        _check(_library.lockstep_register_memory(number, address, size))
+        self._address = address
+
+    def __del__(self) -> None:
+        if getattr(self, "_address", None):
+            _library.lockstep_register_memory_free(self._address)
 
 
 class Work:

@@ -189,6 +189,20 @@ static void sets(const lockstep_place* place) {
   CHECK(values[999] == 2);
   lockstep_allocate_free(memory);
   lockstep_allocate_free(NULL);
+  float* const own = malloc(400000);
+  CHECK(own != NULL);
+  for (int i = 0; i < 100000; ++i) own[i] = 2;
+  OK(lockstep_register_memory(set, own, 400000));
+  REFUSED(lockstep_register_memory(LOCKSTEP_WORLD, own, 400000), "is registered already");
+  REFUSED(lockstep_register_memory(set, NULL, 4), "NULL");
+  REFUSED(lockstep_register_memory(set, own + 1, 0), "no bytes");
+  OK(lockstep_all_reduce(set, own, own, 100000, LOCKSTEP_F32, LOCKSTEP_SUM, &work));
+  finish(work);
+  CHECK(own[99999] == 4);
+  lockstep_register_memory_free(own);
+  lockstep_register_memory_free(own);
+  CHECK(own[0] == 4 && own[99999] == 4);
+  free(own);
   // Two ranks that do not call the same: told as often as asked.
   OK(lockstep_all_reduce(set, values_of_two, values_of_two, 1 + (size_t)place->rank, LOCKSTEP_F32, LOCKSTEP_SUM, &work));
   int status = LOCKSTEP_PENDING;

@@ -128,7 +128,8 @@ T reduced(int ranks, std::size_t index, ReduceOp op) {
 template <class T>
 class Buffer {
  public:
-  Buffer(const Group& group, std::size_t elements, const ConformanceOptions& options) {
+  Buffer(const Group& caller, std::size_t elements, const ConformanceOptions& options) {
+    const Group& group = options.memory_of != nullptr ? *options.memory_of : caller;
     if (options.gpu != nullptr) {
       const GpuMemory& gpu = *options.gpu;
       on_gpu_ = {gpu.allocate(elements * sizeof(T)), gpu.release};

@@ -34,6 +34,7 @@ inline bool nccl_reduces(Dtype dtype, ReduceOp op) {
 struct ConformanceOptions {
   bool in_arena = false;                     ///< all buffers in the arenas
   bool registered = false;                   ///< or elsewhere, and registered
+  const Group* memory_of = nullptr;          ///< both of this group, not of the one that calls
   std::span<const std::size_t> counts = {};  ///< elements
   const GpuMemory* gpu = nullptr;            ///< all buffers there instead; for reductions and movements
 

@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "lockstep/group/collectives.h"
 #include "lockstep/group/init.h"
@@ -36,6 +39,24 @@ void check_freed_memory(const lockstep::Group& world) {
   }
 }
 
+/// Of a group whose ranks have other numbers, and of one that is made of it.
+void check_memory_of_others(const lockstep::Group& world) {
+  if (world.size() == 1) return;
+  std::vector<int> backwards(static_cast<std::size_t>(world.size()));
+  std::iota(backwards.rbegin(), backwards.rend(), 0);
+  const lockstep::Group reversed = world.subgroup(backwards);
+  constexpr std::size_t counts[] = {33, 10'000};
+  for (const auto& [caller, owner] : {std::pair(&world, &reversed), std::pair(&reversed, &world)}) {
+    for (const bool registered : {false, true}) {
+      const lockstep::testing::ConformanceOptions options{
+          .in_arena = !registered, .registered = registered, .memory_of = owner, .counts = counts};
+      lockstep::testing::check_sums(*caller, options);
+      lockstep::testing::check_movements(*caller, options);
+      lockstep::testing::check_messages(*caller, options);
+    }
+  }
+}
+
 }  // namespace
 
 int main() try {
@@ -56,6 +77,7 @@ int main() try {
   checks::check_sums(world, registered);
   checks::check_movements(world, registered);
   checks::check_messages(world, registered);
+  check_memory_of_others(world);
   check_freed_memory(world);
   float one = 1;
   lockstep::all_reduce(world, std::span(&one, 1)).wait();

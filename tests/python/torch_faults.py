@@ -15,6 +15,7 @@ import torch
 
 import lockstep.torch as hvd
 import probe
+from lockstep import core
 from probe import ACTIONS, action
 
 def say(*words):
@@ -362,6 +363,61 @@ def odd_tensors():
     assert x[0].item() in (2.0 * factor * hvd.size() / (hvd.size() if factor > 2 else 1), 4.0 * hvd.size()), x
     for wrong in (lambda: hvd.allreduce(torch.ones(1), name="a\0b"), lambda: optimizer_of(linear(), backward_passes_per_step=0)):
         expect_error(ValueError, wrong)
+    say("right")
+
+
+def algorithms_of(calls):
+    """Of the large all_reduces that happen in calls()."""
+    file = os.path.join(sys.argv[2], "timeline.json")
+    hvd.start_timeline(file)
+    calls()
+    hvd.stop_timeline()
+    if hvd.rank() != 0:
+        return None
+    with open(file) as read:
+        events = json.load(read)["traceEvents"]
+    return [event["args"]["algorithm"] for event in events
+            if event.get("cat") == "call" and event["pid"] == 0 and event["name"] == "all_reduce" and event["args"]["bytes"] >= 1 << 18]
+
+
+@action
+def registered_memory():
+    x, y = torch.ones(1 << 18), torch.ones(1 << 18)
+    backwards = core.new_set(range(hvd.size() - 1, -1, -1))
+
+    def calls():
+        with hvd.register_memory(x):
+            hvd.allreduce_(x, op=hvd.Sum, name="x")
+            core.begin("all_reduce", backwards, x.data_ptr(), x.data_ptr(), x.numel(), core.F32, core.SUM).wait()
+            hvd.allreduce_(y, op=hvd.Sum, name="y")
+        hvd.allreduce_(x, op=hvd.Sum, name="x")
+    found = algorithms_of(calls)
+    assert found is None or [one == "arena" for one in found] == [True, True, False, False], found
+    assert x[0].item() == hvd.size() ** 3 and torch.equal(x, x[0].expand_as(x)) and y[0].item() == hvd.size()
+    kept = hvd.register_memory(x)
+    for wrong in (x, x[::2], torch.ones(0), torch.ones(3).to_sparse()):
+        expect_error(ValueError, lambda: hvd.register_memory(wrong))
+    kept.close()
+    kept.close()
+    hvd.register_memory(x)  # and let go of at once
+    with hvd.register_memory(x):
+        hvd.shutdown()
+    hvd.init()
+    with hvd.register_memory(x):
+        assert hvd.allreduce(x, op=hvd.Sum)[-1].item() == hvd.size() ** 4
+    say("right")
+
+
+@action
+def gradients_in_the_arena():
+    net = torch.nn.Linear(512, 512)
+    optimizer = optimizer_of(net)
+
+    def step():
+        net(torch.ones(1, 512)).sum().backward()
+        optimizer.step()
+    found = algorithms_of(step)
+    assert found is None or found == ["arena"], found
     say("right")
 
 

@@ -94,7 +94,9 @@ NativeBackend::NativeBackend(NativeOptions options)
       goes_on_(options.goes_on),
       progress_(options.progress),
       transport_(std::move(options.transport)),
-      arena_(std::make_shared<Arena>(options.region, options.members.self().local)),
+      shares_arena_(options.arena != nullptr),
+      arena_(shares_arena_ ? options.arena
+                           : std::make_shared<Arena>(options.region, options.members.self().local)),
       parts_(parts_of(options, *transport_, arena_)),
       quick_(parts_, numbers_),
       blame_({.group = options.name,
@@ -313,7 +315,7 @@ void NativeBackend::fail(FirstCause::Cause cause) {
   parts_.region->first_cause().set(cause);
   if (auto earlier = parts_.region->first_cause().get()) cause = std::move(*earlier);
   failure_ = cause;
-  arena_->quarantine();
+  quarantine();
   transport_->tell_failure(cause);
   if (parts_.exchange) parts_.exchange->give_up();
   end_calls();
@@ -324,9 +326,18 @@ void NativeBackend::close(const std::string& reason) {
   const auto lock = progress_->lock();
   if (failure_) return;
   failure_ = {.code = ErrorCode::aborted, .text = reason};
-  arena_->quarantine();
+  quarantine();
   if (parts_.exchange && parts_.exchange->is_under_way()) parts_.exchange->give_up();
   end_calls();
+}
+
+// Others may still be in this rank's calls that are under way, and in no others.
+void NativeBackend::quarantine() {
+  if (!shares_arena_) return arena_->quarantine();
+  for (const NativeTask* task : active_) {
+    arena_->quarantine(task->input());
+    arena_->quarantine(task->output());
+  }
 }
 
 void NativeBackend::end_calls() {

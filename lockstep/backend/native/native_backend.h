@@ -24,6 +24,8 @@ struct NativeOptions {
   Members members;
   int ranks_per_node = 0;              ///< of this host's memory: as in Call
   std::shared_ptr<HostRegion> region;  ///< of the ranks on this host
+  std::shared_ptr<Arena> arena =
+      nullptr;  ///< this rank's, where the region has borrowed it; else one of the region is made
   std::shared_ptr<ControlPage> page;
   std::unique_ptr<Transport> transport;
   std::shared_ptr<Progress> progress;
@@ -54,6 +56,7 @@ class NativeBackend final : public Backend,
   std::shared_ptr<HostRegion> shared_region() const override {
     return parts_.is_one_host ? parts_.region : nullptr;
   }
+  HostMemory host_memory() const override { return {parts_.region, arena_}; }
   void leave() override;
   void close(const std::string& reason) override;
   void fail(const Error& error) override;
@@ -83,6 +86,7 @@ class NativeBackend final : public Backend,
   void finish(NativeTask& task);
   void notice_failure_elsewhere();
   void fail(FirstCause::Cause cause);
+  void quarantine();
   void end_calls();
   Error make_error(const Signature& signature, std::uint64_t number) const;
 
@@ -90,6 +94,7 @@ class NativeBackend final : public Backend,
   const bool goes_on_;
   const std::shared_ptr<Progress> progress_;
   const std::unique_ptr<Transport> transport_;
+  const bool shares_arena_;  // with other groups
   const std::shared_ptr<Arena> arena_;
   GroupParts parts_;
   CallNumbers numbers_;

@@ -58,6 +58,8 @@ class NativeTask final : public Surroundings {
   std::vector<int> missing() const;
 
   std::size_t element_bytes() const { return request_.element_bytes; }
+  std::span<const std::byte> input() const { return request_.input; }
+  std::span<const std::byte> output() const { return request_.output; }
 
   /// For the record. The event of a call that is over, as of now.
   trace::CompletedCollective make_event() const;

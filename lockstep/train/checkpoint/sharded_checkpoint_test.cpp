@@ -50,6 +50,7 @@ class OnOtherHosts final : public Backend {
     return real_->register_memory(bytes);
   }
   std::shared_ptr<HostRegion> shared_region() const override { return nullptr; }
+  HostMemory host_memory() const override { return {}; }
   void leave() override { real_->leave(); }
   void close(const std::string& reason) override { real_->close(reason); }
 

@@ -153,7 +153,7 @@ class Allocator final : public c10::Allocator {
     const std::lock_guard lock(mutex_);
     if (!group_ || last.heap != heap_) return;
     statistics_.used_bytes -= last.size;
-    if (first_.is_quarantined()) return;
+    if (last.block.is_quarantined()) return;
     if (statistics_.spare_bytes + last.size > options_.most_spare_bytes) return;
     statistics_.spare_bytes += last.size;
     spare_[last.size].push_back(std::move(last.block));

@@ -25,6 +25,7 @@ from lockstep.torch import elastic  # noqa: F401
 from lockstep.torch.compression import Compression  # noqa: F401
 from lockstep.torch.functions import (  # noqa: F401
     allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters)
+from lockstep.torch.memory import RegisteredMemory, register_memory  # noqa: F401
 from lockstep.torch.mpi_ops import (  # noqa: F401
     Adasum, Average, Max, Min, Product, Sum, allgather, allgather_async, allreduce, allreduce_, allreduce_async, allreduce_async_,
     alltoall, alltoall_async, barrier, broadcast, broadcast_, broadcast_async, broadcast_async_, grouped_allgather,
