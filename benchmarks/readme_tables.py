@@ -73,7 +73,10 @@ def all_reduce_lines(made, ranks):
     found = best_rows(made, ranks, "all_reduce")
     sizes = sorted({size for _, size in found})
     yield ["", *map(size_text, sizes)]
-    for buffer, name in (("private", "buffers of the program's own"), ("arena", "buffers in the arena")):
+    for buffer, name in (("private", "buffers of the program's own"), ("registered", "the same, registered"),
+                         ("arena", "buffers in the arena")):
+        if all((buffer, size) not in found for size in sizes):
+            continue
         rows = [found[buffer, size] for size in sizes]
         yield [f"Lockstep, {name}", *(time(row["lockstep_us"]) for row in rows)]
         yield ["times as fast as the best of the others", *map(ratio, rows)]
