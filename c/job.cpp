@@ -156,12 +156,11 @@ void lockstep_allocate_free(void* data) {
 int lockstep_register_memory(int set, void* memory, size_t bytes) {
   return guarded([&] {
     Sets& sets = Sets::of_process();
-    const auto is_registered = [&] {
+    {
       const std::lock_guard lock(sets.mutex);
-      return sets.registered.contains(memory);
-    };
-    require(!is_registered(),
-            "the memory at this address is registered already; lockstep_register_memory_free() ends that");
+      require(!sets.registered.contains(memory),
+              "the memory at this address is registered already; lockstep_register_memory_free() ends that");
+    }
     auto registered = set_of(set)->group.register_bytes(output_of(memory, bytes));
     const std::lock_guard lock(sets.mutex);
     sets.registered.insert_or_assign(memory, std::move(registered));
@@ -171,10 +170,9 @@ int lockstep_register_memory(int set, void* memory, size_t bytes) {
 
 void lockstep_register_memory_free(void* memory) {
   Sets& sets = Sets::of_process();
-  const auto ended = [&] {
-    const std::lock_guard lock(sets.mutex);
-    return sets.registered.extract(memory);
-  }();
+  decltype(sets.registered)::node_type ended;  // a copy of the memory, which needs no lock
+  const std::lock_guard lock(sets.mutex);
+  ended = sets.registered.extract(memory);
 }
 
 lockstep_range* lockstep_range_new(const char* name) {

@@ -204,11 +204,11 @@ int lockstep_join(int set, int* last);
 
 int lockstep_allocate(int set, size_t bytes, void** data);
 void lockstep_allocate_free(void* data); /* NULL: nothing */
-/* The program's own memory becomes such, at its place and with what is in it, until lockstep_register_memory_free() with its address;
- * it must not be written to, nor be in a work under way, while either is called. Memory that is freed meanwhile is noticed by the next call with it, but the address
- * stays registered until that function is called. Refused: what is not private to the process and writable, what is registered,
- * and what the arena has no room for. Costs a copy each, and about a microsecond for each call with a buffer of 32 KiB or more; smaller ones are
- * as others. Not for what a driver has pinned. Since version 4. */
+/* The program's own memory becomes such, at its place and with what is in it, until lockstep_register_memory_free() with its address.
+ * During these two calls no thread writes to it and no work under way has it. Memory that is freed while it is registered is noticed by the
+ * next collective with it, but the address stays registered until that function is called. Refused: what is not private to the process and
+ * writable, what is registered, and what the arena has no room for. Each of the two costs a copy, and a collective about a microsecond
+ * for each such buffer of 32 KiB or more; smaller ones are as others. Not for what a driver has pinned. Since version 4. */
 int lockstep_register_memory(int set, void* memory, size_t bytes);
 void lockstep_register_memory_free(void* memory); /* what is not registered: nothing */
 

@@ -87,8 +87,8 @@ class Group {
   /// of their ranks here. Collective over all ranks; one without a colour is in no group afterwards.
   std::optional<Group> split(std::optional<int> colour, int key = 0) const;
 
-  /// `elements` of arena memory, aligned to 64 bytes; in a group of one ordinary memory. Not collective. The arena is this rank's in
-  /// its world: collectives of all groups of that world reach the memory. Throws invalid_argument where there is no room for so many.
+  /// `elements` of arena memory, aligned to 64 bytes; in a group of one ordinary memory. Not collective. All groups of one world use a
+  /// rank's one arena, so that their collectives reach this memory, too. Throws invalid_argument where there is no room for so many.
   template <Movable T>
   ArenaBuffer<T> allocate(std::size_t elements) const {
     if (elements > most_allocated_bytes / sizeof(T)) throw_too_many(elements, sizeof(T));
@@ -96,11 +96,11 @@ class Group {
   }
   ArenaBlock allocate_bytes(std::size_t bytes) const;
 
-  /// Memory that the program has from elsewhere is reached by the other ranks of this host as if it had been allocated here, as long as
+  /// Memory that the program has from elsewhere is reached by the other ranks of this host as if it came from allocate(), as long as
   /// the result lives: its pages are replaced by some of this rank's arena, at the same place, with what is in them. Not collective:
   /// ranks may register what they like, and a call is as quick as the slowest of its buffers. No thread may write to `memory` meanwhile.
   /// Memory that is freed or moved while it is registered is noticed by the next call, and is then memory as any other; a process
-  /// that is forked has a copy. The same holds in all groups of its world. Not for what a driver has pinned (cudaHostRegister). Throws Error:
+  /// that is forked has a copy. Not for what a driver has pinned (cudaHostRegister). Throws Error:
   /// invalid_argument (nothing; memory that is not private and writable, or is registered already; no room in the arena), system.
   /// Cost: two copies, and as much memory again meanwhile; a call pays about a microsecond for each registered buffer of 32 KiB or
   /// more, and takes smaller ones as any other. Linux before 6.11 tells private memory from a file's, but not one file from another.

@@ -64,9 +64,11 @@ void Arena::quarantine(std::span<const std::byte> bytes) {
   if (!offset) return;
   const std::lock_guard lock(mutex_);
   quarantined_.emplace_back(base_ + *offset, bytes.size());
+  has_quarantine_ = true;
 }
 
 bool Arena::is_quarantined(std::span<const std::byte> bytes) const {
+  if (!has_quarantine_) return false;
   const std::lock_guard lock(mutex_);
   return overlaps_quarantine(bytes);
 }

@@ -63,6 +63,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   FreeRanges free_;
   std::size_t reserved_ = 0;  // bytes from the start that have memory
   std::vector<std::span<const std::byte>> quarantined_;
+  std::atomic<bool> has_quarantine_ = false;  // without the lock, for those who ask at each allocation
   std::atomic<int> registrations_ = 0;
 };
 

@@ -24,8 +24,8 @@ struct NativeOptions {
   Members members;
   int ranks_per_node = 0;              ///< of this host's memory: as in Call
   std::shared_ptr<HostRegion> region;  ///< of the ranks on this host
-  std::shared_ptr<Arena> arena =
-      nullptr;  ///< this rank's, where the region has borrowed it; else one of the region is made
+  /// This rank's, where the region has borrowed it; null: it is made of the region.
+  std::shared_ptr<Arena> arena = nullptr;
   std::shared_ptr<ControlPage> page;
   std::unique_ptr<Transport> transport;
   std::shared_ptr<Progress> progress;

@@ -37,7 +37,7 @@ def register_memory(tensor: torch.Tensor, process_set: ProcessSet = global_proce
     """From now on the other ranks of this host reach the tensor's memory, so that collectives need not copy it: those of this module, of
     all process sets, and of torch.distributed over lockstep. Pays for tensors of 64 KiB and more that are used again and again.
 
-    Each rank registers what it likes. No thread writes to the tensor meanwhile, nor while it is closed. Raises ValueError for one that is
+    Each rank registers what it likes. No thread writes to the tensor during this call, nor during close(). Raises ValueError for one that is
     not on the CPU, or whose elements do not lie one after another; for no elements; for memory that is registered already or is not the
     process's own; and where there is no room for as much memory again (LOCKSTEP_ARENA_BYTES).
     """
