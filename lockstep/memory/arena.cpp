@@ -29,6 +29,7 @@ Arena::Arena(std::shared_ptr<HostRegion> region, int local_rank)
 ArenaBlock Arena::allocate(std::size_t bytes) {
   const std::size_t wanted = round_up(std::max<std::size_t>(bytes, 1), alignment);
   const std::lock_guard lock(mutex_);
+  end_quarantines();
   const auto offset = bytes > capacity_ ? std::nullopt : free_.take(wanted);
   if (!offset) {
     throw_invalid_argument(fmt::format(
@@ -57,14 +58,27 @@ std::optional<std::size_t> Arena::offset_of(std::span<const std::byte> bytes,
   return may_be ? registered_offset_of(bytes) : std::nullopt;
 }
 
-void Arena::quarantine() { quarantine({base_, capacity_}); }
+void Arena::quarantine() { quarantine({base_, capacity_}, nullptr); }
 
-void Arena::quarantine(std::span<const std::byte> bytes) {
+void Arena::quarantine(std::span<const std::byte> bytes, std::function<bool()> is_over) {
   const auto offset = bytes.empty() ? std::nullopt : offset_of(bytes);
   if (!offset) return;
   const std::lock_guard lock(mutex_);
-  quarantined_.emplace_back(base_ + *offset, bytes.size());
+  end_quarantines();
+  quarantines_.push_back({{base_ + *offset, bytes.size()}, std::move(is_over)});
   has_quarantine_ = true;
+}
+
+void Arena::end_quarantines() {
+  const auto ended =
+      std::erase_if(quarantines_, [](const Quarantine& one) { return one.is_over && one.is_over(); });
+  if (ended == 0) return;
+  has_quarantine_ = !quarantines_.empty();
+  std::erase_if(freed_meanwhile_, [this](std::span<std::byte> bytes) {
+    if (overlaps_quarantine(bytes)) return false;
+    give_back(bytes);
+    return true;
+  });
 }
 
 bool Arena::is_quarantined(std::span<const std::byte> bytes) const {
@@ -74,14 +88,20 @@ bool Arena::is_quarantined(std::span<const std::byte> bytes) const {
 }
 
 bool Arena::overlaps_quarantine(std::span<const std::byte> bytes) const {
-  return std::ranges::any_of(quarantined_, [&](std::span<const std::byte> one) {
-    return one.data() < bytes.data() + bytes.size() && bytes.data() < one.data() + one.size();
+  return std::ranges::any_of(quarantines_, [&](const Quarantine& one) {
+    return one.bytes.data() < bytes.data() + bytes.size() &&
+           bytes.data() < one.bytes.data() + one.bytes.size();
   });
 }
 
 void Arena::release(std::span<std::byte> bytes) {
   const std::lock_guard lock(mutex_);
-  if (overlaps_quarantine(bytes)) return;
+  end_quarantines();
+  if (overlaps_quarantine(bytes)) return freed_meanwhile_.push_back(bytes);
+  give_back(bytes);
+}
+
+void Arena::give_back(std::span<std::byte> bytes) {
   free_.give_back(static_cast<std::size_t>(bytes.data() - base_),
                   round_up(std::max<std::size_t>(bytes.size(), 1), alignment));
 }

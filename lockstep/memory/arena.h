@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -42,15 +43,23 @@ class Arena : public std::enable_shared_from_this<Arena> {
 
   /// From now on nothing freed is used again: a peer that was stopped may still write there.
   void quarantine();
-  /// The same of what is freed where `bytes` lie in this arena, or are registered with it: all that a call is given.
-  void quarantine(std::span<const std::byte> bytes);
+  /// The same of what is freed where `bytes`, all that a call is given, lie in this arena or are registered with it, until `is_over`
+  /// says that nobody can write there any more. It is asked when memory is allocated or freed, under the arena's lock.
+  void quarantine(std::span<const std::byte> bytes, std::function<bool()> is_over);
   /// Whether that holds for any of `bytes`, which lie in it.
   bool is_quarantined(std::span<const std::byte> bytes) const;
 
  private:
   friend class ArenaBlock;
   friend class RegisteredMemory;
+  struct Quarantine {
+    std::span<const std::byte> bytes;
+    std::function<bool()> is_over;  // null: never
+  };
+
   void release(std::span<std::byte> bytes);
+  void give_back(std::span<std::byte> bytes);
+  void end_quarantines();
   bool overlaps_quarantine(std::span<const std::byte> bytes) const;
   std::optional<std::size_t> registered_offset_of(std::span<const std::byte> bytes) const;
   void end_registration(std::span<std::byte> bytes, ArenaBlock block);
@@ -59,10 +68,11 @@ class Arena : public std::enable_shared_from_this<Arena> {
   int local_rank_;
   std::byte* base_;
   std::size_t capacity_;
-  mutable std::mutex mutex_;  // of the three below
+  mutable std::mutex mutex_;  // of the four below
   FreeRanges free_;
   std::size_t reserved_ = 0;  // bytes from the start that have memory
-  std::vector<std::span<const std::byte>> quarantined_;
+  std::vector<Quarantine> quarantines_;
+  std::vector<std::span<std::byte>> freed_meanwhile_;  // in some quarantine
   std::atomic<bool> has_quarantine_ = false;  // without the lock, for those who ask at each allocation
   std::atomic<int> registrations_ = 0;
 };

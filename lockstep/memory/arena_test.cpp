@@ -81,6 +81,25 @@ TEST(Arena, QuarantinedMemoryIsNeverUsedAgain) {
   EXPECT_NE(arena->offset_of(arena->allocate(64).bytes()), before);
 }
 
+TEST(Arena, QuarantinedBytesAreUsedAgainWhenNobodyCanWriteThere) {
+  const auto arena = make_arena();
+  bool is_one_over = false, is_other_over = false;
+  const std::byte* place = nullptr;
+  {
+    const auto block = arena->allocate(1000);
+    place = block.bytes().data();
+    arena->quarantine(block.bytes().first(500), [&] { return is_one_over; });
+    arena->quarantine(block.bytes().last(600), [&] { return is_other_over; });
+  }
+  EXPECT_NE(arena->allocate(1000).bytes().data(), place);
+  is_one_over = true;
+  EXPECT_NE(arena->allocate(1000).bytes().data(), place);
+  is_other_over = true;
+  const auto again = arena->allocate(1000);
+  EXPECT_EQ(again.bytes().data(), place);
+  EXPECT_FALSE(again.is_quarantined());
+}
+
 TEST(Arena, QuarantinedBytesAreNeverUsedAgainAndOthersAre) {
   const auto arena = make_arena();
   std::byte elsewhere[64];
@@ -90,9 +109,9 @@ TEST(Arena, QuarantinedBytesAreNeverUsedAgainAndOthersAre) {
     const auto first = arena->allocate(128), second = arena->allocate(128);
     harmed = first.bytes().data();
     other = second.bytes().data();
-    arena->quarantine(first.bytes().subspan(100, 4));
-    arena->quarantine(elsewhere);
-    arena->quarantine(std::span<const std::byte>());
+    arena->quarantine(first.bytes().subspan(100, 4), nullptr);
+    arena->quarantine(elsewhere, nullptr);
+    arena->quarantine(std::span<const std::byte>(), nullptr);
     EXPECT_TRUE(first.is_quarantined());
     EXPECT_FALSE(second.is_quarantined());
   }

@@ -119,6 +119,12 @@ RankProgress& HostRegion::progress(int local_rank) const {
   return reinterpret_cast<RankProgress*>(mapping_.data() + round_up(sizeof(RegionHeader)))[local_rank];
 }
 
+bool HostRegion::all_have_let_go() const {
+  for (int rank = 0; rank < local_ranks(); ++rank)
+    if (progress(rank).has_let_go.load(std::memory_order_acquire) == 0) return false;
+  return true;
+}
+
 std::byte* HostRegion::slot(std::uint64_t work, int local_rank) const {
   const std::size_t row = (work % lane_count) * static_cast<std::size_t>(local_ranks());
   return mapping_.data() + slots_ + (row + static_cast<std::size_t>(local_rank)) * slot_bytes;

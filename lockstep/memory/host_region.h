@@ -55,8 +55,9 @@ static_assert(sizeof(Cell) == 128);
 /// How far a rank is. All works with a smaller number than `completed` are complete there.
 struct alignas(128) RankProgress {
   std::atomic<std::uint64_t> completed;
-  std::atomic<std::uint32_t> has_left;  ///< 1: in an orderly way
-  std::atomic<std::int32_t> pid;        ///< of the process that it is; 0: not known
+  std::atomic<std::uint32_t> has_left;    ///< 1: in an orderly way
+  std::atomic<std::uint32_t> has_let_go;  ///< 1: of the group, whose memory it does not touch any more
+  std::atomic<std::int32_t> pid;          ///< of the process that it is; 0: not known
 };
 
 enum class Purpose : std::uint8_t { collective = 0, point_to_point = 1 };
@@ -85,6 +86,8 @@ class HostRegion {
   /// Why this group failed first.
   FirstCause& first_cause() const;
   RankProgress& progress(int local_rank) const;
+  /// Nobody will touch the memory of a call of this group again.
+  bool all_have_let_go() const;
   Cell& cell(std::uint64_t work, int local_rank) const {
     return cells_[(work % lane_count) * row_ + static_cast<std::size_t>(local_rank)];
   }

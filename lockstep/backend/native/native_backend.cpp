@@ -108,7 +108,11 @@ NativeBackend::NativeBackend(NativeOptions options)
   watch_for_forks();
 }
 
-NativeBackend::~NativeBackend() { progress_->detach(*this); }
+NativeBackend::~NativeBackend() {
+  progress_->detach(*this);
+  if (is_forked_child()) return;
+  parts_.region->progress(parts_.members.self().local).has_let_go.store(1, std::memory_order_release);
+}
 
 void NativeBackend::leave() {
   if (is_forked_child()) return;
@@ -331,12 +335,15 @@ void NativeBackend::close(const std::string& reason) {
   end_calls();
 }
 
-// Others may still be in this rank's calls that are under way, and in no others.
+// Others may still be in this rank's calls that are under way, and in no others, until they have let go of the group. An engine
+// is not known to have let go.
 void NativeBackend::quarantine() {
   if (!shares_arena_) return arena_->quarantine();
+  std::function<bool()> is_over;
+  if (!parts_.exchange) is_over = [region = parts_.region] { return region->all_have_let_go(); };
   for (const NativeTask* task : active_) {
-    arena_->quarantine(task->input());
-    arena_->quarantine(task->output());
+    arena_->quarantine(task->input(), is_over);
+    arena_->quarantine(task->output(), is_over);
   }
 }
 
