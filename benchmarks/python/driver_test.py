@@ -29,7 +29,8 @@ class RealRun(unittest.TestCase):
             self.skipTest("torch is not installed: script/bootstrap --peers torch")
         made = drivers.measured(__file__, ["--only", "c10d", "--pairs", "1", "--steps", "1", "--models", "convnet", "--sizes", "64"])
         self.assertEqual([(row["op"], row["framework"], row["peer"]) for row in made["rows"]],
-                         [("all_reduce", "c10d", "gloo"), ("training", "c10d", "gloo"), ("training", "c10d", "nothing")])
+                         [("all_reduce", "c10d", "gloo"), ("training", "c10d", "gloo"), ("training", "c10d", "nothing"),
+                          ("training", "c10d", "registered")])
         for row in made["rows"]:
             self.assertGreater(row["lockstep_us"], 0)
 

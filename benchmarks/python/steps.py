@@ -1,6 +1,6 @@
 """A training step of a model of benchmarks/training, timed on two ranks: `lockstep` and `horovod` by DistributedOptimizer;
-`c10d` and `gloo` by torch's DistributedDataParallel, `nothing` with a communication hook that sends nothing; `unconnected`
-by itself. With --ranks N it is Horovod's launcher, as its programs need it."""
+`c10d` and `gloo` by torch's DistributedDataParallel, `registered` as `c10d` with lockstep.c10d.register_buckets(), `nothing` with a
+communication hook that sends nothing; `unconnected` by itself. With --ranks N it is Horovod's launcher, as its programs need it."""
 import json
 import os
 import pathlib
@@ -9,7 +9,7 @@ import sys
 here = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(here.parent / "training")]
 
-MODES = ("lockstep", "horovod", "c10d", "gloo", "nothing", "unconnected")
+MODES = ("lockstep", "horovod", "c10d", "registered", "gloo", "nothing", "unconnected")
 
 
 def sends_nothing(_, bucket):
@@ -38,9 +38,9 @@ def main():
     else:
         import torch.distributed as dist
 
-        if options.mode == "c10d":
-            import lockstep.c10d  # noqa: F401
-        dist.init_process_group("lockstep" if options.mode == "c10d" else "gloo")
+        import lockstep.c10d
+
+        dist.init_process_group("lockstep" if options.mode in ("c10d", "registered") else "gloo")
         rank = dist.get_rank()
     net, inputs, targets = stepping.start(options, rank)
     kind, arguments = stepping.optimizer_of(options)
@@ -52,6 +52,8 @@ def main():
         forward = torch.nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True)
         if options.mode == "nothing":
             forward.register_comm_hook(None, sends_nothing)
+        elif options.mode == "registered":
+            lockstep.c10d.register_buckets(forward)
     seconds, _ = stepping.measure(options, forward, optimizer, inputs, targets)
     if rank == 0:
         print(json.dumps({"case": options.mode, "seconds": seconds}), flush=True)

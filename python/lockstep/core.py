@@ -215,11 +215,12 @@ class Memory:
 
 
 class Registered:
-    """So many bytes at an address, which the other ranks of this host reach as long as this object lives (lockstep_register_memory)."""
+    """So many bytes at an address, which the other ranks of this host reach as long as this object lives (lockstep_register_memory).
+    Keeps whose memory it is."""
 
-    def __init__(self, number: int, address: int, size: int) -> None:
+    def __init__(self, number: int, address: int, size: int, kept: object) -> None:
         _check(_library.lockstep_register_memory(number, address, size))
-        self._address = address
+        self._address, self._kept = address, kept
 
     def __del__(self) -> None:
         if getattr(self, "_address", None):

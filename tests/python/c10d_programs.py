@@ -4,6 +4,7 @@
 """
 import datetime
 import functools
+import json
 import os
 import pathlib
 import signal
@@ -73,6 +74,34 @@ def ddp():
     hooked.register_comm_hook(None, default_hooks.fp16_compress_hook)
     say("hooked", [round(loss, 3) for loss in losses_of(hooked)])
     say("same", everywhere_the_same(torch.cat([p.detach().flatten() for p in model.parameters()])))
+
+
+@action
+def registered_buckets():
+    """Trains as without, in buckets that are made anew after the first step, and whose memory every rank of the host reaches."""
+    def wide():
+        torch.manual_seed(0)
+        return torch.nn.Sequential(torch.nn.Linear(8, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 4))
+
+    def distributed(model):
+        return torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    plain, registered = distributed(wide()), distributed(wide())
+    lockstep.c10d.register_buckets(registered)
+    say("same", losses_of(plain) == losses_of(registered))
+    expect_error(TypeError, lambda: lockstep.c10d.register_buckets(wide()))
+    over_gloo = torch.nn.parallel.DistributedDataParallel(net(), process_group=dist.new_group(backend="gloo"))
+    expect_error(ValueError, lambda: lockstep.c10d.register_buckets(over_gloo))
+    from lockstep import core
+    file = os.path.join(sys.argv[2], "timeline.json")
+    core.start_timeline(file)
+    losses_of(plain, 1)
+    losses_of(registered, 1)
+    core.stop_timeline()
+    if dist.get_rank() == 0:
+        with open(file) as read:
+            events = json.load(read)["traceEvents"]
+        say("ways", [event["args"]["algorithm"] == "arena" for event in events if event.get("cat") == "call" and event["pid"] == 0
+                     and event["name"] == "all_reduce" and event["args"]["bytes"] >= 1 << 16])
 
 
 @action

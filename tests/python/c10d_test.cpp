@@ -67,6 +67,17 @@ TEST_F(C10d, DistributedDataParallelOfTorch2_0Trains) {
   expect_each_says({"ddp"}, "same True");
 }
 
+TEST_F(C10d, BucketsThatAreRegisteredAreAveragedWhereTheyLie) {
+  const Ending ending = program_of({"registered_buckets", folder()}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(
+      ending.out,
+      AllOf(HasSubstr("probe 0 same True\n"), HasSubstr("probe 1 same True\n"),
+            HasSubstr("TypeError - - register_buckets() is for DistributedDataParallel, not Sequential"),
+            HasSubstr("ValueError - - register_buckets(): the model's group is not over lockstep: "),
+            HasSubstr("probe 0 ways [False, True]\n")));
+}
+
 TEST_F(C10d, ZeroAndJoinTrainAsOverGloo) { expect_as_gloo("zero"); }
 TEST_F(C10d, Fsdp2TrainsAsOverGlooAndItsCheckpointsAreRead) { expect_as_gloo("fsdp"); }
 TEST_F(C10d, TensorParallelLayersGiveWhatTheyGiveOverGloo) { expect_as_gloo("tensor_parallel"); }

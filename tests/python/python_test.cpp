@@ -23,8 +23,8 @@ class Python : public PythonJob {
     PythonJob::SetUp();
     use_peer("torch");
   }
-  void expect_right(const std::string& action) const {
-    const Ending ending = job(2, {"torch_faults.py", action, folder().string()}).finish();
+  void expect_right(const std::string& action, const Variables& more = {}) const {
+    const Ending ending = job(2, {"torch_faults.py", action, folder().string()}, more).finish();
     EXPECT_EQ(ending.exit_code, 0) << ending.err;
     for (const char* line : {"probe 0 right", "probe 1 right"})
       EXPECT_THAT(ending.out, HasSubstr(line)) << ending.err;
@@ -212,7 +212,9 @@ TEST_F(Python, GradientsAreAddedUp) { expect_right("gradients_while_under_way");
 TEST_F(Python, SchedulersAndHeldGroupsStayTheOptimizers) { expect_right("schedulers"); }
 TEST_F(Python, AFailedStepLeavesNothing) { expect_right("after_a_failure"); }
 TEST_F(Python, OddTensorsAndNamesAreTaken) { expect_right("odd_tensors"); }
-TEST_F(Python, MemoryThatIsRegisteredIsNotCopied) { expect_right("registered_memory"); }
+TEST_F(Python, MemoryThatIsRegisteredIsNotCopied) {
+  expect_right("registered_memory", {{"LOCKSTEP_ARENA_BYTES", "64MiB"}});
+}
 TEST_F(Python, GradientsLieInTheArena) { expect_right("gradients_in_the_arena"); }
 TEST_F(Python, BatchNormIsThatOfOneProcess) { expect_right("batch_norm"); }
 

@@ -400,6 +400,8 @@ def registered_memory():
     kept.close()
     kept.close()
     hvd.register_memory(x)  # and let go of at once
+    for _ in range(40):  # more than the arena has room for, of memory that nobody else has
+        hvd.register_memory(torch.ones(1 << 19))
     with hvd.register_memory(x):
         hvd.shutdown()
     hvd.init()

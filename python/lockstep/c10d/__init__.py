@@ -38,4 +38,8 @@ def __getattr__(name):
         from lockstep.c10d.work import LockstepError
 
         return LockstepError
+    if name == "register_buckets":
+        from lockstep.c10d.buckets import register_buckets
+
+        return register_buckets
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

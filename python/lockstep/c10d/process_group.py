@@ -299,6 +299,15 @@ class ProcessGroup(dist.ProcessGroup):
         """One Work for several."""
         return self._work(what, [Part(part) for part in parts], [tensor for part in parts for tensor in part.result()])
 
+    def register(self, tensor: torch.Tensor) -> core.Registered:
+        """The host's other ranks reach the tensor's memory, whose elements lie one after another, as long as the result lives."""
+        if self._number is None:
+            raise ValueError("register: the group was destroyed")
+        try:
+            return core.Registered(self._number, tensor.data_ptr(), _bytes_of(tensor), kept=tensor)
+        except Exception as error:
+            raise as_torch_has_it(error) from None
+
     # ---- Reductions ----
 
     def _all_reduce(self, tensor, op):

@@ -18,9 +18,8 @@ class RegisteredMemory:
     """What register_memory() gives. The tensor's memory is registered until close(), or as long as this object lives, which keeps it."""
 
     def __init__(self, tensor: torch.Tensor, process_set: ProcessSet) -> None:
-        self._tensor = tensor.detach()
         self._registered: core.Registered | None = core.Registered(process_set.number(), tensor.data_ptr(),
-                                                                   tensor.numel() * tensor.element_size())
+                                                                   tensor.numel() * tensor.element_size(), kept=tensor.detach())
 
     def close(self) -> None:
         """The memory is the process's own again, with what is in it. Not while an operation with it is under way."""
