@@ -5,5 +5,6 @@ import sys
 from lockstep import command
 
 
-def main():
+def main() -> None:
+    """Does not return."""
     os.execv(command.PROGRAM, ["lockstep", "run", *sys.argv[1:]])

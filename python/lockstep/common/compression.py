@@ -19,6 +19,8 @@ class Compressor:
 
 
 class NoneCompressor(Compressor):
+    """Tensors travel as they are."""
+
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
         """The tensor as it is."""

@@ -31,6 +31,8 @@ class BF16Compressor(_Cast):
 
 
 class Compression:
+    """What DistributedOptimizer(compression=...) is given."""
+
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
