@@ -216,6 +216,19 @@ TEST_F(Python, MemoryThatIsRegisteredIsNotCopied) {
   expect_right("registered_memory", {{"LOCKSTEP_ARENA_BYTES", "64MiB"}});
 }
 TEST_F(Python, GradientsLieInTheArena) { expect_right("gradients_in_the_arena"); }
+// Three blocks of 16 MiB, freed together, are more than glibc keeps by itself.
+TEST_F(Python, MemoryThatTorchFreesIsKeptUnlessTheProgramSaysOtherwise) {
+  for (const auto& [more, said] : std::vector<std::pair<Variables, std::string>>{
+           {{}, "few"},
+           {{{"MALLOC_TRIM_THRESHOLD_", "131072"}}, "many"},
+           {{{"MALLOC_MMAP_THRESHOLD_", "131072"}}, "many"},
+           {{{"GLIBC_TUNABLES", "glibc.malloc.trim_threshold=131072"}}, "many"}}) {
+    const Ending ending = job(2, {"torch_faults.py", "freed_memory"}, more).finish();
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    for (const char* rank : {"0", "1"})
+      EXPECT_THAT(ending.out, HasSubstr("probe " + std::string(rank) + " pages " + said)) << ending.err;
+  }
+}
 TEST_F(Python, BatchNormIsThatOfOneProcess) { expect_right("batch_norm"); }
 
 TEST_F(Python, TrainingGoesOnInTheNextWorldAfterACollectiveHasFailed) { expect_right("elastic"); }

@@ -6,6 +6,7 @@ import functools
 import gc
 import json
 import os
+import resource
 import signal
 import sys
 import threading
@@ -421,6 +422,23 @@ def gradients_in_the_arena():
     found = algorithms_of(step)
     assert found is None or found == ["arena"], found
     say("right")
+
+
+@action
+def freed_memory():
+    net = torch.nn.Linear(2048, 2048)  # of 16 MiB
+    optimizer = optimizer_of(net)
+    kept = torch.zeros(1 << 20)
+
+    def pages():
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(10):
+            several = [torch.empty(4 << 20).fill_(1.0) for _ in range(3)]
+            del several
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    pages()
+    say("pages", "few" if pages() < 1000 else "many")
+    assert kept[0].item() == 0 and optimizer is not None
 
 
 @action

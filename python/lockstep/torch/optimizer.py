@@ -17,6 +17,7 @@ from lockstep.common.exceptions import HorovodInternalError
 from lockstep.common.process_sets import global_process_set
 from lockstep.torch import mpi_ops
 from lockstep.torch.compression import Compression
+from lockstep.torch.heap import keep_freed_memory
 from lockstep.torch.mpi_ops import Adasum, Average
 
 if TYPE_CHECKING:
@@ -195,6 +196,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             self._buckets.append(bucket)
             for parameter in parameters:
                 self._bucket_of[parameter] = bucket
+        if any(parameter.device.type == "cpu" for parameter in trained):
+            keep_freed_memory()
         for parameter in trained:
             self._passes_left[parameter] = backward_passes_per_step
             self._add_hook(parameter)
