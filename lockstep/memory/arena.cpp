@@ -49,13 +49,17 @@ ArenaBlock Arena::allocate(std::size_t bytes) {
   return ArenaBlock(shared_from_this(), {base_ + *offset, bytes});
 }
 
-std::optional<std::size_t> Arena::offset_of(std::span<const std::byte> bytes,
-                                            std::size_t least_registered) const {
+std::optional<std::size_t> Arena::offset_of(std::span<const std::byte> bytes) const {
   const std::less<> before;  // a total order also for pointers into different objects
-  if (!before(bytes.data(), base_) && !before(base_ + capacity_, bytes.data() + bytes.size()))
-    return static_cast<std::size_t>(bytes.data() - base_);
+  if (before(bytes.data(), base_) || before(base_ + capacity_, bytes.data() + bytes.size()))
+    return std::nullopt;
+  return static_cast<std::size_t>(bytes.data() - base_);
+}
+
+std::optional<Reach> Arena::reach(std::span<const std::byte> bytes, std::size_t least_registered) const {
+  if (const auto offset = offset_of(bytes)) return Reach{.place = base_ + *offset, .offset = *offset};
   const bool may_be = registrations_.load(std::memory_order_acquire) > 0 && bytes.size() >= least_registered;
-  return may_be ? registered_offset_of(bytes) : std::nullopt;
+  return may_be ? reach_registered(bytes) : std::nullopt;
 }
 
 void Arena::quarantine() { quarantine({base_, capacity_}, nullptr); }

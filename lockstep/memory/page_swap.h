@@ -22,15 +22,13 @@ struct FilePages {
 /// Throws Error{invalid_argument} unless all of it is the process's own and can be written: no file, nothing shared, no stack.
 void require_private(std::span<const std::byte> bytes);
 
-/// The pages around `bytes`, which stay as they are, are those of the file from now on. `shared`: these, mapped elsewhere. No thread
-/// may write to `bytes` meanwhile; what others write to the rest of the first and the last page is not lost, but may be seen by
-/// them some microseconds later.
-/// Throws Error{system}: the memory is then as it was.
-void share_pages(std::span<std::byte> bytes, const FilePages& file, std::span<std::byte> shared);
+/// These whole pages, which stay as they are, are those of the file from now on; `shared`: the same, mapped elsewhere. No thread may
+/// write to them meanwhile. Throws Error{system}: the memory is then as it was.
+void share_pages(std::span<std::byte> pages, const FilePages& file, std::span<std::byte> shared);
 
 /// The inverse: what is in the pages is in private ones, at the same place. False, and nothing has changed, where there is no memory
-/// for that. `shared` may be empty in a process that has one thread.
-bool take_pages_back(std::span<std::byte> bytes, std::span<const std::byte> shared) noexcept;
+/// for that.
+bool take_pages_back(std::span<std::byte> pages) noexcept;
 
 /// Whether `bytes` are still mapped from these pages: the program may have freed or moved the memory, and have other memory at its
 /// place. Cost: a system call, about a microsecond; Linux before 6.11 is asked for the first and the last page, and tells

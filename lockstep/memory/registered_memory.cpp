@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -22,15 +23,31 @@ using base::offset_in_page;
 using base::page_bytes;
 using base::round_up;
 
+using Bytes = std::span<const std::byte>;
+
+bool overlap(Bytes one, Bytes other) {
+  return one.data() < other.data() + other.size() && other.data() < one.data() + one.size();
+}
+
+/// The whole pages in these bytes; others have something else in them.
+std::span<std::byte> pages_within(std::span<std::byte> bytes) {
+  const std::size_t before = round_up(offset_in_page(bytes.data())) - offset_in_page(bytes.data());
+  if (before >= bytes.size()) return {};
+  return bytes.subspan(before, (bytes.size() - before) / page_bytes * page_bytes);
+}
+
 struct Registration {
   std::span<std::byte> bytes;
+  std::span<std::byte> pages;  // of these, which are the arena's
   const Arena* arena = nullptr;
-  std::size_t offset = 0;       // of the first byte in the arena
-  FilePages file = {};          // from the page of the first byte on
-  std::span<std::byte> shared;  // the same pages, in the arena
+  std::byte* place = nullptr;        // in the arena, of the first byte
+  FilePages file = {};               // of the pages
+  const std::byte* block = nullptr;  // which says whose registration it is
   bool is_gone = false;  // the program has freed or moved the memory: nothing may be done there any more
 
-  FilePages file_from(std::size_t byte) const { return file.from(offset_in_page(bytes.data()) + byte); }
+  bool is_there(Bytes part) const {
+    return !is_gone && is_mapped_from(part, file.from(static_cast<std::size_t>(part.data() - pages.data())));
+  }
 };
 
 /// Of the process, by their addresses: memory is registered once, with one group.
@@ -56,12 +73,14 @@ class Registrations {
     return bytes.data() + bytes.size() <= found.bytes.data() + found.bytes.size() ? &found : nullptr;
   }
 
-  /// Where there is private memory, what was registered before is gone.
-  void forget_those_in(std::span<const std::byte> bytes) {
+  /// Of what was registered before in a part of these: whether it is still there. What is not is forgotten.
+  bool has_some_in(Bytes bytes) {
     std::erase_if(by_begin, [&](const auto& entry) {
-      const std::span<std::byte> old = entry.second.bytes;
-      return old.data() < bytes.data() + bytes.size() && bytes.data() < old.data() + old.size();
+      const Registration& one = entry.second;
+      return overlap(one.bytes, bytes) && !one.is_there(one.pages);
     });
+    return std::ranges::any_of(by_begin,
+                               [&](const auto& entry) { return overlap(entry.second.bytes, bytes); });
   }
 
  private:
@@ -72,8 +91,7 @@ class Registrations {
                      [] {
                        for (auto& [begin, one] : all().by_begin) {
                          // /proc/self was opened by the parent, whose memory is the same here at this moment.
-                         if (!one.is_gone && is_mapped_from(one.bytes, one.file_from(0)))
-                           (void)take_pages_back(one.bytes, {});
+                         if (one.is_there(one.pages)) (void)take_pages_back(one.pages);
                        }
                        all().by_begin.clear();
                        all().mutex.unlock();
@@ -96,31 +114,47 @@ RegisteredMemory Arena::register_memory(std::span<std::byte> bytes) {
   Registrations& all = Registrations::all();
   const std::lock_guard lock(all.mutex);
   require_private(bytes);
+  if (all.has_some_in(bytes)) {
+    throw_invalid_argument(fmt::format(
+        "register_memory: some of the {} bytes at {} are registered already; end that RegisteredMemory first",
+        bytes.size(), static_cast<const void*>(bytes.data())));
+  }
+  const std::span<std::byte> pages = pages_within(bytes);
+  if (pages.empty()) return RegisteredMemory(bytes);
   all.lost.reserve(all.lost.size() + all.handles + 1);
   const std::size_t before = offset_in_page(bytes.data());
-  const std::size_t whole = round_up(before + bytes.size());
-  ArenaBlock block = allocate(whole + page_bytes);
-  std::byte* const pages = pages_in(block);
+  ArenaBlock block = allocate(round_up(before + bytes.size()) + page_bytes);
+  std::byte* const place = pages_in(block) + before;
+  const std::span<std::byte> shared(place + (pages.data() - bytes.data()), pages.size());
   const Registration made{.bytes = bytes,
+                          .pages = pages,
                           .arena = this,
-                          .offset = static_cast<std::size_t>(pages - base_) + before,
-                          .file = FilePages::of(region_->fd(), region_->file_offset(pages)),
-                          .shared = {pages, whole}};
-  share_pages(bytes, made.file, made.shared);
-  all.forget_those_in(bytes);
+                          .place = place,
+                          .file = FilePages::of(region_->fd(), region_->file_offset(shared.data())),
+                          .block = block.bytes().data()};
+  share_pages(pages, made.file, shared);
   ++all.handles;
   all.by_begin.emplace(bytes.data(), made);
   ++registrations_;
   return RegisteredMemory(bytes, std::move(block));
 }
 
-std::optional<std::size_t> Arena::registered_offset_of(std::span<const std::byte> bytes) const {
+std::optional<Reach> Arena::reach_registered(std::span<const std::byte> bytes) const {
   Registrations& all = Registrations::all();
   const std::lock_guard lock(all.mutex);
   Registration* const found = bytes.empty() ? nullptr : all.around(bytes);
   if (found == nullptr || found->arena != this || found->is_gone) return std::nullopt;
-  const auto from_begin = static_cast<std::size_t>(bytes.data() - found->bytes.data());
-  if (is_mapped_from(bytes, found->file_from(from_begin))) return found->offset + from_begin;
+  const std::byte* const begin = std::max<const std::byte*>(bytes.data(), found->pages.data());
+  const std::byte* const end =
+      std::min<const std::byte*>(bytes.data() + bytes.size(), found->pages.data() + found->pages.size());
+  if (begin >= end) return std::nullopt;
+  if (found->is_there({begin, end})) {
+    std::byte* const place = found->place + (bytes.data() - found->bytes.data());
+    return Reach{.place = place,
+                 .offset = static_cast<std::size_t>(place - base_),
+                 .head = static_cast<std::size_t>(begin - bytes.data()),
+                 .tail = static_cast<std::size_t>(bytes.data() + bytes.size() - end)};
+  }
   found->is_gone = true;
   log::warning(fmt::format(
       "memory at {} was freed or moved while it was registered with a group; what is there now is "
@@ -137,11 +171,10 @@ void Arena::end_registration(std::span<std::byte> bytes, ArenaBlock block) {
   const auto found = all.by_begin.find(bytes.data());
   bool is_back = false;
   // In a child of a fork there is none, and where other memory was registered at the same place it is another one.
-  if (found != all.by_begin.end() && found->second.shared.data() == pages_in(block)) {
+  if (found != all.by_begin.end() && found->second.block == block.bytes().data()) {
     const Registration one = found->second;
     all.by_begin.erase(found);
-    is_back =
-        !one.is_gone && is_mapped_from(one.bytes, one.file_from(0)) && take_pages_back(one.bytes, one.shared);
+    is_back = one.is_there(one.pages) && take_pages_back(one.pages);
   }
   if (!is_back) all.lost.push_back(std::move(block));
 }

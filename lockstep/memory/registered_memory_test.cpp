@@ -70,11 +70,20 @@ bool holds(std::span<const std::byte> bytes, int first) {
 
 class Registering : public ::testing::Test {
  protected:
-  /// As another rank sees it.
+  /// As another rank sees it in a call.
   std::span<std::byte> seen(std::span<std::byte> bytes) const {
-    const auto offset = arena_->offset_of(bytes);
-    EXPECT_TRUE(offset.has_value());
-    return offset ? std::span(region_->arena(1) + *offset, bytes.size()) : std::span<std::byte>();
+    const auto reach = arena_->reach(bytes);
+    EXPECT_TRUE(reach.has_value());
+    if (!reach) return {};
+    EXPECT_EQ(reach->place, region_->arena(1) + reach->offset);
+    reach->copy_edges(bytes.data(), reach->place, bytes.size());
+    return {reach->place, bytes.size()};
+  }
+  /// Another rank has written to it.
+  void fill_there(std::span<std::byte> bytes, int first) const {
+    fill(seen(bytes), first);
+    const auto reach = arena_->reach(bytes);
+    if (reach) reach->copy_edges(reach->place, bytes.data(), bytes.size());
   }
   std::string refusal(std::span<std::byte> bytes) const {
     try {
@@ -106,27 +115,53 @@ TEST_F(Registering, MakesAnyMemoryReachableAndGivesItBack) {
       const Pages pages(8);
       fill(pages.bytes(), 3);
       const auto bytes = pages.bytes().subspan(begin, size);
-      EXPECT_EQ(arena_->offset_of(bytes), std::nullopt);
+      const std::size_t before = (page_size - begin) % page_size;
+      EXPECT_FALSE(arena_->reach(bytes));
       {
         const RegisteredMemory registered = arena_->register_memory(bytes);
-        EXPECT_TRUE(registered.is_shared());
+        EXPECT_EQ(registered.is_shared(), size >= before + page_size);
         EXPECT_EQ(registered.bytes().data(), bytes.data());
         EXPECT_TRUE(holds(pages.bytes(), 3));
         fill(bytes, 20);
-        EXPECT_TRUE(holds(seen(bytes), 20));
-        fill(seen(bytes), 40);
-        EXPECT_TRUE(holds(bytes, 40));
-        if (size > 1) {
-          EXPECT_EQ(*arena_->offset_of(bytes.subspan(1)), *arena_->offset_of(bytes) + 1);
+        if (registered.is_shared()) {
+          EXPECT_TRUE(holds(seen(bytes), 20));
+          fill_there(bytes, 40);
+          EXPECT_EQ(arena_->reach(bytes)->head, before);
+          EXPECT_EQ(arena_->reach(bytes)->tail, (size - before) % page_size);
+          EXPECT_EQ(arena_->reach(bytes.subspan(1))->offset, arena_->reach(bytes)->offset + 1);
+          EXPECT_FALSE(arena_->reach(bytes.subspan(before, page_size))->has_edges());
+        } else {
+          EXPECT_FALSE(arena_->reach(bytes));
+          fill(bytes, 40);
         }
-        EXPECT_EQ(arena_->offset_of(pages.bytes()), std::nullopt) << "not as a whole";
+        EXPECT_TRUE(holds(bytes, 40));
+        EXPECT_FALSE(arena_->reach(pages.bytes())) << "not as a whole";
       }
       EXPECT_TRUE(holds(bytes, 40));
-      EXPECT_EQ(arena_->offset_of(bytes), std::nullopt);
+      EXPECT_FALSE(arena_->reach(bytes));
       EXPECT_TRUE(holds(pages.bytes().first(begin), 3));
       EXPECT_EQ(room(), arena_bytes);
     }
   }
+}
+
+// As malloc has them.
+TEST_F(Registering, OfNeighboursOnOnePageIsPossible) {
+  const Pages pages(8);
+  const auto first = pages.bytes().first(2 * page_size + 100);
+  const auto second = pages.bytes().subspan(first.size(), 3 * page_size);
+  const auto third = pages.bytes().subspan(first.size() + second.size());
+  const auto one = arena_->register_memory(first);
+  const auto other = arena_->register_memory(third);
+  {
+    const auto between = arena_->register_memory(second);
+    fill_there(first, 1);
+    fill_there(second, 2);
+    fill_there(third, 3);
+    EXPECT_TRUE(holds(first, 1) && holds(second, 2) && holds(third, 3));
+  }
+  EXPECT_TRUE(holds(second, 2));
+  EXPECT_TRUE(holds(seen(first), 1) && holds(seen(third), 3));
 }
 
 TEST_F(Registering, OfAVectorIsPossible) {
@@ -164,8 +199,8 @@ TEST_F(Registering, MemoryThatWasFreedIsNotTakenForIt) {
     const auto registered = arena_->register_memory(pages.bytes());
     pages.replace();
     fill(pages.bytes(), 50);
-    EXPECT_EQ(arena_->offset_of(pages.bytes()), std::nullopt);
-    EXPECT_EQ(arena_->offset_of(pages.bytes()), std::nullopt) << "and stays so";
+    EXPECT_FALSE(arena_->reach(pages.bytes()));
+    EXPECT_FALSE(arena_->reach(pages.bytes())) << "and stays so";
     EXPECT_TRUE(holds(pages.bytes(), 50));
   }
   EXPECT_TRUE(holds(pages.bytes(), 50)) << "nothing is put back over other memory";
@@ -186,7 +221,7 @@ TEST_F(Registering, MemoryThatWasMovedKeepsItsPages) {
     const auto registered = arena_->register_memory(pages.bytes());
     pages.move();
     fill(pages.bytes(), 60);
-    EXPECT_EQ(arena_->offset_of(pages.bytes()), std::nullopt);
+    EXPECT_FALSE(arena_->reach(pages.bytes()));
   }
   const auto all = arena_->allocate(room());
   std::ranges::fill(all.bytes(), std::byte{1});
@@ -199,8 +234,8 @@ TEST_F(Registering, APartThatIsFreedIsNoticedWhereItIsUsed) {
   ASSERT_NE(::mmap(pages.bytes().data() + 2 * page_size, page_size, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
             MAP_FAILED);
-  EXPECT_TRUE(arena_->offset_of(pages.bytes().first(page_size)).has_value());
-  EXPECT_EQ(arena_->offset_of(pages.bytes()), std::nullopt);
+  EXPECT_TRUE(arena_->reach(pages.bytes().first(page_size)));
+  EXPECT_FALSE(arena_->reach(pages.bytes()));
 }
 
 TEST_F(Registering, AForkHasACopy) {
@@ -228,6 +263,11 @@ TEST_F(Registering, WhatIsNotTheProcesssOwnIsRefused) {
               HasSubstr("shared, or mapped from a file (/memfd:lockstep-group (deleted))"));
   EXPECT_THAT(refusal(std::span(region_->arena(1), 64)),
               HasSubstr("it is registered already, or reachable by other processes"));
+  const Pages others(5);
+  const auto with_edges = arena_->register_memory(others.bytes().subspan(100, 2 * page_size));
+  EXPECT_THAT(refusal(others.bytes().subspan(2 * page_size + 50)), HasSubstr("some of the 12238 bytes"));
+  EXPECT_THAT(refusal(others.bytes().first(101)),
+              HasSubstr("registered already; end that RegisteredMemory first"));
   ASSERT_EQ(::mprotect(pages.bytes().data(), page_size, PROT_READ), 0);
   EXPECT_THAT(refusal(pages.bytes().first(10)), HasSubstr("not to be written"));
   ASSERT_EQ(::munmap(pages.bytes().data() + 3 * page_size, page_size), 0);

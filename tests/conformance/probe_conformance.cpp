@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <exception>
 #include <numeric>
@@ -36,6 +37,25 @@ void check_freed_memory(const lockstep::Group& world) {
     const auto right = static_cast<float>((call + 1) * world.size());
     if (std::ranges::count(buffer, right) != std::ssize(buffer))
       throw std::runtime_error("a sum in memory that was registered is wrong");
+  }
+}
+
+/// Long enough that the receiver reads them where they lie, though the first and the last of them lie beside something else.
+void check_long_messages(const lockstep::Group& world) {
+  if (world.size() == 1) return;
+  const auto pages = mapped_at(nullptr, 600'000);
+  const auto [first, second] = std::pair(pages.subspan(17, 290'001), pages.subspan(290'018, 300'000));
+  const std::array registered = {world.register_memory(first), world.register_memory(second)};
+  for (const auto& message : {first, second}) {
+    std::iota(message.begin(), message.end(), static_cast<float>(world.rank()));
+    if (world.rank() == 0) lockstep::send(world, std::span<const float>(message), 1).wait();
+    if (world.rank() != 1) continue;
+    std::vector<float> received(message.size());
+    lockstep::recv(world, std::span(received), 0).wait();
+    for (std::size_t i = 0; i < received.size(); ++i) {
+      if (received[i] != static_cast<float>(i))
+        throw std::runtime_error("a long message of registered memory is wrong");
+    }
   }
 }
 
@@ -78,6 +98,7 @@ int main() try {
   checks::check_movements(world, registered);
   checks::check_messages(world, registered);
   check_memory_of_others(world);
+  check_long_messages(world);
   check_freed_memory(world);
   float one = 1;
   lockstep::all_reduce(world, std::span(&one, 1)).wait();

@@ -28,7 +28,12 @@ const char* remedy(ErrorCode code, bool goes_on) {
 /// Long messages within the region: through arenas, where all ranks have one.
 Lending lending_of(const std::shared_ptr<HostRegion>& region, const std::shared_ptr<Arena>& arena) {
   return {.least_bytes = ring_bytes,
-          .place_of = [arena](std::span<const std::byte> bytes) { return arena->offset_of(bytes); },
+          .place_of = [arena](std::span<const std::byte> bytes) -> std::optional<std::uint64_t> {
+            const auto reach = arena->reach(bytes);
+            if (!reach) return std::nullopt;
+            if (reach->has_edges()) reach->copy_edges(bytes.data(), reach->place, bytes.size());
+            return reach->offset;
+          },
           .memory_of = [region](int rank, std::uint64_t place,
                                 std::uint64_t bytes) -> std::optional<std::span<const std::byte>> {
             const std::uint64_t all = region->arena_bytes();
@@ -151,17 +156,19 @@ std::unique_ptr<PendingWork> NativeBackend::submit(const Request& request) {
   }
   Signature signature = request.signature;
   BufferOffsets offsets;
+  std::optional<Reach> input, output;
   if (parts_.arrivals && !is_message(signature.operation)) {
-    const auto input = arena_->offset_of(request.input, least_registered_bytes);
+    input = arena_->reach(request.input, least_registered_bytes);
     const bool is_in_place =
         request.input.data() == request.output.data() && request.input.size() == request.output.size();
+    output = is_in_place ? input : arena_->reach(request.output, least_registered_bytes);
     if (input) {
       signature.flags |= Signature::input_in_arena;
-      offsets.input = *input;
+      offsets.input = input->offset;
     }
-    if (const auto offset = is_in_place ? input : arena_->offset_of(request.output, least_registered_bytes)) {
+    if (output) {
       signature.flags |= Signature::output_in_arena;
-      offsets.output = *offset;
+      offsets.output = output->offset;
     }
   }
   std::uint64_t& counter = numbers_.next_for(request);
@@ -170,6 +177,8 @@ std::unique_ptr<PendingWork> NativeBackend::submit(const Request& request) {
   const bool is_short = is_quick && std::max(request.input.size(), request.output.size()) <= short_bytes;
   auto task = take_task();
   task->begin(request, signature, offsets, counter++);
+  if (input && input->has_edges()) task->take_input_at(*input);
+  if (output && output->has_edges()) task->take_output_at(*output);
   if (!parts_.is_one_host && !task->is_message()) blame_.note_call(task->number, signature);
   active_.push_back(task.get());
   advance();

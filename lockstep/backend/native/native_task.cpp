@@ -24,7 +24,27 @@ void NativeTask::begin(const Request& request, const Signature& called, const Bu
   blocked_ns = 0;
   open_call = trace::OpenCalls::nowhere;
   compared_ = false;
+  own_output_ = nullptr;
   if (is_message()) begin_message();
+}
+
+void NativeTask::take_input_at(const Reach& reach) {
+  reach.copy_edges(request_.input.data(), reach.place, request_.input.size());
+  request_.input = {reach.place, request_.input.size()};
+}
+
+// What nobody writes to there comes back as it was.
+void NativeTask::take_output_at(const Reach& reach) {
+  own_output_ = request_.output.data();
+  output_reach_ = reach;
+  reach.copy_edges(own_output_, reach.place, request_.output.size());
+  request_.output = {reach.place, request_.output.size()};
+}
+
+void NativeTask::complete() {
+  if (own_output_ != nullptr)
+    output_reach_.copy_edges(request_.output.data(), own_output_, request_.output.size());
+  state = State::complete;
 }
 
 void NativeTask::go_on(const Request& request, const std::shared_ptr<const Plan>& its_plan,
@@ -65,7 +85,7 @@ bool NativeTask::advance(bool is_alone, std::uint64_t& own_work_ns) {
     run();
   }
   if (state != State::running) return state != before;
-  if (execution_.advance(own_work_ns)) state = State::complete;
+  if (execution_.advance(own_work_ns)) complete();
   return execution_.has_moved() || state != before;
 }
 

@@ -13,6 +13,7 @@
 #include "lockstep/execute/execution.h"
 #include "lockstep/execute/mailbox.h"
 #include "lockstep/execute/plan.h"
+#include "lockstep/memory/arena.h"
 #include "lockstep/trace/clock.h"
 #include "lockstep/trace/event.h"
 #include "lockstep/trace/open_calls.h"
@@ -35,6 +36,9 @@ class NativeTask final : public Surroundings {
 
   void begin(const Request& request, const Signature& called, const BufferOffsets& offsets,
              std::uint64_t its_number);
+  /// After begin(): its input, or its output, is memory of the program's own whose edges others do not reach where they are.
+  void take_input_at(const Reach& reach);
+  void take_output_at(const Reach& reach);
   /// Goes on with a small call that was begun at once (small_call.h) and whose others have not come.
   void go_on(const Request& request, const std::shared_ptr<const Plan>& its_plan, std::uint64_t its_number,
              std::size_t next_step, std::uint64_t its_begin_ns);
@@ -87,6 +91,7 @@ class NativeTask final : public Surroundings {
  private:
   void begin_message();
   bool advance_message();
+  void complete();
   bool leave_queue();
   bool meets_inside() const;
   bool begin_work();
@@ -103,6 +108,8 @@ class NativeTask final : public Surroundings {
   Request request_;
   BufferOffsets offsets_;  // of our buffers
   Execution execution_;
+  std::byte* own_output_ = nullptr;  // where the program has it, if it lies in request_ as others reach it:
+  Reach output_reach_;
   WorkMemory prescaled_;  // our input, where it cannot be scaled on its way
   Outgoing outgoing_;
   Incoming incoming_;

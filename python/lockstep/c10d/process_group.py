@@ -11,6 +11,7 @@ from torch._C._distributed_c10d import ReduceOp
 from lockstep import core
 from lockstep.c10d import meeting
 from lockstep.c10d.work import Part, Pending, Work, as_torch_has_it
+from lockstep.torch.heap import keep_freed_memory
 from lockstep.torch.mpi_ops import _DTYPES as _dtypes
 from lockstep.torch.mpi_ops import _ready
 
@@ -34,6 +35,7 @@ def make(options: _DistributedBackendOptions) -> ProcessGroup:
     seconds = None if seconds == _DEFAULT_TIMEOUT_S else seconds
     rank, size, ranks = options.group_rank, options.group_size, list(options.global_ranks_in_group)
     try:
+        keep_freed_memory()  # of DistributedDataParallel's buckets, too
         if not ranks:
             begun = meeting.join(options.store, rank, size, seconds)
             return ProcessGroup(core.WORLD, rank, size, options.store, seconds, begun)
