@@ -38,9 +38,10 @@ def main():
     else:
         import torch.distributed as dist
 
-        import lockstep.c10d
-
-        dist.init_process_group("lockstep" if options.mode in ("c10d", "registered") else "gloo")
+        is_ours = options.mode in ("c10d", "registered")
+        if is_ours:
+            import lockstep.c10d
+        dist.init_process_group("lockstep" if is_ours else "gloo")
         rank = dist.get_rank()
     net, inputs, targets = stepping.start(options, rank)
     kind, arguments = stepping.optimizer_of(options)

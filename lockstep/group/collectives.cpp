@@ -2,11 +2,11 @@
 
 #include <array>
 #include <cstring>
-#include <functional>
 #include <numeric>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/hash.h"
+#include "lockstep/base/overlap.h"
 #include "lockstep/group/gpu_calls.h"
 #include "lockstep/group/impl.h"
 #include "lockstep/group/in_process.h"
@@ -26,12 +26,6 @@ void require_memory(std::span<const std::byte> bytes, const std::string& what) {
   if (bytes.data() == nullptr && !bytes.empty()) {
     throw_invalid_argument(what + ": the buffer is null but has " + std::to_string(bytes.size()) + " bytes");
   }
-}
-
-bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
-  const std::less<> before;
-  return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) &&
-         before(b.data(), a.data() + a.size());
 }
 
 /// Makes a request of what was passed, once it was checked, and hands that on: from here on it is the one
@@ -223,7 +217,7 @@ class Checked {
   }
 
   void find_overlap() {
-    if (!overlap(request_.input, request_.output)) return;
+    if (!base::overlap(request_.input, request_.output)) return;
     const std::size_t offset = schedule::in_place_offset(request_.call) * request_.element_bytes;
     const bool input_is_larger = request_.input.size() > request_.output.size();
     const std::byte* larger = input_is_larger ? request_.input.data() : request_.output.data();
@@ -387,7 +381,7 @@ Work recv_bytes(const Group& group, std::span<std::byte> buffer, int source, int
 Work sendrecv_bytes(const Group& group, std::span<const std::byte> sent, int destination, int sent_tag,
                     std::span<std::byte> arriving, int source, int received_tag, Received* received,
                     const MemoryPlace& place) {
-  if (overlap(sent, arriving)) {
+  if (base::overlap(sent, arriving)) {
     throw_invalid_argument(
         "sendrecv: what is sent and what arrives overlap in memory, so that one would be changed before it "
         "is gone; use two buffers");

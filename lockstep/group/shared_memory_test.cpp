@@ -91,7 +91,7 @@ TEST(SharedMemory, OfACallThatFailedInOneGroupIsUsedByNoOtherUntilAllHaveLetGoOf
       EXPECT_FALSE(is_used_next(places[0]));
     }
     EXPECT_TRUE(is_used_next(places[1]));
-    barrier(world).wait();  // which goes on
+    all_reduce(world, world.allocate<int>(100'000).span()).wait();  // which goes on
     failing = {};
     group.reset();
     barrier(world).wait();

@@ -12,6 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/overlap.h"
 #include "lockstep/base/pages.h"
 #include "lockstep/memory/arena.h"
 #include "lockstep/memory/page_swap.h"
@@ -20,14 +21,11 @@ namespace lockstep {
 namespace {
 
 using base::offset_in_page;
+using base::overlap;
 using base::page_bytes;
 using base::round_up;
 
 using Bytes = std::span<const std::byte>;
-
-bool overlap(Bytes one, Bytes other) {
-  return one.data() < other.data() + other.size() && other.data() < one.data() + one.size();
-}
 
 /// The whole pages in these bytes; others have something else in them.
 std::span<std::byte> pages_within(std::span<std::byte> bytes) {

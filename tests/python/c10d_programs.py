@@ -4,7 +4,6 @@
 """
 import datetime
 import functools
-import json
 import os
 import pathlib
 import signal
@@ -98,10 +97,7 @@ def registered_buckets():
     losses_of(registered, 1)
     core.stop_timeline()
     if dist.get_rank() == 0:
-        with open(file) as read:
-            events = json.load(read)["traceEvents"]
-        say("ways", [event["args"]["algorithm"] == "arena" for event in events if event.get("cat") == "call" and event["pid"] == 0
-                     and event["name"] == "all_reduce" and event["args"]["bytes"] >= 1 << 16])
+        say("ways", [one == "arena" for one in probe.algorithms_in(file, 1 << 16)])
 
 
 @action

@@ -1,4 +1,5 @@
 """What scripts for tests have in common: actions that are found by name, and lines that tell what a rank saw."""
+import json
 import os
 
 ACTIONS = {}
@@ -12,6 +13,14 @@ def action(function):
 def tell(rank, *words):
     """One write: ranks may share a pipe."""
     os.write(1, (" ".join(map(str, ("probe", rank, *words))) + "\n").encode())
+
+
+def algorithms_in(timeline, least_bytes):
+    """Of rank 0's all_reduces of so many bytes or more, by the timeline in this file."""
+    with open(timeline) as read:
+        events = json.load(read)["traceEvents"]
+    return [event["args"]["algorithm"] for event in events if event.get("cat") == "call" and event["pid"] == 0
+            and event["name"] == "all_reduce" and event["args"]["bytes"] >= least_bytes]
 
 
 def expect_error(say, kind, call):
