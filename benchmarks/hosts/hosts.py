@@ -9,11 +9,17 @@ import tempfile
 import contest
 
 MTU = 1500
+MPIS = ("impi", "mpich", "openmpi")  # peers under whose launchers our programs run with the engine `mpi`
+ENGINE = {"LOCKSTEP_ENGINE": "mpi", "LOCKSTEP_IFACE": "cable", "LOCKSTEP_LOG": "error"}
 RATES = {"100m": 10**8, "1g": 10**9, "10g": 10**10, "veth": None}  # bits a second; None: as fast as the kernel copies
 HOLDER = """
 hostname {name}
 mount --make-rprivate /
 mount --bind {names} /etc/hosts
+mkdir -p {names}.cgroup
+mount --rbind /sys/fs/cgroup {names}.cgroup
+mount -t sysfs none /sys  # with this host's interfaces
+mount --rbind {names}.cgroup /sys/fs/cgroup
 echo held
 exec cat
 """
@@ -122,10 +128,13 @@ exec nsenter -t $pid -n -u -m -- /bin/sh -c "$*"
 
     def lockstep(self, build, each, buffers, environment=None, name="lockstep", program=("lockstep_collectives",)):
         """A program of Lockstep's under our own launcher, which is on the first host, by the agent: `each` ranks on each host."""
+        words = [str(contest.built(build, program[0])), *program[1:]]
+        return self.under_our_launcher(build, each, words, environment, name, buffers)
+
+    def under_our_launcher(self, build, each, words, environment=None, name="lockstep", buffers=()):
         list_of_hosts = ",".join(f"{self.address(host)}:{each}" for host in range(self.count))
         launcher = [*self.entering(0), str(build / "bin/lockstep"), "run", "-np", str(self.count * each), "-H", list_of_hosts,
                     "--no-pin", "--no-prefix"]
-        words = [str(contest.built(build, program[0])), *program[1:]]
         return contest.Contestant(name, launcher, {"LOCKSTEP_SSH": str(self.agent), **(environment or {})}, words, buffers)
 
     def addresses(self):

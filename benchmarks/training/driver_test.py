@@ -10,10 +10,12 @@ import unittest
 
 sys.dont_write_bytecode = True
 here = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(here), str(here.parent / "collectives"), str(here.parent)]
+sys.path[:0] = [str(here), str(here.parent / "collectives"), str(here.parent / "hosts"), str(here.parent)]
 
+import drivers  # noqa: E402
 import model_list  # noqa: E402
 import peers  # noqa: E402
+import places  # noqa: E402
 import programs  # noqa: E402
 import rows  # noqa: E402
 import sweep  # noqa: E402
@@ -75,6 +77,18 @@ class Rows(unittest.TestCase):
         self.assertEqual((row["faults_per_step"], row["peer_faults_per_step"]), (7.0, 7.0))
 
 
+    def test_the_bound_is_the_longer_of_computing_and_the_link(self):
+        def step(microseconds):
+            return [{"step_us": each, "parameter_bytes": 1_000_000} for each in microseconds]
+
+        made = {"ddp": step([10000.0, 20000.0, 40000.0]), "ddp_bf16": step([8000.0] * 3), "torch_ddp": step([1.0] * 3),
+                "unconnected_heap": step([6000.0] * 3)}
+        bounds = {row["program"]: row for row in rows.bound_rows(10**9, 2, made)}
+        self.assertEqual(sorted(bounds), ["ddp", "ddp_bf16"])
+        self.assertEqual((bounds["ddp"]["wire_us"], bounds["ddp_bf16"]["wire_us"]), (8000, 4000))
+        self.assertEqual((bounds["ddp"]["of_bound"]["median"], bounds["ddp_bf16"]["of_bound"]["median"]), (0.4, 0.75))
+
+
 class Sweep(unittest.TestCase):
     def test_what_is_faster_stays_for_the_settings_that_follow(self):
         rates = {(1, False): 10, (2, False): 20, (3, False): 15, (2, True): 30}
@@ -101,7 +115,7 @@ class Settings(unittest.TestCase):
             build = pathlib.Path(folder)
             (build / "bin").mkdir()
             (build / "bin" / "training_step").touch()
-            started, words = programs.contestant(programs.ALL[name], build, 2, settings)
+            started, words = programs.contestant(programs.ALL[name], places.ThisMachine(build, 2), settings)
             return started.environment, words
 
     def test_become_words_and_variables(self):
@@ -142,6 +156,17 @@ class RealRun(unittest.TestCase):
             self.assertGreater(found[name]["of_alone"]["median"], 0)
         self.assertEqual(found["unconnected"]["allocator"], "malloc")
         self.assertEqual(found["unconnected_heap"]["allocator"], "shared heap")
+
+    def test_trains_between_hosts_over_a_shaped_link(self):
+        drivers.require_hosts(self, "10g")
+        result, made = self.bench("--hosts", "2", "--link", "10g", "--ours", "ddp,ddp_bf16", "--others", "unconnected_heap")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        found = {row["program"]: row for row in made["programs"]}
+        self.assertLess(found["ddp"]["error_to_one_process"], 1e-3)
+        self.assertLess(found["ddp_bf16"]["error_to_one_process"], 0.05)
+        self.assertGreater(found["ddp_bf16"]["error_to_one_process"], found["ddp"]["error_to_one_process"])
+        self.assertEqual([row["program"] for row in made["bounds"]], ["ddp", "ddp_bf16"])
+        self.assertEqual(made["link"]["rate_bits"], 10**10)
 
     def test_a_row_without_averaging_is_refused(self):
         result, made = self.bench("--ours", "ddp", "--others", "none", "--without-averaging")

@@ -1,5 +1,6 @@
 """Horovod over Gloo, as training_step.cpp and with the same models. It needs Horovod's own launcher: started with
---ranks it is that, and prints what the ranks print; each rank has a core, as under ours."""
+--ranks it is that, and prints what the ranks print; each rank has a core, as under ours. Between hosts BENCH_HOSTS has them, and
+BENCH_WRAPPER words that put a rank on its core."""
 import os
 import subprocess
 import sys
@@ -11,7 +12,10 @@ def launch(program):
     ranks = sys.argv[at + 1]
     words = sys.argv[1:at] + sys.argv[at + 2:]
     horovodrun = os.path.join(os.path.dirname(sys.executable), "horovodrun")
-    command = [horovodrun, "--gloo", "-np", ranks, "--network-interfaces", "lo", sys.executable, program, *words]
+    hosts = os.environ.get("BENCH_HOSTS")
+    where = ["--network-interfaces", "cable", "-H", hosts] if hosts else ["--network-interfaces", "lo"]
+    command = [horovodrun, "--gloo", "-np", ranks, *where, *os.environ.get("BENCH_WRAPPER", "").split(), sys.executable, program,
+               *words]
     environment = dict(os.environ, PATH=os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment)
     for line in ended.stdout.splitlines():

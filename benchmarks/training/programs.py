@@ -6,6 +6,7 @@ import pathlib
 
 import contest
 import peers
+from hosts import MPIS
 
 here = pathlib.Path(__file__).resolve().parent
 
@@ -35,8 +36,12 @@ class Program:
     alone: str | None = None  # the same program unconnected, with the same allocator and optimizer
     on_gpu: bool = True
     settings: dict = dataclasses.field(default_factory=dict)  # always, and never tried otherwise
+    environment: dict = dataclasses.field(default_factory=dict)
+    by: str | None = None  # the MPI under whose launcher it runs, with the engine `mpi`
 
     def missing(self):
+        if self.by:
+            return peers.home_of(self.by) is None
         return self.package is not None and python_of(self.package) is None
 
 
@@ -44,6 +49,11 @@ OURS = {program.name: program for program in (
     Program("ddp", "ddp", alone="unconnected_heap"),
     Program("sharded", "sharded", alone="unconnected_tuned", on_gpu=False),
     Program("distributed_optimizer", "distributed_optimizer", alone="unconnected_heap"),
+)}
+# More of ours, between hosts.
+BETWEEN_HOSTS = {program.name: program for program in (
+    Program("ddp_bf16", "ddp", alone="unconnected_heap", environment={"LOCKSTEP_WIRE_DTYPE": "bf16"}, on_gpu=False),
+    *(Program(f"ddp_by_{name}", "ddp", alone="unconnected_heap", by=name, on_gpu=False) for name in MPIS),
 )}
 OTHERS = {program.name: program for program in (
     Program("unconnected", "unconnected", averages=False),
@@ -58,7 +68,7 @@ OTHERS = {program.name: program for program in (
     Program("horovod_unconnected", "unconnected", "horovod", averages=False, on_gpu=False),
     Program("horovod_unconnected_tuned", "unconnected", "horovod", MALLOC_KNOB, averages=False, on_gpu=False),
 )}
-ALL = {**OURS, **OTHERS}
+ALL = {**OURS, **BETWEEN_HOSTS, **OTHERS}
 
 
 def python_of(package):
@@ -70,16 +80,17 @@ def allocator_of(settings, report):
     return "shared heap" if report["shared_heap"] else MALLOC_NAMES[settings.get("malloc", "malloc")]
 
 
-def contestant(program, build, ranks, settings):
+def contestant(program, place, settings):
     """(what to start, the words about `settings` to start it with)"""
-    # The launcher pins all alike: rank r on the r-th core.
-    started = contest.lockstep(build, "training_step", ranks, [])
-    started.command.remove("--no-pin")
-    started.name = program.name
     if program.mode == "horovod":
-        started.command = [python_of(program.package), str(here / "horovod_step.py"), "--ranks", str(ranks)]
+        started = place.horovods([python_of(program.package), str(here / "horovod_step.py")])
     elif program.package:
-        started.command[-1:] = [python_of(program.package), str(here / "peer_step.py")]
+        started = place.ours([python_of(program.package), str(here / "peer_step.py")])
+    else:
+        ours = [str(contest.built(place.build, "training_step"))]
+        started = place.by(program.by, ours) if program.by else place.ours(ours)
+    started.name = program.name
+    started.environment.update(program.environment)
     words = []
     for setting, value in settings.items():
         if setting == "malloc":

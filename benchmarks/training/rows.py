@@ -48,6 +48,20 @@ def program_rows(case, made, settings, tried):
         yield row
 
 
+def bound_rows(rate_bits, hosts, reports):
+    """Of programs on hosts with a link of so many bits a second: how near a step is to the least that cores and link allow, the
+    longer of computing and of sending the least bytes. `reports`: {name: its report of each round}."""
+    parameter_bytes = reports["unconnected_heap"][0]["parameter_bytes"]
+    for name, made in reports.items():
+        program = programs.ALL[name]
+        if not program.averages or program.package:
+            continue
+        crossing = parameter_bytes * 2 * (hosts - 1) / hosts / (2 if "LOCKSTEP_WIRE_DTYPE" in program.environment else 1)
+        wire_us = crossing * 8e6 / rate_bits
+        shares_ = [max(alone["step_us"], wire_us) / own["step_us"] for own, alone in zip(made, reports["unconnected_heap"])]
+        yield {"program": name, "wire_us": round(wire_us), "of_bound": spread(shares_, 3)}
+
+
 def ratio_rows(case, made, settings, ours):
     """One for each of our programs and each other: images a second over the other's, round by round."""
     for mode in ours:

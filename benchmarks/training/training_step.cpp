@@ -112,6 +112,8 @@ void run(const Options& options) {
   const double images = static_cast<double>(batch.input.size(0)) * world.size();
   std::printf("{\"images_per_s\": %.1f, \"exposed_us\": %.1f, \"faults_per_step\": %.1f, ",
               images / figures.step_s, figures.exposed_us, figures.faults_per_step);
+  std::printf("\"step_us\": %.1f, \"parameter_bytes\": %lld, ", figures.step_s * 1e6,
+              static_cast<long long>(left.numel() * left.element_size()));
   std::printf("\"control_share\": %.5f, \"shared_heap\": %s, ", control_share, heap ? "true" : "false");
   std::printf("\"difference_between_ranks\": %s, ", number(difference).c_str());
   if (options.check) std::printf("\"error_to_one_process\": %s, ", number(error).c_str());

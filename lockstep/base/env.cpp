@@ -23,6 +23,7 @@ constexpr std::string_view prefix = "LOCKSTEP_";
 constexpr std::string_view of_tests = "LOCKSTEP_TEST";
 constexpr std::string_view ours[] = {"ALGORITHM",
                                      "ARENA_BYTES",
+                                     "CONNECTIONS",
                                      "CONTROL_FD",
                                      "CORES",
                                      "ENGINE",
@@ -60,7 +61,8 @@ constexpr std::string_view ours[] = {"ALGORITHM",
                                      "TIMELINE_OPERATORS",
                                      "TIMEOUT",
                                      "TUNING_FILE",
-                                     "WARN_AFTER"};
+                                     "WARN_AFTER",
+                                     "WIRE_DTYPE"};
 
 /// Or another program's.
 bool is_ours(std::string_view name) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lockstep/kernel/convert.h"
 #include "lockstep/kernel/reduce.h"
 #include "lockstep/trace/recorder.h"
 
@@ -29,6 +30,7 @@ void Execution::begin(const Schedule& schedule, Surroundings& surroundings, int 
   next_ = first_step;
   if (schedule.uses_channels() || schedule.uses_exchange()) tickets_.resize(schedule.steps().size());
   scratch_.at_least(schedule.scratch_elements() * bindings_.element_bytes);
+  wire_.at_least(schedule.wire_elements() * size_of(bindings_.wire_dtype));
 }
 
 bool Execution::advance(std::uint64_t& own_work_ns) {
@@ -48,16 +50,20 @@ bool Execution::advance(std::uint64_t& own_work_ns) {
 
 std::size_t Execution::take(const Step& step, std::uint64_t& own_work_ns) {
   switch (step.kind) {
-    case StepKind::send:
+    case StepKind::send: {
+      const Place& source = schedule_->sources(step)[0];
       tickets_[next_] = surroundings_->link(static_cast<int>(step.target))
                             .post_send(sequence_, signature_of(step, bindings_.sent_blocks),
-                                       {address(schedule_->sources(step)[0]), bytes_of(step)});
+                                       {address(source), message_bytes(step, source)});
       return 1;
-    case StepKind::receive:
+    }
+    case StepKind::receive: {
+      const Place& destination = schedule_->destinations(step)[0];
       tickets_[next_] = surroundings_->link(static_cast<int>(step.target))
                             .post_receive(sequence_, signature_of(step, bindings_.received_blocks),
-                                          {address(schedule_->destinations(step)[0]), bytes_of(step)});
+                                          {address(destination), message_bytes(step, destination)});
       return 1;
+    }
     case StepKind::wait: {
       const Step& started = schedule_->steps()[step.target];
       if (started.kind == StepKind::exchange)
@@ -120,7 +126,21 @@ Signature Execution::signature_of(const Step& step, std::span<const std::size_t>
   return signature;
 }
 
+void Execution::convert(const Step& step) {
+  const Place& source = schedule_->sources(step)[0];
+  const Place& destination = schedule_->destinations(step)[0];
+  if (destination.space == Space::wire) {
+    kernel::narrow(bindings_.wire_dtype, step.elements, address(source), address(destination));
+  } else {
+    kernel::widen(bindings_.wire_dtype, step.elements, address(source), address(destination));
+  }
+}
+
 Execution::Copied Execution::copy(const Step& step) {
+  if (is_conversion(step)) {
+    convert(step);
+    return {};
+  }
   const kernel::CopyTask task = copy_of(step);
   const bool crosses = is_crossing(step);
   if (crosses && bindings_.crossing->next_goes_past_caches(task.bytes)) {
@@ -141,7 +161,8 @@ std::optional<kernel::CopyTask> Execution::next_copy_beside(const kernel::CopyTa
   const auto& steps = schedule_->steps();
   if (task.bytes < paired_bytes || next_ + 1 == steps.size()) return std::nullopt;
   const Step& next = steps[next_ + 1];
-  if (next.kind != StepKind::copy || bytes_of(next) < paired_bytes) return std::nullopt;
+  if (next.kind != StepKind::copy || bytes_of(next) < paired_bytes || is_conversion(next))
+    return std::nullopt;
   if (is_crossing(next) && bindings_.crossing->go_past_caches()) return std::nullopt;
   const kernel::CopyTask other = copy_of(next);
   const bool moves_nothing = task.destination == task.source || other.destination == other.source;
@@ -188,6 +209,7 @@ std::byte* Execution::address(const Place& place) const {
     case Space::input: return const_cast<std::byte*>(bindings_.inputs[rank]) + offset;
     case Space::output: return bindings_.outputs[rank] + offset;
     case Space::scratch: return scratch_.data() + offset;
+    case Space::wire: return wire_.data() + place.offset * size_of(bindings_.wire_dtype);
     case Space::slot: return bindings_.slots[rank] + offset;
     case Space::staging: {
       const std::size_t piece = place.offset / bindings_.window_elements;

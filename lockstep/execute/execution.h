@@ -34,6 +34,7 @@ struct Bindings {
       nullptr;  ///< how copies into staging memory are made; outlives the execution
   std::size_t element_bytes = 1;
   Dtype dtype = Dtype::u8;
+  Dtype wire_dtype = Dtype::bf16;  ///< in Space::wire; `dtype` is f32 then
   ReduceOp reduce_op = ReduceOp::sum;
   double scale = 1.0;                       ///< applied by the last reduction
   const CustomReduction* custom = nullptr;  ///< of ReduceOp::custom
@@ -82,12 +83,18 @@ class Execution {
     std::size_t told_bytes = 0;  ///< CrossingCopies wants to know how long they took
   };
   Copied copy(const Step& step);
+  void convert(const Step& step);
   std::optional<kernel::CopyTask> next_copy_beside(const kernel::CopyTask& task) const;
   void reduce(const Step& step);
   std::uint64_t start_exchange(const Step& step);
   /// Whether it copies to where other ranks read.
   bool is_crossing(const Step& step) const {
     return step.kind == StepKind::copy && schedule_->destinations(step)[0].space == Space::staging;
+  }
+  /// Whether it copies between whole elements and those that cross to other hosts.
+  bool is_conversion(const Step& step) const {
+    return step.kind == StepKind::copy && (schedule_->destinations(step)[0].space == Space::wire ||
+                                           schedule_->sources(step)[0].space == Space::wire);
   }
   kernel::CopyTask copy_of(const Step& step) const {
     return {address(schedule_->destinations(step)[0]), address(schedule_->sources(step)[0]), bytes_of(step)};
@@ -96,6 +103,10 @@ class Execution {
   /// What a message to or from the step's peer says of itself.
   Signature signature_of(const Step& step, std::span<const std::size_t> blocks) const;
   std::size_t bytes_of(const Step& step) const { return step.elements * bindings_.element_bytes; }
+  std::size_t message_bytes(const Step& step, const Place& place) const {
+    return step.elements *
+           (place.space == Space::wire ? size_of(bindings_.wire_dtype) : bindings_.element_bytes);
+  }
 
   const Schedule* schedule_ = nullptr;
   Surroundings* surroundings_ = nullptr;
@@ -106,7 +117,7 @@ class Execution {
   std::size_t next_ = 0;
   bool moved_ = false;
   std::vector<std::uint64_t> tickets_;  // of sends and receives, by step
-  WorkMemory scratch_;
+  WorkMemory scratch_, wire_;
   WorkMemory not_crossed_;  // a result that others get by a copy
   std::vector<const std::byte*> sources_;
   std::vector<std::byte*> destinations_;

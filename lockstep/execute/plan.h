@@ -18,6 +18,7 @@ struct Plan {
   std::size_t slot_bytes = 0;       ///< the most that a rank puts into its slot, where the plan uses them
   std::size_t window_elements = 0;  ///< of staging memory, as the schedule's Call had it
   BufferClass buffers = BufferClass::private_memory;
+  Dtype wire_dtype = Dtype::bf16;  ///< of what crosses between hosts, where the call has a narrow wire
 };
 
 /// For one rank of one group. Not thread safe.
@@ -42,7 +43,11 @@ class PlanCache {
   static constexpr std::size_t capacity = 4096;
   /// 0 for reductions of halves, which inside a host are rounded once: nodes would round their sums.
   int ranks_per_node(const Signature& signature) const;
-  Call complete(const Call& call, int nodes, std::size_t element_bytes, BufferClass buffers) const;
+  /// Whether what it sends to other hosts crosses in Tuning::wire_dtype.
+  bool has_narrow_wire(const Call& call, const Signature& signature) const;
+  std::size_t window_elements(std::size_t element_bytes) const;
+  /// What find() fills in of the call alone; the rest is `call`'s.
+  Call complete(const Call& call, std::size_t element_bytes, BufferClass buffers) const;
 
   Neighbourhood where_;
   Tuning tuning_;

@@ -84,15 +84,16 @@ std::unique_ptr<Transport> make_transport(const Group::Impl& impl, const std::sh
       std::make_unique<TcpTransport>(TcpTransportOptions{.members = impl.members,
                                                          .job = context.job,
                                                          .group = impl.name,
-                                                         .listen_address = context.listen_address,
+                                                         .listen_addresses = context.listen_addresses,
+                                                         .connections = impl.tuning.connections,
                                                          .trust = context.trust,
                                                          .connect_timeout = context.options.timeout});
-  store.set("address/" + std::to_string(impl.rank()), sockets->endpoint().to_string());
+  store.set("address/" + std::to_string(impl.rank()), sockets->address());
   PerRank<std::string> addresses(impl.size());
   for (int rank = 0; rank < impl.size(); ++rank) {
     if (!impl.members[rank].is_here()) addresses[rank] = address_of(impl, rank, store, deadline);
   }
-  sockets->set_addresses(std::move(addresses));
+  sockets->set_addresses(addresses);
   return std::make_unique<SplitTransport>(impl.members, std::move(rings), std::move(sockets));
 }
 

@@ -52,7 +52,7 @@ std::shared_ptr<Group::Impl> unconnected(int rank, std::shared_ptr<Store> store,
        .arrival_timeout = std::chrono::seconds(20)});
   context->places = {{.host = 0}, {.host = 1}, {.host = 2}};
   context->places[rank].page = 0;
-  context->listen_address = "127.0.0.1";
+  context->listen_addresses = {"127.0.0.1"};
   context->join_page(std::make_shared<ControlPage>(ControlPage::in_process(1)), 0,
                      WaitPolicy::for_ranks_per_core(2));
   auto impl = std::make_shared<Group::Impl>();

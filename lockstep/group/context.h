@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -85,9 +86,10 @@ struct Context {
   /// it may run beside several (none where ranks are threads).
   PerRank<HostPlace> places;
   PerRank<int> memory_nodes;
-  std::shared_ptr<MpiLibrary> mpi;  ///< where it carries collectives between hosts
-  std::string listen_address;       ///< for ranks of other hosts; empty where there are none
+  std::shared_ptr<MpiLibrary> mpi;            ///< where it carries collectives between hosts
+  std::vector<std::string> listen_addresses;  ///< for ranks of other hosts; empty where there are none
   GroupOptions options;
+  std::optional<Dtype> wire_dtype;  ///< InitOptions::wire_dtype
   std::size_t arena_bytes = 0;
   std::size_t mailbox_bytes = std::size_t{256} << 20;
   std::chrono::nanoseconds arrival_timeout{};

@@ -204,7 +204,7 @@ void meet_by(ProcessManager& board, Identity& identity, const InitOptions& optio
   std::optional<std::string> address;
   if (identity.rank == 0) {
     const auto chosen = options.interface ? options.interface : env::text("LOCKSTEP_IFACE");
-    address = chosen ? address_of_interface(*chosen) : address_for_other_hosts();
+    address = chosen ? addresses_of_interfaces(*chosen).front() : address_for_other_hosts();
   }
   Told::of_process().place = meet_on(board, address, identity.trust.secret, deadline);
   use(*Told::of_process().place, identity);
@@ -311,7 +311,7 @@ Identity find_identity(const InitOptions& options) {
   Identity identity = is_said ? of_options_or_environment(options) : of_others(options);
   if (identity.size == 1 && !identity.incarnation) return identity;
   if (const auto chosen = options.interface ? options.interface : env::text("LOCKSTEP_IFACE"))
-    identity.listen_address = address_of_interface(*chosen);
+    identity.listen_addresses = addresses_of_interfaces(*chosen);
   return identity;
 }
 

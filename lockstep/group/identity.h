@@ -35,9 +35,10 @@ struct Identity {
   std::shared_ptr<ProcessManager> board = {};
   /// In a job whose ranks may die and come back: how often this one was started again before. nullopt: another kind of job.
   std::optional<int> incarnation = {};
-  int place_in_page = -1;      ///< in such a job: its number in the control page
-  int local_size = 1;          ///< likewise: ranks of this host
-  std::string listen_address;  ///< for ranks of other hosts; "": the address from which the store is reached
+  int place_in_page = -1;  ///< in such a job: its number in the control page
+  int local_size = 1;      ///< likewise: ranks of this host
+  /// For ranks of other hosts; none: that from which the store is reached.
+  std::vector<std::string> listen_addresses = {};
 
   /// The rank that serves the store; -1: the launcher does.
   int store_host() const { return served_by == StoreHost::launcher ? -1 : 0; }

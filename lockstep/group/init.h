@@ -21,9 +21,17 @@ struct InitOptions {
   std::optional<std::size_t> arena_bytes;
   /// How long to wait for all ranks to arrive (LOCKSTEP_INIT_TIMEOUT; default 5 minutes).
   std::optional<std::chrono::nanoseconds> arrival_timeout;
-  /// Interface address on which this rank listens for ranks of other hosts (LOCKSTEP_IFACE, a name or an
-  /// address); default: the one from which the address above is reached.
+  /// Interface on which this rank listens for ranks of other hosts (LOCKSTEP_IFACE), by name or address; or several, as
+  /// "eth0,eth1", in the same order on all hosts, which carry data side by side. Default: the one from which the address
+  /// above is reached.
   std::optional<std::string> interface;
+  /// In what sums and averages of f32 of 16 KiB and more cross between hosts: Dtype::bf16 or f16, half the bytes; all_reduce,
+  /// reduce and reduce_scatter (LOCKSTEP_WIRE_DTYPE; default: as they are). Additions are made in f32; each host's sum is rounded
+  /// once, with three hosts and more an all_reduce's result once more, and a reduce's growing sum on each host that it
+  /// passes. So an all_reduce or reduce_scatter is wrong by at most u (s + |r|), u = 2^-8 (bf16) or 2^-11 (f16), where s
+  /// is the sum of the hosts' sums' magnitudes and r the result; in f16 what is beyond 65504 becomes infinite. All ranks
+  /// have the same bits. Rank 0's word holds for all. Not with the engine "mpi".
+  std::optional<Dtype> wire_dtype;
   /// What carries collectives between hosts (LOCKSTEP_ENGINE; `lockstep run --engine`, but for mpi): "native", sockets of our own, the
   /// default, also called "gloo" and "tcp"; or "mpi", the MPI whose launcher started the job, or with which the program
   /// is linked. Inside a host it is shared memory in any case. "nccl" is "native" for main memory, and throws

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/split.h"
 #include "lockstep/base/words.h"
 
 namespace lockstep {
@@ -48,6 +49,8 @@ std::vector<NetworkInterface> network_interfaces() {
   return all;
 }
 
+namespace {
+
 std::string address_of_interface(const std::string& name_or_address) {
   std::string known;
   const auto all = network_interfaces();
@@ -63,6 +66,23 @@ std::string address_of_interface(const std::string& name_or_address) {
   throw_invalid_argument("LOCKSTEP_IFACE=\"" + name_or_address + "\" " +
                          (is_there ? "has no address" : "is no interface of this host") + "; there are " +
                          known);
+}
+
+}  // namespace
+
+std::vector<std::string> addresses_of_interfaces(const std::string& names_or_addresses) {
+  std::vector<std::string> addresses;
+  for (const std::string& one : base::split(names_or_addresses, ',')) {
+    const std::string address = address_of_interface(one);
+    if (std::ranges::find(addresses, address) != addresses.end())
+      throw_invalid_argument("LOCKSTEP_IFACE=\"" + names_or_addresses + "\" names " + address + " twice");
+    addresses.push_back(address);
+  }
+  if (addresses.size() > most_interfaces) {
+    throw_invalid_argument("LOCKSTEP_IFACE=\"" + names_or_addresses + "\" names more than " +
+                           std::to_string(most_interfaces) + " interfaces");
+  }
+  return addresses;
 }
 
 std::vector<std::string> own_addresses() {

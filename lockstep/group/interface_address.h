@@ -16,9 +16,11 @@ struct NetworkInterface {
 /// Of this host, each once, in the system's order. Throws Error{system}.
 std::vector<NetworkInterface> network_interfaces();
 
-/// The numeric address of an interface given by name ("eth0"; IPv4 before IPv6) or by an address of it.
-/// Throws invalid_argument listing the interfaces there are.
-std::string address_of_interface(const std::string& name_or_address);
+/// The numeric addresses of interfaces ("eth0" or "eth0,eth1"), each given by name (IPv4 before IPv6) or by an address of it.
+/// Throws invalid_argument listing the interfaces there are, and where one is named twice or there are more than
+/// most_interfaces.
+std::vector<std::string> addresses_of_interfaces(const std::string& names_or_addresses);
+inline constexpr std::size_t most_interfaces = 8;
 
 bool is_v6(const std::string& address);
 

@@ -58,8 +58,12 @@ std::shared_ptr<ControlPage> open_page(const Identity& identity, const Members& 
   return page;
 }
 
-Tuning agree_on_tuning(Store& store, int mine, Deadline deadline) {
+Tuning agree_on_tuning(Store& store, int mine, std::optional<Dtype> wire_dtype, Deadline deadline) {
   Tuning tuning = Tuning::from_environment();
+  if (wire_dtype && *wire_dtype != Dtype::f32 && !is_half(*wire_dtype))
+    throw_invalid_argument("InitOptions::wire_dtype is " + std::string(to_string(*wire_dtype)) +
+                           "; sums of f32 cross between hosts in bf16, f16 or, as they are, f32");
+  if (wire_dtype) tuning.wire_dtype = is_half(*wire_dtype) ? wire_dtype : std::nullopt;
   if (mine == 0) {
     store.set("tuning", tuning.to_text());
     return tuning;
@@ -128,11 +132,11 @@ std::shared_ptr<Store> connect_to_store(const Identity& identity, Deadline deadl
   }
 }
 
-std::string listen_address(const Identity& identity) {
-  if (!identity.listen_address.empty()) return identity.listen_address;
-  if (identity.store.kind != Endpoint::Kind::tcp) return "127.0.0.1";
+std::vector<std::string> listen_addresses(const Identity& identity) {
+  if (!identity.listen_addresses.empty()) return identity.listen_addresses;
+  if (identity.store.kind != Endpoint::Kind::tcp) return {"127.0.0.1"};
   const Socket probe = Socket::connect(identity.store, Deadline::after(std::chrono::seconds(10)));
-  return Endpoint::parse(probe.local()).host;
+  return {Endpoint::parse(probe.local()).host};
 }
 
 std::shared_ptr<ControlPage> launchers_page(int control_fd, int local_ranks) {
@@ -165,6 +169,7 @@ std::shared_ptr<Context> context_of(const Identity& identity, std::shared_ptr<St
                                           env::bytes("LOCKSTEP_ARENA_BYTES").value_or(default_arena_bytes())),
                                       .arrival_timeout = arrival_timeout(options)});
   set_options(*context, options);
+  context->wire_dtype = options.wire_dtype;
   return context;
 }
 
@@ -180,7 +185,7 @@ void prepare(Group::Impl& impl, const Identity& identity, const Crew& crew, Dead
   Context& context = *impl.context;
   const PerRank<HostHint>& hints = crew.hints;
   WatchedStore store(context.store, "init", crew.ranks_in_job, context.store_host);
-  impl.tuning = agree_on_tuning(store, crew.mine, deadline);
+  impl.tuning = agree_on_tuning(store, crew.mine, context.wire_dtype, deadline);
   const int highest = std::ranges::max(crew.ranks_in_job);
   context.places.resize(highest + 1);
   context.memory_nodes = PerRank<int>(highest + 1, -1);
@@ -211,9 +216,15 @@ void prepare(Group::Impl& impl, const Identity& identity, const Crew& crew, Dead
   begin_status(*context.page, mine, impl.members.self().local == 0);
   if (local_ranks < hints.size() && hints[0].engine == to_string(EngineChoice::mpi))
     context.mpi = identity.mpi ? identity.mpi : MpiLibrary::open(identity.rank, hints.size());
+  if (context.mpi && impl.tuning.wire_dtype) {
+    throw_invalid_argument(fmt::format(
+        "rank 0 has LOCKSTEP_WIRE_DTYPE={}, but with the engine mpi it is MPI that sends, in full width: "
+        "leave one of them out",
+        to_string(*impl.tuning.wire_dtype)));
+  }
   if (local_ranks < hints.size()) {
-    context.listen_address = listen_address(identity);
-    require_reachable(context.listen_address, hints, crew.mine);
+    context.listen_addresses = listen_addresses(identity);
+    for (const std::string& address : context.listen_addresses) require_reachable(address, hints, crew.mine);
   }
 }
 

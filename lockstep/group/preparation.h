@@ -35,8 +35,8 @@ std::shared_ptr<Context> arrive(const Identity& identity, std::shared_ptr<Store>
                                 const InitOptions& options);
 
 /// Where ranks of other hosts reach this one: the address from which this host reaches the store; the store's own where that is
-/// on this host.
-std::string listen_address(const Identity& identity);
+/// on this host. One for each interface that the user has named.
+std::vector<std::string> listen_addresses(const Identity& identity);
 
 /// Ranks that come together to a world, of which this is one.
 struct Crew {

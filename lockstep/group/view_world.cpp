@@ -117,7 +117,7 @@ std::shared_ptr<Context> joined_context(PlaceInJob& place, const Identity& ident
   context->goes_on = true;
   context->join_page(views.page(), identity.place_in_page,
                      WaitPolicy::for_ranks_per_core(topology::ranks_per_core(identity.local_size)));
-  if (identity.store.kind == Endpoint::Kind::tcp) context->listen_address = listen_address(identity);
+  if (identity.store.kind == Endpoint::Kind::tcp) context->listen_addresses = listen_addresses(identity);
   context->places.resize(identity.size);
   context->memory_nodes = PerRank<int>(identity.size, -1);
   place.joined = context;

@@ -57,9 +57,9 @@ struct Catalog {
       {"mpi", all_to_all, exchange, engine_collective},
 
       {"hierarchical", barrier, hosts, hierarchical_barrier},
-      {"hierarchical", all_reduce, hosts, hierarchical_all_reduce, true, true, false},
-      {"hierarchical", reduce, hosts, hierarchical_reduce, true, true, false},
-      {"hierarchical", reduce_scatter, hosts, hierarchical_reduce_scatter, true, true, false},
+      {"hierarchical", all_reduce, hosts, hierarchical_all_reduce, true, true, false, false, true},
+      {"hierarchical", reduce, hosts, hierarchical_reduce, true, true, false, false, true},
+      {"hierarchical", reduce_scatter, hosts, hierarchical_reduce_scatter, true, true, false, false, true},
       {"hierarchical", broadcast, hosts, hierarchical_broadcast},
       {"hierarchical", all_gather, hosts, hierarchical_all_gather},
 

@@ -31,6 +31,7 @@ struct AlgorithmEntry {
   bool allows_in_place = true;  ///< on any rank
   bool keeps_order = true;      ///< combines contributions in the order of ranks
   bool is_for_nodes = false;    ///< of memory: see Call::ranks_per_node
+  bool allows_narrow_wire = false;
 };
 
 namespace schedule {

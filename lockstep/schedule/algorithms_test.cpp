@@ -75,6 +75,9 @@ class EveryAlgorithm : public ::testing::TestWithParam<AlgorithmEntry> {
           if (in_arenas == 1 || (in_arenas == 2 && host % 2 == 0)) mine.buffers = in_arena;
         }
         expect_proven(calls);
+        if (!GetParam().allows_narrow_wire) continue;
+        for (Call& mine : calls) mine.narrow_wire = true;
+        expect_proven(calls);
       }
     }
   }

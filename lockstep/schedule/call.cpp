@@ -36,7 +36,8 @@ std::ostream& operator<<(std::ostream& out, const Call& call) {
   return out << (call.buffers == BufferClass::arena ? ", arena" : ", private")
              << (call.ranks_per_node > 0 ? fmt::format(", nodes of {}", call.ranks_per_node) : "")
              << (call.host_of.empty() ? "" : fmt::format(", hosts {}", fmt::join(call.host_of, " ")))
-             << (call.in_place ? ", in place" : "") << (call.keeps_order ? ", in rank order" : "");
+             << (call.in_place ? ", in place" : "") << (call.keeps_order ? ", in rank order" : "")
+             << (call.narrow_wire ? ", narrow between hosts" : "");
 }
 
 namespace schedule {

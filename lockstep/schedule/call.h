@@ -37,6 +37,8 @@ struct Call {
   std::vector<int> host_of = {};
   /// Contributions have to be combined in the order of ranks: a user's operation need not commute.
   bool keeps_order = false;
+  /// Reductions on several hosts: elements cross between them in fewer bits than they have (Space::wire).
+  bool narrow_wire = false;
   /// The v forms: elements of each rank's block; empty where all are alike. All ranks pass the same, but for
   /// all_to_all, where it is what this rank sends to each.
   std::vector<std::size_t> counts = {};

@@ -17,7 +17,9 @@
 // rank, which adds up all: (H-1)/H n bytes. A reduce: the slices' owners pass their sums on from host to host, ending
 // on the root's: n bytes over each link.
 //
-// Halves are rounded once on each host and once more; in a reduce once more for each host that a sum passes.
+// Halves are rounded once on each host and once more; in a reduce once more for each host that a sum passes. So are
+// elements that cross in fewer bits than they have (Call::narrow_wire), where all ranks hold what crossed: also a rank
+// that adds up itself takes its own sum, or its result, back from where it was sent.
 // Source: Karonis et al. 2000 (hierarchies); Rabenseifner 2004 (reduce-scatter and all-gather), here with direct
 // messages.
 #include <algorithm>
@@ -34,7 +36,10 @@ class AllReduce final : public TwoLevelOfSlices {
  public:
   explicit AllReduce(const Call& call) : TwoLevelOfSlices(call, messages(Hosts(call).count())) {
     const auto others = static_cast<std::size_t>(hosts_.count() - 1);
-    if (hosts_.owns_one()) take_scratch(has_two_hosts() ? piece_ : share({0, piece_}, 0).count * others);
+    if (!hosts_.owns_one()) return;
+    landings_ = has_two_hosts() ? piece_ : share({0, piece_}, 0).count * others;
+    take_scratch(landings_);
+    take_wire(landings_ + piece_);
   }
 
  private:
@@ -49,12 +54,16 @@ class AllReduce final : public TwoLevelOfSlices {
     return has_two_hosts() ? Range{0, piece.count} : chunk_of(piece.count, host, hosts_.count());
   }
 
-  /// Where the sum of another host arrives.
-  Place landing(std::size_t turn, int host) const {
-    if (has_two_hosts()) return scratch(turn);
+  /// Where among the landings the sum of another host arrives.
+  std::size_t landing(std::size_t turn, int host) const {
+    if (has_two_hosts()) return 0;
     const auto number = static_cast<std::size_t>(host > hosts_.mine ? host - 1 : host);
-    return at(scratch(turn), number * share(own_part(turn), hosts_.mine).count);
+    return number * share(own_part(turn), hosts_.mine).count;
   }
+  Place landing_place(std::size_t turn, int host) const { return at(scratch(turn), landing(turn, host)); }
+  Place landing_room(std::size_t turn, int host) const { return at(wire(turn), landing(turn, host)); }
+  /// For the whole piece: what is sent of this host's sum, and later the results.
+  Place room(std::size_t turn, std::size_t offset) const { return at(wire(turn), landings_ + offset); }
   /// Where this host's sum of the piece is, until it is over: no copy is made of a single rank's.
   Place host_sum(std::size_t turn) const {
     const std::size_t begin = own_part(turn).begin;
@@ -72,8 +81,14 @@ class AllReduce final : public TwoLevelOfSlices {
     for (int host = 0; host < hosts_.count(); ++host) {
       if (host == hosts_.mine) continue;
       const Range sent = share(piece, host);
-      if (received > 0) way.sums_in.push_back(steps_.receive(peer(host), landing(turn, host), received));
-      if (sent.count > 0) way.sums_out.push_back(steps_.send(peer(host), at(mine, sent.begin), sent.count));
+      if (received > 0) {
+        const Place place = arriving(landing_place(turn, host), landing_room(turn, host));
+        way.sums_in.push_back(steps_.receive(peer(host), place, received));
+      }
+      if (sent.count > 0) {
+        const Place place = leaving(at(mine, sent.begin), room(turn, sent.begin), sent.count);
+        way.sums_out.push_back(steps_.send(peer(host), place, sent.count));
+      }
     }
   }
 
@@ -86,9 +101,29 @@ class AllReduce final : public TwoLevelOfSlices {
     const Range mine = share(own_part(turn), hosts_.mine);
     if (mine.count == 0) return;
     std::vector<Place> sums;
-    for (int host = 0; host < hosts_.count(); ++host)
-      sums.push_back(host == hosts_.mine ? at(host_sum(turn), mine.begin) : landing(turn, host));
-    steps_.reduce(sums, results(turn, mine.begin), mine.count, true);
+    for (int host = 0; host < hosts_.count(); ++host) {
+      if (host == hosts_.mine) {
+        sums.push_back(own_sum(turn, mine));
+      } else {
+        sums.push_back(landing_place(turn, host));
+        arrived(landing_room(turn, host), sums.back(), mine.count);
+      }
+    }
+    auto places = results(turn, mine.begin);
+    const bool crosses = call_.narrow_wire && !has_two_hosts();
+    steps_.reduce(sums, crosses ? std::span(places).first(1) : std::span(places), mine.count, true);
+    if (!crosses) return;
+    const Place sent = leaving(places[0], room(turn, mine.begin), mine.count);
+    for (const Place& place : places) arrived(sent, place, mine.count);
+  }
+
+  /// This host's sum as it is added up: on two hosts both add up both, as they crossed.
+  Place own_sum(std::size_t turn, const Range& mine) {
+    const bool has_crossed = call_.narrow_wire && has_two_hosts();
+    if (!has_crossed) return at(host_sum(turn), mine.begin);
+    const Place sum = output_at(call_, own_part(turn).begin + mine.begin);
+    arrived(room(turn, mine.begin), sum, mine.count);
+    return sum;
   }
 
   /// On three hosts and more, this rank's share goes to the others as theirs come.
@@ -103,11 +138,12 @@ class AllReduce final : public TwoLevelOfSlices {
       const Range theirs = share(piece, host);
       if (theirs.count > 0) {
         const Place place = output_at(call_, piece.begin + theirs.begin);
-        way.results.push_back(steps_.receive(peer(host), place, theirs.count));
+        way.results.push_back(
+            steps_.receive(peer(host), arriving(place, room(turn, theirs.begin)), theirs.count));
       }
       if (mine.count > 0) {
         const Place place = output_at(call_, piece.begin + mine.begin);
-        way.results.push_back(steps_.send(peer(host), place, mine.count));
+        way.results.push_back(steps_.send(peer(host), arriving(place, room(turn, mine.begin)), mine.count));
       }
     }
   }
@@ -122,12 +158,14 @@ class AllReduce final : public TwoLevelOfSlices {
       if (host == hosts_.mine) continue;
       const Range theirs = share(piece, host);
       const auto places = results(turn, theirs.begin);
+      arrived(room(turn, theirs.begin), places[0], theirs.count);
       for (const Place& other : std::span(places).subspan(1)) steps_.copy(places[0], other, theirs.count);
     }
   }
 
   void collect(std::size_t turn) override { collect_slices(turn); }
 
+  std::size_t landings_ = 0;  ///< elements: room for the sums of other hosts
   PerPiece<UnderWay> under_way_;
 };
 
@@ -135,7 +173,9 @@ class AllReduce final : public TwoLevelOfSlices {
 class Reduce final : public TwoLevelOfSlices {
  public:
   explicit Reduce(const Call& call) : TwoLevelOfSlices(call), chain_(hosts_, call.root) {
-    if (hosts_.owns_one()) take_scratch(2 * piece_);
+    if (!hosts_.owns_one()) return;
+    take_scratch(2 * piece_);
+    take_wire(2 * piece_);
   }
 
  private:
@@ -145,6 +185,8 @@ class Reduce final : public TwoLevelOfSlices {
 
   Place landing(std::size_t turn) const { return scratch(turn); }
   Place passed_on(std::size_t turn) const { return at(scratch(turn), piece_); }
+  Place landing_room(std::size_t turn) const { return wire(turn); }
+  Place room(std::size_t turn) const { return at(wire(turn), piece_); }
 
   void fill(std::size_t turn) override { fill_slices(turn); }
 
@@ -153,13 +195,15 @@ class Reduce final : public TwoLevelOfSlices {
     if (piece.count == 0) return;
     UnderWay& way = under_way_.of(turn) = {};
     if (!chain_.is_last()) {
-      way.in.push_back(steps_.receive(peer(chain_.after()), landing(turn), piece.count));
+      const Place place = arriving(landing(turn), landing_room(turn));
+      way.in.push_back(steps_.receive(peer(chain_.after()), place, piece.count));
     } else if (!chain_.is_first()) {
       Place sum = input_at(call_, piece.begin);
       if (inside_ != Inside::alone) {
         sum = passed_on(turn);
         steps_.reduce(contributions(turn), std::span(&sum, 1), piece.count, false);
       }
+      sum = leaving(sum, room(turn), piece.count);
       way.out.push_back(steps_.send(peer(chain_.before()), sum, piece.count));
     }
   }
@@ -170,7 +214,10 @@ class Reduce final : public TwoLevelOfSlices {
     UnderWay& way = under_way_.of(turn);
     wait_for(steps_, way.in);
     auto sums = contributions(turn);
-    if (!chain_.is_last()) sums.push_back(landing(turn));
+    if (!chain_.is_last()) {
+      sums.push_back(landing(turn));
+      arrived(landing_room(turn), landing(turn), piece.count);
+    }
     Place sum = passed_on(turn);
     if (chain_.is_first()) {
       const bool is_for_staging = inside_ == Inside::staged && call_.rank != call_.root;
@@ -178,7 +225,9 @@ class Reduce final : public TwoLevelOfSlices {
                            : Place{Space::output, call_.root, piece.begin};
     }
     steps_.reduce(sums, std::span(&sum, 1), piece.count, chain_.is_first());
-    if (!chain_.is_first()) way.out.push_back(steps_.send(peer(chain_.before()), sum, piece.count));
+    if (chain_.is_first()) return;
+    sum = leaving(sum, room(turn), piece.count);
+    way.out.push_back(steps_.send(peer(chain_.before()), sum, piece.count));
   }
 
   void end(std::size_t turn) override {
@@ -199,6 +248,7 @@ class ReduceScatter final : public TwoLevel {
       : TwoLevel(call, largest_block(call), call.ranks), added_up_for_(hosts_.partners_of(call.rank)) {
     const auto others = static_cast<std::size_t>(hosts_.count() - 1);
     take_scratch((others + added_up_for_.size()) * piece_);
+    take_wire((others + added_up_for_.size()) * piece_);
   }
 
  private:
@@ -207,9 +257,10 @@ class ReduceScatter final : public TwoLevel {
   };
 
   Range part(std::size_t turn, int rank) const { return piece_of(block_of(call_, rank), turn); }
-  Place landing(std::size_t turn, int host) const {
-    const auto number = static_cast<std::size_t>(host > hosts_.mine ? host - 1 : host);
-    return at(scratch(turn), number * piece_);
+  /// Scratch memory and the wire have one room for the sum of each other host, and one for each block that is added up
+  /// here for another.
+  std::size_t landing(int host) const {
+    return static_cast<std::size_t>(host > hosts_.mine ? host - 1 : host) * piece_;
   }
   /// What this host has of the piece of `rank`'s block.
   std::vector<Place> contributions(std::size_t turn, int rank) const {
@@ -236,19 +287,22 @@ class ReduceScatter final : public TwoLevel {
     const Range mine = part(turn, call_.rank);
     for (int host = 0; host < hosts_.count() && mine.count > 0; ++host) {
       if (host == hosts_.mine) continue;
-      way.in.push_back(steps_.receive(hosts_.partner(host, call_.rank), landing(turn, host), mine.count));
+      const Place place = arriving(at(scratch(turn), landing(host)), at(wire(turn), landing(host)));
+      way.in.push_back(steps_.receive(hosts_.partner(host, call_.rank), place, mine.count));
     }
-    auto room = static_cast<std::size_t>(hosts_.count() - 1);
+    auto room = static_cast<std::size_t>(hosts_.count() - 1) * piece_;
     for (const int rank : added_up_for_) {
       const Range theirs = part(turn, rank);
-      Place sum = at(scratch(turn), room++ * piece_);
+      Place sum = at(scratch(turn), room);
+      const Place narrowed = at(wire(turn), room);
+      room += piece_;
       if (theirs.count == 0) continue;
       if (inside_ == Inside::alone) {
         sum = input_at(call_, theirs.begin);
       } else {
         steps_.reduce(contributions(turn, rank), std::span(&sum, 1), theirs.count, false);
       }
-      way.out.push_back(steps_.send(rank, sum, theirs.count));
+      way.out.push_back(steps_.send(rank, leaving(sum, narrowed, theirs.count), theirs.count));
     }
   }
 
@@ -260,7 +314,8 @@ class ReduceScatter final : public TwoLevel {
     std::vector<Place> sums;
     for (int host = 0; host < hosts_.count(); ++host) {
       if (host != hosts_.mine) {
-        sums.push_back(landing(turn, host));
+        sums.push_back(at(scratch(turn), landing(host)));
+        arrived(at(wire(turn), landing(host)), sums.back(), mine.count);
       } else {
         const auto here = contributions(turn, call_.rank);
         sums.insert(sums.end(), here.begin(), here.end());

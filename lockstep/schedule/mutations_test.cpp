@@ -94,8 +94,8 @@ void change_space(Mutant& mutant, Schedule& schedule, std::size_t index, Random&
     return;
   }
   Place& place = places[below(random, places.size())];
-  place.space = static_cast<Space>((static_cast<int>(place.space) + 1 + static_cast<int>(below(random, 4))) %
-                                   space_count);
+  place.space = static_cast<Space>(
+      (static_cast<int>(place.space) + 1 + static_cast<int>(below(random, space_count - 1))) % space_count);
 }
 
 void change_rank(Mutant& mutant, Schedule& schedule, std::size_t index, Random& random, int ranks) {
@@ -221,6 +221,7 @@ Drawn draw(Random& random) {
     const int each = 1 + static_cast<int>(below(random, 2));
     for (int rank = 0; rank < call.ranks; ++rank) call.host_of.push_back(rank / each);
     if (below(random, 2) == 0) call.buffers = BufferClass::arena;
+    call.narrow_wire = entry.allows_narrow_wire && below(random, 2) == 0;
   }
   if (has_root(entry.operation))
     call.root = static_cast<int>(below(random, static_cast<std::size_t>(call.ranks)));

@@ -53,9 +53,12 @@ class Memories {
   explicit Memories(const Replay& run) : spaces_(run.calls.size() * space_count) {
     for (std::size_t rank = 0; rank < run.calls.size(); ++rank) {
       const Call& call = run.calls[rank];
-      const std::size_t sizes[space_count] = {input_elements(call), output_elements(call),
-                                              run.schedules[rank].scratch_elements(), slot_elements(call),
-                                              call.window_elements * call.windows};
+      const std::size_t sizes[space_count] = {input_elements(call),
+                                              output_elements(call),
+                                              run.schedules[rank].scratch_elements(),
+                                              slot_elements(call),
+                                              call.window_elements * call.windows,
+                                              run.schedules[rank].wire_elements()};
       for (std::size_t space = 0; space < space_count; ++space)
         spaces_[rank * space_count + space].resize(sizes[space]);
     }

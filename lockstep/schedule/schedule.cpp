@@ -67,8 +67,14 @@ Place Schedule::scratch(int rank, std::size_t elements) {
   return place;
 }
 
+Place Schedule::wire(int rank, std::size_t elements) {
+  const Place place{Space::wire, rank, wire_elements_};
+  wire_elements_ += elements;
+  return place;
+}
+
 std::string to_string(const Place& place) {
-  static constexpr const char* names[] = {"input", "output", "scratch", "slot", "staging"};
+  static constexpr const char* names[] = {"input", "output", "scratch", "slot", "staging", "wire"};
   return fmt::format("{}[{}]+{}", names[static_cast<int>(place.space)], place.rank, place.offset);
 }
 

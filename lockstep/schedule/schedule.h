@@ -8,7 +8,7 @@
 //   receive    start receiving; the destination stays untouched until waited for. The messages between two
 //              ranks are matched in order; both sides name the same count
 //   wait       an earlier send, receive or exchange of this rank is complete
-//   copy       one source to one destination
+//   copy       one source to one destination; into Space::wire it rounds, out of it it makes whole elements again
 //   reduce     p sources, element by element in the order given, into one or several destinations
 //   arrive     this rank has reached a stage; all it did before is visible to whoever awaits the stage
 //   await      every rank of this rank's host has arrived at a stage
@@ -34,8 +34,9 @@ enum class Space : std::uint8_t {
   scratch,  ///< this rank's own temporary memory, of Schedule::scratch_elements
   slot,     ///< this rank's small cell in shared memory (see one_shot.cpp); readable by all ranks of the host
   staging,  ///< this rank's larger shared memory (see staged.cpp), in Call's windows; readable by all
+  wire,  ///< this rank's own, of Schedule::wire_elements: elements as they cross to other hosts (Call::narrow_wire)
 };
-inline constexpr int space_count = 5;
+inline constexpr int space_count = 6;
 
 struct Place {
   Space space = Space::output;
@@ -89,6 +90,8 @@ class Schedule {
   void arrive();
   /// Temporary memory; returns where it begins.
   Place scratch(int rank, std::size_t elements);
+  /// The same of elements as they cross to other hosts.
+  Place wire(int rank, std::size_t elements);
 
   const std::vector<Step>& steps() const { return steps_; }
   std::span<const Place> sources(const Step& step) const {
@@ -98,6 +101,7 @@ class Schedule {
     return std::span(places_).subspan(step.first_place + step.source_count, step.destination_count);
   }
   std::size_t scratch_elements() const { return scratch_elements_; }
+  std::size_t wire_elements() const { return wire_elements_; }
   /// Whether any step talks to a peer by message.
   bool uses_channels() const { return uses_channels_; }
   bool uses_exchange() const { return uses_exchange_; }
@@ -124,7 +128,7 @@ class Schedule {
 
   std::vector<Step> steps_;
   std::vector<Place> places_;
-  std::size_t scratch_elements_ = 0;
+  std::size_t scratch_elements_ = 0, wire_elements_ = 0;
   std::uint32_t stages_ = 0;
   std::size_t staged_pieces_ = 0, staged_elements_ = 0;
   bool uses_channels_ = false, uses_exchange_ = false;

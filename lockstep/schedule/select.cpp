@@ -30,6 +30,7 @@ bool can_do(const AlgorithmEntry& entry, const Call& call, const Neighbourhood& 
   if (!call.counts.empty() && !entry.allows_counts) return false;
   if (call.keeps_order && !entry.keeps_order) return false;
   if (entry.is_for_nodes && call.ranks_per_node == 0) return false;
+  if (call.narrow_wire && !entry.allows_narrow_wire) return false;
   switch (entry.requirement) {
     case Requirement::slots: return buffers == Where::slots;
     case Requirement::arena: return buffers == Where::arena;
@@ -37,7 +38,7 @@ bool can_do(const AlgorithmEntry& entry, const Call& call, const Neighbourhood& 
       return where.is_one_host() && buffers != Where::slots &&
              call.window_elements >= static_cast<std::size_t>(call.ranks);
     case Requirement::hosts:
-      return buffers == Where::channels && hosts_of(call) <= most_direct_hosts &&
+      return buffers == Where::channels && (hosts_of(call) <= most_direct_hosts || call.narrow_wire) &&
              call.window_elements >= static_cast<std::size_t>(call.ranks);
     case Requirement::exchange:
       return buffers == Where::channels && where.has_engine &&

@@ -95,6 +95,16 @@ TEST_F(OnHosts, ThatAreManyARingGoesThroughAll) {
   EXPECT_EQ(chosen(), "ring");
 }
 
+TEST_F(OnHosts, ANarrowWireIsForWhatRoundsOnAllRanksAlike) {
+  call.narrow_wire = true;
+  for (const int hosts : {2, 3, 17, 64}) {
+    place(hosts, 1);
+    EXPECT_EQ(chosen(), "hierarchical") << hosts;
+  }
+  call.elements = 1;
+  EXPECT_EQ(chosen(), "hierarchical");
+}
+
 TEST_F(OnHosts, AUsersOperationIsLeftToThoseThatKeepTheOrder) {
   call.keeps_order = true;
   EXPECT_EQ(chosen(), "tree");

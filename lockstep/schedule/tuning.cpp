@@ -83,6 +83,15 @@ Tuning::Rule rule_of(const json& value) {
   return rule;
 }
 
+/// "bf16", "f16" (also "fp16"); none for "f32".
+std::optional<Dtype> wire_dtype_named(const std::string& name) {
+  if (name == "bf16") return Dtype::bf16;
+  if (name == "f16" || name == "fp16") return Dtype::f16;
+  if (name == "f32") return std::nullopt;
+  throw_invalid_argument("sums of f32 cross between hosts in bf16, f16 or, as they are, f32; not in " +
+                         base::quote(name));
+}
+
 Tuning tuning_of(const json& value) {
   base::require_format(value, format);
   Tuning tuning;
@@ -91,6 +100,11 @@ Tuning tuning_of(const json& value) {
   for (const json& rule : list_in(value, "rules")) {
     within(fmt::format("rule {}", tuning.rules.size() + 1), [&] { tuning.rules.push_back(rule_of(rule)); });
   }
+  if (value.contains("wire_dtype"))
+    tuning.wire_dtype =
+        within("\"wire_dtype\"", [&] { return wire_dtype_named(text_in(value, "wire_dtype")); });
+  if (value.contains("connections"))
+    tuning.connections = static_cast<int>(number_in(value, "connections", 1, most_connections));
   if (value.contains("ranks_per_node"))
     tuning.ranks_per_node = static_cast<int>(number_in(value, "ranks_per_node", 1, most_ranks));
   if (const auto forced = value.find("forced"); forced != value.end()) {
@@ -165,6 +179,8 @@ std::string Tuning::to_text() const {
          {"ranks", rule.ranks},
          {"choose", choose}});
   }
+  if (wire_dtype) value["wire_dtype"] = to_string(*wire_dtype);
+  if (connections > 1) value["connections"] = connections;
   if (ranks_per_node > 0) value["ranks_per_node"] = ranks_per_node;
   for (const auto& [operation, algorithm] : forced) value["forced"][to_string(operation)] = algorithm;
   return value.dump(1);
@@ -191,6 +207,10 @@ Tuning Tuning::from_environment() {
     }
     tuning.segment_bytes = *bytes;
   }
+  if (const auto name = env::text("LOCKSTEP_WIRE_DTYPE"))
+    tuning.wire_dtype = within("LOCKSTEP_WIRE_DTYPE", [&] { return wire_dtype_named(*name); });
+  if (const auto connections = env::integer("LOCKSTEP_CONNECTIONS", 1, most_connections))
+    tuning.connections = static_cast<int>(*connections);
   if (const auto ranks = env::integer("LOCKSTEP_RANKS_PER_NODE", 1, most_ranks))
     tuning.ranks_per_node = static_cast<int>(*ranks);
   return tuning;

@@ -5,6 +5,7 @@
 //   { "format": "lockstep-tuning-1",
 //     "segment_bytes": 131072,            largest message over a channel
 //     "staging_bytes": 2097152,           staging memory of a rank that is used; pieces are an eighth of it
+//     "connections": 1,                   to each interface of a rank on another host [1]
 //     "rules": [
 //       { "operation": "all_reduce", "where": "channels", "ranks": 4,
 //         "choose": [ { "algorithm": "tree", "up_to_bytes": 32768 }, { "algorithm": "ring" } ] } ] }
@@ -17,10 +18,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/dtype.h"
 #include "lockstep/schedule/algorithms.h"
 
 namespace lockstep {
@@ -44,6 +47,10 @@ struct Tuning {
   std::uint64_t segment_bytes = 0;
   std::uint64_t staging_bytes = 0;
   std::vector<Rule> rules;
+  /// LOCKSTEP_WIRE_DTYPE: in what sums of f32 of 16 KiB and more cross between hosts, bf16 or f16; none: as they are.
+  std::optional<Dtype> wire_dtype;
+  /// LOCKSTEP_CONNECTIONS: how many each rank makes to each interface of a rank on another host, for its data.
+  int connections = 1;
   /// LOCKSTEP_RANKS_PER_NODE: that many of a host's ranks to each node of its memory, one after the other;
   /// 0: as the system says.
   int ranks_per_node = 0;
@@ -57,7 +64,8 @@ struct Tuning {
   /// The table that ships.
   static Tuning standard();
   /// LOCKSTEP_TUNING_FILE or the standard one, and over it LOCKSTEP_ALGORITHM ("all_reduce=ring,
-  /// broadcast=tree"), LOCKSTEP_ONE_SHOT_BYTES, LOCKSTEP_SEGMENT_BYTES and LOCKSTEP_RANKS_PER_NODE.
+  /// broadcast=tree"), LOCKSTEP_ONE_SHOT_BYTES, LOCKSTEP_SEGMENT_BYTES, LOCKSTEP_WIRE_DTYPE, LOCKSTEP_CONNECTIONS and
+  /// LOCKSTEP_RANKS_PER_NODE.
   static Tuning from_environment();
   /// Throws Error{invalid_argument}: what is wrong, where in the text, and beginning with `name`.
   static Tuning parse(const std::string& text, const std::string& name);
@@ -66,6 +74,8 @@ struct Tuning {
 
 /// Largest staging memory a table may ask for; a region has room for so much.
 inline constexpr std::uint64_t most_staging_bytes = std::uint64_t{4} << 20;
+/// Most connections to an interface.
+inline constexpr int most_connections = 8;
 /// Largest tuning text.
 inline constexpr std::size_t most_tuning_bytes = std::size_t{1} << 20;
 

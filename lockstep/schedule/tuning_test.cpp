@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <memory>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/waits_test.h"
 
@@ -31,6 +33,8 @@ TEST(Tuning, ThatIsWrittenAndReadAgainIsTheSame) {
   Tuning tuning = Tuning::standard();
   tuning.forced = {{Operation::all_reduce, "ring"}};
   tuning.ranks_per_node = 4;
+  tuning.wire_dtype = Dtype::f16;
+  tuning.connections = 3;
   EXPECT_EQ(Tuning::parse(tuning.to_text(), "text"), tuning);
 }
 
@@ -66,6 +70,26 @@ TEST(Tuning, TakesRanksPerNodeFromTheEnvironment) {
     EXPECT_THAT(error.what(), HasSubstr("LOCKSTEP_RANKS_PER_NODE=\"" + std::string(wrong) + "\""));
   }
   ::unsetenv("LOCKSTEP_RANKS_PER_NODE");
+}
+
+TEST(Tuning, TakesWhatCrossesBetweenHostsFromTheEnvironment) {
+  const auto with = [](const char* name, const char* value) {
+    ::setenv(name, value, 1);
+    const auto unset = std::unique_ptr<const char, int (*)(const char*)>(name, ::unsetenv);
+    return Tuning::from_environment();
+  };
+  EXPECT_EQ(with("LOCKSTEP_WIRE_DTYPE", "bf16").wire_dtype, Dtype::bf16);
+  EXPECT_EQ(with("LOCKSTEP_WIRE_DTYPE", "fp16").wire_dtype, Dtype::f16);
+  EXPECT_EQ(with("LOCKSTEP_WIRE_DTYPE", "f32").wire_dtype, std::nullopt);
+  EXPECT_THAT(
+      error_of([&] { (void)with("LOCKSTEP_WIRE_DTYPE", "int8"); }).what(),
+      HasSubstr(
+          "LOCKSTEP_WIRE_DTYPE: sums of f32 cross between hosts in bf16, f16 or, as they are, f32; not in "
+          "\"int8\""));
+  EXPECT_EQ(with("LOCKSTEP_CONNECTIONS", "4").connections, 4);
+  for (const char* wrong : {"0", "9", "many"})
+    EXPECT_THAT(error_of([&] { (void)with("LOCKSTEP_CONNECTIONS", wrong); }).what(),
+                HasSubstr("LOCKSTEP_CONNECTIONS"));
 }
 
 TEST(Tuning, RefusesSegmentsThatNoMessageCanHave) {

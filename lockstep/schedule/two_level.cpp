@@ -84,6 +84,20 @@ Place TwoLevel::scratch(std::size_t turn) const {
   return at(scratch_, turn % most_under_way * scratch_each_);
 }
 
+void TwoLevel::take_wire(std::size_t elements_each) {
+  if (!call_.narrow_wire) return;
+  wire_each_ = elements_each;
+  wire_ = steps_.wire(call_.rank, most_under_way * elements_each);
+}
+
+Place TwoLevel::wire(std::size_t turn) const { return at(wire_, turn % most_under_way * wire_each_); }
+
+Place TwoLevel::leaving(Place whole, Place room, std::size_t elements) {
+  if (!call_.narrow_wire) return whole;
+  steps_.copy(whole, room, elements);
+  return room;
+}
+
 TwoLevelOfSlices::TwoLevelOfSlices(const Call& call, int messages)
     : TwoLevel(call, chunk_of(call.elements, 0, Hosts(call).slices).count, Hosts(call).slices, messages) {}
 

@@ -49,6 +49,18 @@ class TwoLevel {
   /// Scratch memory of so many elements for each piece under way.
   void take_scratch(std::size_t elements_each);
   Place scratch(std::size_t turn) const;
+
+  // Elements cross to other hosts as they are, or, with Call::narrow_wire, by way of a room in Space::wire.
+  /// Rooms for so many elements for each piece under way.
+  void take_wire(std::size_t elements_each);
+  Place wire(std::size_t turn) const;
+  /// From where what is at `whole` is sent.
+  Place leaving(Place whole, Place room, std::size_t elements);
+  /// To where what is to be at `whole` is received; there it is after arrived().
+  Place arriving(Place whole, Place room) const { return call_.narrow_wire ? room : whole; }
+  void arrived(Place room, Place whole, std::size_t elements) {
+    if (call_.narrow_wire) steps_.copy(room, whole, elements);
+  }
   /// So many pieces are under way at once.
   static constexpr std::size_t most_under_way = 4;
   /// A T for each of them.
@@ -70,8 +82,8 @@ class TwoLevel {
  private:
   std::size_t turns_ = 0;
   std::size_t staged_elements_ = 0;
-  Place scratch_;
-  std::size_t scratch_each_ = 0;
+  Place scratch_, wire_;
+  std::size_t scratch_each_ = 0, wire_each_ = 0;
 };
 
 /// Whole buffers, slice by slice.

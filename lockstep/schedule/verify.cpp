@@ -35,6 +35,7 @@ class Expressions {
     std::uint64_t contributors = 0;  // one bit a rank
     bool repeated = false;           // some rank contributes twice
     bool scaled = false;
+    bool rounded = false;     // to what crosses a narrow wire, and nothing since
     std::size_t element = 0;  // position in the contribution; the same in all parts
     bool mixed = false;       // parts of different positions
     bool ordered = true;      // parts in the order of ranks, none left out between them
@@ -66,7 +67,14 @@ class Expressions {
     Node node = nodes_[static_cast<std::size_t>(inner)];
     if (node.scaled) throw Refusal{"a result is scaled twice"};
     node.scaled = true;
+    node.rounded = false;
     return intern({inner, 0, 2}, node);
+  }
+  Expression round(Expression inner) {
+    Node node = nodes_[static_cast<std::size_t>(inner)];
+    if (node.rounded) return inner;
+    node.rounded = true;
+    return intern({inner, 0, 3}, node);
   }
   const Node& operator[](Expression expression) const { return nodes_[static_cast<std::size_t>(expression)]; }
 
@@ -188,6 +196,8 @@ class Run {
       case Space::scratch: return ranks_[static_cast<std::size_t>(rank)].schedule->scratch_elements();
       case Space::slot: return std::max(input_elements(call), output_elements(call));
       case Space::staging: return call.window_elements * call.windows;
+      case Space::wire:
+        return call.narrow_wire ? ranks_[static_cast<std::size_t>(rank)].schedule->wire_elements() : 0;
     }
     return 0;
   }
@@ -349,6 +359,11 @@ class Run {
     in.sender_clock = out.sender_clock;
     const Place from = real(at(sender).schedule->sources(out.step)[0]);
     const Place into = real(at(receiver).schedule->destinations(in.step)[0]);
+    if ((from.space == Space::wire) != (into.space == Space::wire)) {
+      throw Refusal{fmt::format("{} sends from {}, {} receives into {}: elements of another width",
+                                where(sender, send), to_string(from), where(receiver, receive),
+                                to_string(into))};
+    }
     for (std::size_t index = 0; index < out.step.elements; ++index) {
       memory(into)[into.offset + index].value = memory(from)[from.offset + index].value;
     }
@@ -539,6 +554,13 @@ class Run {
     const auto destinations = schedule.destinations(step);
     // In place, a rank's own part is where it belongs; the executor does not touch it either.
     if (step.kind == StepKind::copy && real(sources[0]) == real(destinations[0])) return;
+    const auto is_wire = [](const Place& place) { return place.space == Space::wire; };
+    if (step.kind == StepKind::reduce &&
+        (std::ranges::any_of(sources, is_wire) || std::ranges::any_of(destinations, is_wire)))
+      throw Refusal{where(rank, index) + " adds up elements as they cross to other hosts"};
+    if (is_wire(sources[0]) && is_wire(destinations[0]))
+      throw Refusal{where(rank, index) + " copies elements as they cross to others of them"};
+    const bool rounds = is_wire(destinations[0]);
     const AccessId access = begin_access(rank);
     for (const Place& place : sources) read(rank, index, place, step.elements, access);
     std::vector<Expression> values(step.elements);
@@ -551,6 +573,7 @@ class Run {
       for (const Place& place : sources.subspan(1))
         values[element] = expressions_.combine(values[element], value(place));
       if (step.last_reduction) values[element] = expressions_.scale(values[element]);
+      if (rounds) values[element] = expressions_.round(values[element]);
     }
     for (const Place& place : destinations) write(rank, index, place, step.elements, access);
     for (const Place& named : destinations) {

@@ -4,7 +4,7 @@
 // What is proven
 //   result      every output element holds what the operation promises: a reduction every rank's
 //               contribution exactly once, scaled exactly once, in the order of ranks where that is asked
-//               for; all_reduce the same expression on all ranks
+//               for; all_reduce the same expression on all ranks, roundings on the way included
 //   no deadlock with unbuffered sends: a send is complete only when its receiver has posted the receive
 //   no races    any two accesses to an element of which one writes are ordered by the schedule (vector
 //               clocks), also where input and output are one buffer; a send reads and a receive writes

@@ -158,6 +158,55 @@ TEST(Verify, RefusesAResultThatIsTakenBeforeItsExchangeIsOver) {
   EXPECT_THAT(broken.refusal(), HasSubstr("before"));
 }
 
+const Call two_narrow_hosts{.elements = 16,
+                            .ranks = 2,
+                            .host_of = {0, 1},
+                            .narrow_wire = true,
+                            .window_elements = 1000,
+                            .windows = 6};
+
+/// The copy of a rank's own sum back from the wire.
+std::size_t find_own_sum(Broken& broken, int rank) {
+  auto& steps = broken.steps(rank);
+  for (std::size_t index = 0; index < steps.size(); ++index) {
+    const auto& schedule = broken.ranks[static_cast<std::size_t>(rank)];
+    if (steps[index].kind == StepKind::copy && schedule.sources(steps[index])[0].space == Space::wire &&
+        schedule.destinations(steps[index])[0].space == Space::output)
+      return index;
+  }
+  return steps.size();
+}
+
+TEST(Verify, RefusesARankThatAddsUpWhatDidNotCross) {
+  Broken broken(hierarchical_all_reduce, two_narrow_hosts);
+  const std::size_t own = find_own_sum(broken, 1);
+  auto& schedule = broken.ranks[1];
+  const Step copy = broken.steps(1)[own];
+  ScheduleMutation::places(schedule)[copy.first_place] = {Space::input, 1, 0};  // instead of what was sent
+  EXPECT_THAT(broken.refusal(),
+              HasSubstr("rank 1 ends with a wrong element 0: not in the order of rank 0's"));
+}
+
+TEST(Verify, RefusesWholeElementsWhereNarrowOnesAreExpected) {
+  Broken broken(hierarchical_all_reduce, two_narrow_hosts);
+  const Step receive = broken.steps(1)[broken.find(1, StepKind::receive)];
+  ScheduleMutation::places(broken.ranks[1])[receive.first_place].space = Space::output;
+  EXPECT_THAT(broken.refusal(), HasSubstr("elements of another width"));
+}
+
+TEST(Verify, RefusesToAddUpNarrowElements) {
+  Broken broken(hierarchical_all_reduce, two_narrow_hosts);
+  const Step reduce = broken.steps(0)[broken.find(0, StepKind::reduce)];
+  ScheduleMutation::places(broken.ranks[0])[reduce.first_place] = {Space::wire, 0, 0};
+  EXPECT_THAT(broken.refusal(), HasSubstr("adds up elements as they cross to other hosts"));
+}
+
+TEST(Verify, RefusesANarrowWireThatNobodyAskedFor) {
+  Broken broken(hierarchical_all_reduce, two_narrow_hosts);
+  broken.call.narrow_wire = false;
+  EXPECT_THAT(broken.refusal(), HasSubstr("leaves its memory: wire[0]+"));
+}
+
 TEST(Verify, RefusesTwoUnorderedWrites) {
   Broken broken(arena_gather,
                 {.operation = Operation::gather, .elements = 4, .ranks = 4, .buffers = BufferClass::arena});

@@ -538,21 +538,96 @@ void check_custom_op(const Group& group, const ConformanceOptions& options) {
   }
 }
 
+namespace {
+
+/// From -1 to a little over 1.
+float random_value(int rank, std::size_t index) {
+  std::minstd_rand generator(static_cast<unsigned>(index * 131 + static_cast<std::size_t>(rank) * 17 + 1));
+  generator.discard(3);
+  return static_cast<float>(generator()) / 1e9F - 1.0F;
+}
+
+struct Exact {
+  double sum = 0, magnitude = 0;
+};
+Exact exact_sum(const Group& group, std::size_t index) {
+  Exact exact;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const auto part = static_cast<double>(random_value(rank, index));
+    exact.sum += part;
+    exact.magnitude += std::abs(part);
+  }
+  return exact;
+}
+
+/// Of `first` on; at least one of the sums has to be further off than f32's are, where halves crossed.
+void expect_narrow(const Group& group, const std::string& what, std::span<const float> found,
+                   std::size_t first, double unit, double scale = 1.0) {
+  bool is_rounded = false;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const Exact exact = exact_sum(group, first + i);
+    const double error = std::abs(static_cast<double>(found[i]) / scale - exact.sum);
+    const double of_f32 = (group.size() + 1) * 0x1p-24 * exact.magnitude;
+    // Each host's sum is rounded, and the result.
+    const double of_wire = unit * (exact.magnitude + std::abs(exact.sum)) * (1 + 2 * unit);
+    is_rounded = is_rounded || error > of_f32;
+    if (error > of_f32 + of_wire)
+      fail(group, what, first + i, text_of(found[i]), std::to_string(exact.sum * scale) + " or near it");
+  }
+  if (is_rounded != (unit > 0))
+    throw std::runtime_error(what + (is_rounded ? " was rounded" : " crossed in full width"));
+}
+
+}  // namespace
+
+void check_narrow_wire(const Group& group, const ConformanceOptions& options, double unit) {
+  const auto ranks = static_cast<std::size_t>(group.size());
+  for (const std::size_t count : options.counts) {
+    const bool is_long = count * sizeof(float) >= std::size_t{16} << 10;
+    const double here = is_long ? unit : 0;
+    const Buffer<float> buffer(group, count, options), result(group, count, options);
+    const auto fill_in = [&] {
+      fill(buffer.span(), [&](std::size_t i) { return random_value(group.rank(), i); });
+    };
+    const auto expect_same_bits = [&](std::span<const float> found) {
+      std::vector<float> all(found.size() * ranks);
+      all_gather(group, found, std::span(all)).wait();
+      for (std::size_t first = 0; first < all.size(); first += found.size()) {
+        if (std::memcmp(&all[first], found.data(), found.size_bytes()) != 0)
+          throw std::runtime_error("ranks have different bits");
+      }
+    };
+    fill_in();
+    all_reduce(group, std::span<const float>(buffer.span()), result.span()).wait();
+    expect_narrow(group, "all_reduce", result.span(), 0, here);
+    expect_same_bits(result.span());
+    all_reduce(group, buffer.span(), ReduceOp::average).wait();
+    expect_narrow(group, "all_reduce in place", buffer.span(), 0, here, 1.0 / group.size());
+    expect_same_bits(buffer.span());
+    fill_in();
+    const int root = group.size() - 1;
+    reduce(group, std::span<const float>(buffer.span()), result.span(), root).wait();
+    // A growing sum is rounded on each host that it passes.
+    if (group.rank() == root) expect_narrow(group, "reduce", result.span(), 0, here * (group.size() - 1));
+    const std::size_t each = count / ranks;
+    const auto blocks = std::span<const float>(buffer.span()).first(each * ranks);
+    reduce_scatter(group, blocks, result.span().first(each)).wait();
+    const double of_blocks = blocks.size_bytes() >= std::size_t{16} << 10 ? unit : 0;
+    expect_narrow(group, "reduce_scatter", result.span().first(each),
+                  static_cast<std::size_t>(group.rank()) * each, of_blocks);
+  }
+}
+
 void check_rounding(const Group& group, const ConformanceOptions& options, int roundings) {
-  const auto random = [](int rank, std::size_t index) {
-    std::minstd_rand generator(static_cast<unsigned>(index * 131 + static_cast<std::size_t>(rank) * 17 + 1));
-    generator.discard(3);
-    return static_cast<float>(generator()) / 1e9F - 1.0F;
-  };
   const auto check = [&]<class T>(T, double half_step) {
     for (const std::size_t count : options.counts) {
       const Buffer<T> buffer(group, count, options);
-      fill(buffer.span(), [&](std::size_t i) { return narrow<T>(random(group.rank(), i)); });
+      fill(buffer.span(), [&](std::size_t i) { return narrow<T>(random_value(group.rank(), i)); });
       all_reduce(group, buffer.span()).wait();
       for (std::size_t i = 0; i < count; ++i) {
         double exact = 0, magnitude = 0;
         for (int rank = 0; rank < group.size(); ++rank) {
-          const auto part = static_cast<double>(widen(narrow<T>(random(rank, i))));
+          const auto part = static_cast<double>(widen(narrow<T>(random_value(rank, i))));
           exact += part;
           magnitude += std::abs(part);
         }

@@ -63,6 +63,9 @@ void check_custom_op(const Group& group, const ConformanceOptions& options);
 /// Sums of f32 and halves that must be rounded: all ranks have the same bits, and they are as near to the
 /// exact sum as docs/algorithms.md says. `roundings` of halves: 1 where a sum is made in one go.
 void check_rounding(const Group& group, const ConformanceOptions& options, int roundings);
+/// Sums of f32 that cross between hosts in halves (InitOptions::wire_dtype), of which a half step is `unit`: as near to the exact
+/// ones as promised, with the same bits on all ranks; short ones are not touched.
+void check_narrow_wire(const Group& group, const ConformanceOptions& options, double unit);
 /// send and recv: tags, any source, self, sendrecv; of counts of its own.
 void check_messages(const Group& group, const ConformanceOptions& options);
 

@@ -156,10 +156,29 @@ TEST_F(Processes, OfTwoHostsConform) {
     for (int rank = 0; rank < ranks; ++rank) {
       const Variables variables = {{"MASTER_ADDR", hosts().address(0)},
                                    {"LOCKSTEP_SECRET_FILE", secret},
-                                   {"LOCKSTEP_SEGMENT_BYTES", "1024"}};
+                                   {"LOCKSTEP_SEGMENT_BYTES", "1024"},
+                                   {"LOCKSTEP_CONNECTIONS", ranks % 3 == 0 ? "3" : "1"}};
       const int host = rank < (ranks + 1) / 2 ? 0 : 1;
       started.push_back(
           start({program("probe_conformance")}, by_hand(rank, ranks, variables), hosts().network(host)));
+    }
+    expect_conforming(finish(started));
+  }
+}
+
+TEST_F(Processes, OfSeveralHostsConformWithHalvesBetweenThem) {
+  REQUIRE_HOSTS(3);
+  const std::string secret = secret_file("hosts that conform");
+  for (const auto& [wire, ranks, hosts_used] : {std::tuple("bf16", 2, 2), std::tuple("f16", 4, 2),
+                                                std::tuple("bf16", 3, 3), std::tuple("bf16", 5, 3)}) {
+    std::vector<Process> started;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Variables variables = {{"MASTER_ADDR", hosts().address(0)},
+                                   {"LOCKSTEP_SECRET_FILE", secret},
+                                   {"LOCKSTEP_WIRE_DTYPE", wire},
+                                   {"LOCKSTEP_CONNECTIONS", "3"}};
+      started.push_back(start({program("probe_conformance")}, by_hand(rank, ranks, variables),
+                              hosts().network(rank * hosts_used / ranks)));
     }
     expect_conforming(finish(started));
   }

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <numeric>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -77,12 +79,10 @@ void check_memory_of_others(const lockstep::Group& world) {
   }
 }
 
-}  // namespace
+namespace checks = lockstep::testing;
 
-int main() try {
-  const auto world = lockstep::init();
+void check_everything(const lockstep::Group& world) {
   constexpr std::size_t counts[] = {0, 1, 33, 520, 3001};
-  namespace checks = lockstep::testing;
   for (const bool in_arena : {false, true}) {
     const checks::ConformanceOptions options{.in_arena = in_arena, .counts = counts};
     checks::check_reductions(world, options);
@@ -100,6 +100,27 @@ int main() try {
   check_memory_of_others(world);
   check_long_messages(world);
   check_freed_memory(world);
+}
+
+/// With LOCKSTEP_WIRE_DTYPE, `wire`.
+void check_halves_between_hosts(const lockstep::Group& world, std::string_view wire) {
+  constexpr std::size_t short_and_long[] = {100, 5001, 300'001};
+  for (const bool in_arena : {false, true}) {
+    const checks::ConformanceOptions options{.in_arena = in_arena, .counts = short_and_long};
+    checks::check_narrow_wire(world, options, wire == "bf16" ? 0x1p-8 : 0x1p-11);
+    checks::check_movements(world, options);
+  }
+}
+
+}  // namespace
+
+int main() try {
+  const auto world = lockstep::init();
+  if (const char* const wire = std::getenv("LOCKSTEP_WIRE_DTYPE")) {
+    check_halves_between_hosts(world, wire);
+  } else {
+    check_everything(world);
+  }
   float one = 1;
   lockstep::all_reduce(world, std::span(&one, 1)).wait();
   const auto events = world.recorder().collectives_since(0);

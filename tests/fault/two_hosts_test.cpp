@@ -1,4 +1,6 @@
 // A job on two hosts: it works, and what is wrong with one rank is known on both.
+#include <unistd.h>
+
 #include <sstream>
 
 #include "tests/support/job_test.h"
@@ -48,9 +50,10 @@ TEST_F(TwoHostsJob, OneRankAndTwoGetRightResults) {
 }
 
 /// Bytes that a host has sent.
-std::uint64_t sent_by(const Hosts& hosts, int host) {
+std::uint64_t sent_by(const Hosts& hosts, int host, const std::string& interface = "cable") {
   const Ending told = run({.words = {"cat", "/proc/self/net/dev"}, .network = hosts.network(host)});
-  std::istringstream line(told.out.substr(told.out.find("cable:") + 6));
+  const std::string name = interface + ":";
+  std::istringstream line(told.out.substr(told.out.find(name) + name.size()));
   std::uint64_t value = 0;
   for (int column = 0; column < 9; ++column) line >> value;
   return value;
@@ -69,6 +72,80 @@ TEST_F(TwoHostsJob, TwoRanksOnEachSendNoMoreThanTheyHaveTo) {
     EXPECT_GE(sent, n) << buffers;
     EXPECT_LE(sent, 1.15 * n) << buffers;
   }
+}
+
+const std::vector<std::string> long_sum = {"all_reduce,f32,1048576,arena"};
+
+TEST_F(TwoHostsJob, HalvesOnTheWireAreHalfTheBytes) {
+  REQUIRE_TWO_HOSTS();
+  constexpr double n = 4.0 * (1 << 20);
+  for (const char* wire : {"bf16", "f16"}) {
+    const std::uint64_t before = sent_by(hosts(), 0);
+    auto ranks = start_probes_on_two_hosts(4, long_sum, {{"LOCKSTEP_WIRE_DTYPE", wire}});
+    for (const Ending& ending : finish(ranks)) EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    const auto sent = static_cast<double>(sent_by(hosts(), 0) - before);
+    EXPECT_GE(sent, n / 2) << wire;
+    EXPECT_LE(sent, 1.15 * n / 2) << wire;
+  }
+}
+
+TEST_F(TwoHostsJob, RankZeroSaysInWhatSumsCross) {
+  REQUIRE_TWO_HOSTS();
+  const Variables secret = {{"LOCKSTEP_SECRET_FILE", secret_file("ours")}};
+  for (const int says : {0, 1}) {
+    const std::uint64_t before = sent_by(hosts(), 0);
+    std::vector<Process> ranks;
+    for (const int rank : {0, 1}) {
+      Variables variables = secret;
+      if (rank == says) variables.emplace_back("LOCKSTEP_WIRE_DTYPE", "bf16");
+      ranks.push_back(probe(rank, rank, 2, long_sum, variables));
+    }
+    for (const Ending& ending : finish(ranks)) EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    const std::uint64_t sent = sent_by(hosts(), 0) - before;
+    EXPECT_EQ(sent < std::uint64_t{3} << 20, says == 0) << sent;
+  }
+}
+
+TEST_F(TwoHostsJob, AnUnknownWireIsRefusedWithThoseThereAre) {
+  REQUIRE_TWO_HOSTS();
+  const Variables secret = {{"LOCKSTEP_SECRET_FILE", secret_file("ours")}, {"LOCKSTEP_WIRE_DTYPE", "int8"}};
+  Process zero = probe(0, 0, 2, {}, secret);
+  Process one = probe(1, 1, 2, {}, secret);
+  EXPECT_THAT(zero.finish().err,
+              HasSubstr("LOCKSTEP_WIRE_DTYPE: sums of f32 cross between hosts in bf16, f16 or, as they are, "
+                        "f32; not in \"int8\""));
+  EXPECT_NE(one.finish().exit_code, 0);
+}
+
+TEST_F(TwoHostsJob, TwoNetworksCarryHalfEach) {
+  REQUIRE_TWO_HOSTS();
+  const auto inside = [&](int host, const std::string& command) {
+    const Ending made = run({.words = {"sh", "-ec", command}, .network = hosts().network(host)});
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+  };
+  // The other end of a cable goes to the other host's network, which this process holds open.
+  inside(0, "ip link add rail type veth peer name rail netns /proc/" + std::to_string(::getpid()) + "/fd/" +
+                std::to_string(hosts().network(1)));
+  for (const int host : {0, 1})
+    inside(host, "ip address add 10.178.0." + std::to_string(host + 1) + "/24 dev rail; ip link set rail up");
+  for (const char* connections : {"1", "2"}) {
+    const std::uint64_t cable = sent_by(hosts(), 0), rail = sent_by(hosts(), 0, "rail");
+    auto ranks = start_probes_on_two_hosts(
+        2, long_sum, {{"LOCKSTEP_IFACE", "cable,rail"}, {"LOCKSTEP_CONNECTIONS", connections}});
+    for (const Ending& ending : finish(ranks)) EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    constexpr double half = 2.0 * (1 << 20);
+    EXPECT_NEAR(static_cast<double>(sent_by(hosts(), 0) - cable), half, 0.15 * half) << connections;
+    EXPECT_NEAR(static_cast<double>(sent_by(hosts(), 0, "rail") - rail), half, 0.15 * half) << connections;
+  }
+  inside(0, "ip link del rail");
+}
+
+TEST_F(TwoHostsJob, AnInterfaceNamedTwiceIsRefused) {
+  REQUIRE_TWO_HOSTS();
+  Process zero = probe(
+      0, 0, 2, {},
+      {{"LOCKSTEP_IFACE", "cable," + hosts().address(0)}, {"LOCKSTEP_SECRET_FILE", secret_file("ours")}});
+  EXPECT_THAT(zero.finish().err, HasSubstr("names " + hosts().address(0) + " twice"));
 }
 
 TEST_F(TwoHostsJob, WorksWithoutASecretForThoseWhoAskForIt) {

@@ -26,9 +26,12 @@ class Trial {
     if (!guest_.is_proven()) return;
     require(right_ && !has_disturbed_, "only the secret lets in");
     require(guest_.claim() == claim_, "who was let in is who proved himself");
-    if (!tcp::is_for(guest_.claim(), me, ranks)) return;
+    const auto strand = tcp::strand_of(guest_.claim(), me, ranks);
+    if (!strand) return;
     require(guest_.claim().rank == 0 || guest_.claim().rank == 2, "it is another rank of this group");
-    require(guest_.claim().use <= 2, "the line is for something");
+    require(strand->line <= tcp::Line::notices, "the line is for something");
+    require(strand->index >= 0 && strand->index < strand->count && strand->count <= tcp::most_strands,
+            "it is one of so many");
   }
 
  private:

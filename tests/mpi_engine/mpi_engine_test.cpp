@@ -1,5 +1,7 @@
 // The engine `mpi`: under real MPIs it gives what our own gives, and what cannot be is said. Ranks are on several hosts
 // because LOCKSTEP_NODE says so, while for their MPI they are on one; and at last on two hosts for both.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -23,6 +25,13 @@ struct Case {
 };
 void PrintTo(const Case& one, std::ostream* out) { *out << one.mpi.peer << " with " << one.ranks; }
 
+/// What an MPI leaves behind where it was not ended as it wants.
+void remove_leftovers(const std::filesystem::path& folder, const std::string& beginning) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().filename().string().starts_with(beginning)) std::filesystem::remove_all(entry.path());
+  }
+}
+
 class MpiEngine : public JobTest, public ::testing::WithParamInterface<Case> {
  protected:
   void SetUp() override {
@@ -32,9 +41,7 @@ class MpiEngine : public JobTest, public ::testing::WithParamInterface<Case> {
   }
   // MPICH's own, which it leaves where a rank ends without MPI_Finalize().
   void TearDown() override {
-    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-      if (entry.path().filename().string().starts_with("mpich_shm_")) std::filesystem::remove(entry.path());
-    }
+    remove_leftovers("/dev/shm", "mpich_shm_");
     JobTest::TearDown();
   }
   /// Two ranks on each host, in the order of ranks.
@@ -85,9 +92,27 @@ INSTANTIATE_TEST_SUITE_P(Under, MpiEngine, ::testing::ValuesIn(cases()), [](cons
   return name_of(instance.param.mpi) + "_" + std::to_string(instance.param.ranks);
 });
 
-/// What is refused, under one MPI.
+std::string library_of(const MpiPeer& mpi) {
+  return mpi.in_home(mpi.libraries) + (mpi.family == "openmpi" ? "/libmpi.so.40" : "/libmpi.so.12");
+}
+
+/// What programs do that use MPI themselves, and what is refused, under one MPI.
 class MpiEngineUnder : public MpiEngine {
  protected:
+  void remove_open_mpis_files() const {
+    remove_leftovers("/dev/shm", "sm_segment.");
+    remove_leftovers(folder() / "tmp", "ompi.");
+  }
+  /// MPICH's launcher ends before the last of them.
+  void await_end_of_ranks() const {
+    const std::string target = folder() / "user";
+    const std::string none_runs =
+        "for p in /proc/[0-9]*/exe; do [ \"$(readlink $p)\" = \"$0\" ] && exit 1; done; exit 0";
+    for (int tries = 0; tries < 100; ++tries) {
+      if (run({.words = {"sh", "-c", none_runs, target}}).exit_code == 0) return;
+      ::usleep(50'000);
+    }
+  }
   /// A program that uses MPI itself, compiled with it; its arguments say how.
   std::string users_program() const {
     const std::string source = folder() / "user.cpp", target = folder() / "user";
@@ -101,12 +126,26 @@ int main(int argc, char** argv) {
   int level = 0;
   MPI_Init_thread(&argc, &argv, how == "funneled" ? MPI_THREAD_FUNNELED : MPI_THREAD_MULTIPLE, &level);
   if (how == "finalized") MPI_Finalize();
+  if (how == "errors_return") MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   int exit_code = 0;
   try {
     auto world = lockstep::init();
     float one = 1;
     lockstep::all_reduce(world, std::span(&one, 1)).wait();
     std::printf("rank %d has %g\n", world.rank(), one);
+    if (how == "errors_return") {
+      MPI_Errhandler handler;
+      MPI_Comm_get_errhandler(MPI_COMM_WORLD, &handler);
+      int nobody = 1000;  // a mistake of the program's own: it gets its error, and goes on
+      const int error = MPI_Send(&nobody, 1, MPI_INT, nobody, 0, MPI_COMM_WORLD);
+      lockstep::all_reduce(world, std::span(&one, 1)).wait();
+      std::printf("rank %d keeps its handler: %d, and then has %g\n", world.rank(),
+                  handler == MPI_ERRORS_RETURN && error != MPI_SUCCESS, one);
+    }
+    for (int call = 0; how == "abort"; ++call) {
+      if (call == 100 && world.rank() == 1) MPI_Abort(MPI_COMM_WORLD, 7);
+      lockstep::all_reduce(world, std::span(&one, 1)).wait();
+    }
     if (how == "too_early") {
       MPI_Finalize();
       lockstep::all_reduce(world, std::span(&one, 1)).wait();
@@ -166,6 +205,50 @@ TEST_P(MpiEngineUnder, AnMpiThatIsFinalisedTooEarlyIsSaid) {
   const Ending ending = launch(users_program() + " too_early");
   EXPECT_NE(ending.exit_code, 0);
   EXPECT_THAT(ending.err, HasSubstr("the program has called MPI_Finalize() while Lockstep still uses MPI"));
+}
+
+TEST_P(MpiEngineUnder, AnErrorHandlerOfTheProgramsStaysItsOwn) {
+  const Ending ending = launch(users_program() + " errors_return");
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  for (const int rank : {0, 1, 2})
+    EXPECT_THAT(ending.out,
+                HasSubstr("rank " + std::to_string(rank) + " keeps its handler: 1, and then has 9"));
+}
+
+// MPI ends the whole job; what JobTest asks is that nothing of it is left.
+TEST_P(MpiEngineUnder, ARankThatAbortsMpiEndsTheJob) {
+  const Ending ending = launch(users_program() + " abort");
+  EXPECT_NE(ending.exit_code, 0);
+  EXPECT_THAT(ending.out + ending.err, ::testing::ContainsRegex("MPI_Abort|MPI_ABORT"));
+  await_end_of_ranks();
+}
+
+TEST_P(MpiEngineUnder, OneThatIsPreloadedIsTaken) {
+  const Ending ending = launch("env LD_PRELOAD=" + library_of(GetParam().mpi) + " " + program("probe_rank") +
+                               " all_reduce,f32,1000");
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(lines_with(ending.out, "probe rank="), SizeIs(GetParam().ranks)) << ending.out;
+}
+
+TEST_P(MpiEngineUnder, AnMpiOfAnotherFamilyThanTheLaunchersIsSaid) {
+  const MpiPeer& other = GetParam().mpi.family == "openmpi" ? all_mpis()[1] : all_mpis()[0];
+  if (!other.is_installed()) GTEST_SKIP() << "script/bootstrap --peers " << other.peer << " has not been run";
+  Variables variables = {{"LOCKSTEP_MPI_LIBRARY", library_of(other)}};
+  const Ending ending = launch(program("probe_rank") + " barrier", variables);
+  EXPECT_NE(ending.exit_code, 0);
+  EXPECT_THAT(ending.err, ::testing::ContainsRegex(
+                              "engine mpi: the MPI in this process is .*MPI.*, but its launcher is that of "
+                              ".*: if it ends now, or says that it is alone, start the job by its "
+                              "own launcher"));
+  if (other.family == "openmpi") remove_open_mpis_files();
+}
+
+TEST_P(MpiEngineUnder, HalvesOnTheWireAreRefused) {
+  const Ending ending = launch(program("probe_rank") + " barrier", {{"LOCKSTEP_WIRE_DTYPE", "bf16"}});
+  EXPECT_NE(ending.exit_code, 0);
+  EXPECT_THAT(ending.err,
+              HasSubstr("rank 0 has LOCKSTEP_WIRE_DTYPE=bf16, but with the engine mpi it is MPI that "
+                        "sends, in full width: leave one of them out"));
 }
 
 TEST_P(MpiEngineUnder, RanksWithDifferentEnginesAreNamed) {

@@ -43,6 +43,9 @@ class TwoHosts:
             self._run(host, "ip link set cable up")
             self._run(host, "ip link set lo up")
 
+    def set_cable(self, state):
+        self._run(1, f"ip link set cable {state}")
+
     def entering(self, host):
         """For subprocess.Popen's preexec_fn."""
         network = self.networks[host]

@@ -153,6 +153,33 @@ class Soak:
             raise Missed(f"exit codes {codes}")
         return self.require_in_time(latencies, self.options.timeout + self.options.limit)
 
+    def silence(self, job, dice):
+        """The network between two hosts carries nothing any more, and tells nobody so."""
+        patience = f"{int(self.options.timeout * 1000)}ms"
+        self.start_by_hand(job, self.hosts, {"SOAK_SEED": str(dice.randrange(1 << 31)), "LOCKSTEP_TIMEOUT": patience,
+                                             "LOCKSTEP_INIT_TIMEOUT": patience})
+        job.await_all_loop()
+        time.sleep(dice.uniform(0, self.options.delay))
+        when = time.monotonic_ns()
+        self.hosts.set_cable("down")
+        try:
+            job.await_reports(set(range(self.options.ranks)))
+            codes = job.finish()
+        finally:
+            self.hosts.set_cable("up")
+        half = self.options.ranks / 2
+        for rank, report in sorted(job.reports.items()):
+            blamed = int(report["peer"])
+            if report["code"] != "timeout" or blamed < 0 or (blamed >= half) == (rank >= half):
+                raise Missed(f"rank {rank} does not name one on the other host: {report}")
+            if not CALL.match(report["text"]):
+                raise Missed(f"rank {rank} does not name its operation: {report}")
+        if any(code != 1 for code in codes):
+            raise Missed(f"exit codes {codes}")
+        return self.require_in_time(
+            [(int(report["failed_ns"]) - max(when, int(report["began_ns"]))) / 1e9 for report in job.reports.values()],
+            self.options.timeout + self.options.limit)
+
     def throw(self, job, dice):
         """An exception in the middle of a backward pass; nothing but the victim's own end tells the others."""
         return self.told(job, dice, signal.SIGUSR1, "peer_lost")

@@ -76,9 +76,11 @@ class Job:
     def start(self, words, variables, preexec=None):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
         environment.update(variables, LOCKSTEP_TEST_MARK=self.mark, LOCKSTEP_RECORD_DIR="none")
+        # In a session of their own: where the soak is in the background and its shell ends, the kernel lets stopped
+        # processes of its group go on.
         self.processes.append(
             subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=self._in, stderr=self.errors,
-                             preexec_fn=preexec))
+                             preexec_fn=preexec, start_new_session=True))
 
     def take_port(self):
         """One that no other job of this host has until this one ends."""
@@ -92,6 +94,9 @@ class Job:
 
     def await_reports(self, ranks):
         self._read_until(lambda: ranks <= self.reports.keys(), "not all of the other ranks noticed")
+
+    def await_a_report(self):
+        self._read_until(lambda: self.reports, "nobody noticed")
 
     def tell_all_to_look(self, ranks):
         for process in self.processes:

@@ -105,6 +105,7 @@ Tuning run_calibration(const Group& world, const CalibrationPlan& plan,
                        const std::function<void(const std::string&)>& say) {
   Tuning tuning = world.impl().tuning;
   tuning.forced.clear();
+  tuning.wire_dtype.reset();
   const bool one_host = world.local_size() == world.size();
   constexpr std::uint64_t KiB = 1024;
   if (one_host) {
@@ -117,6 +118,10 @@ Tuning run_calibration(const Group& world, const CalibrationPlan& plan,
                                    {32 * KiB, 64 * KiB, 128 * KiB, 256 * KiB, 512 * KiB, 1024 * KiB},
                                    [](Tuning& table, std::uint64_t bytes) { table.segment_bytes = bytes; });
     say(fmt::format("segment_bytes {}", tuning.segment_bytes));
+    tuning.connections = static_cast<int>(best_of(
+        world, plan, forcing(tuning, "hierarchical"), static_cast<std::uint64_t>(tuning.connections),
+        {1, 2, 4, 8}, [](Tuning& table, std::uint64_t each) { table.connections = static_cast<int>(each); }));
+    say(fmt::format("connections {}", tuning.connections));
   }
 
   const std::vector<Where> places =

@@ -11,6 +11,7 @@
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/base/mpi_family.h"
 #include "lockstep/base/process_status.h"
 #include "lockstep/kernel/reduce.h"
@@ -119,6 +120,18 @@ const MpiFunctions* load_plugin(mpi::Family family) {
          "cannot load the plug-in for " + std::string(mpi::title_of(family)) + ": " + why);
 }
 
+/// Few MPIs understand another one's launcher; most end the process, with words of their own, and some think that they are alone.
+void warn_of_another_launcher(mpi::Family family) {
+  const auto launcher = family_of_launcher();
+  const bool may_be_any = !launcher || family == mpi::Family::standard || env::text("SLURM_STEP_ID");
+  if (may_be_any || family == *launcher) return;
+  log::warning(
+      fmt::format("engine mpi: the MPI in this process is {}, but its launcher is that of {}: if it ends "
+                  "now, or says that "
+                  "it is alone, start the job by its own launcher",
+                  mpi::title_of(family), mpi::title_of(*launcher)));
+}
+
 void reduce(int dtype, int reduce_op, const void* left, void* right, std::size_t elements) {
   const std::byte* sources[] = {static_cast<const std::byte*>(left), static_cast<const std::byte*>(right)};
   std::byte* destination = static_cast<std::byte*>(right);
@@ -133,11 +146,13 @@ std::shared_ptr<MpiLibrary> MpiLibrary::open(int rank, int ranks) {
   static std::shared_ptr<MpiLibrary> kept;
   if (kept && kept->functions().is_finalized() == 0) return kept;
   std::shared_ptr<MpiLibrary> made(new MpiLibrary());
-  made->functions_ = load_plugin(find_mpi());
+  const mpi::Family family = find_mpi();
+  made->functions_ = load_plugin(family);
   const MpiFunctions& functions = made->functions();
   if (functions.is_finalized() != 0)
     refuse(ErrorCode::invalid_argument, "the program has called MPI_Finalize() before lockstep::init()");
   const bool was_initialized = functions.is_initialized() != 0;
+  if (!was_initialized) warn_of_another_launcher(family);
   int level = 0;
   made->check(functions.begin(reduce, &level), "MPI_Init_thread");
   made->has_initialized_ = !was_initialized;

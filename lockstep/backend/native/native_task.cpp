@@ -209,6 +209,7 @@ void NativeTask::bind() {
       bindings.crossing = &parts_.crossing;
     }
   }
+  bindings.wire_dtype = plan->wire_dtype;
   bindings.call = plan->schedule.uses_exchange() ? &request_.call : nullptr;
   if (signature().prescale != 1.0F && (plan->schedule.uses_channels() || plan->schedule.uses_exchange()))
     prescale();

@@ -105,24 +105,24 @@ void Door::accept_guests() {
 }
 
 void Door::let_in(Guest& guest) {
-  if (!is_for(guest.claim(), options_.rank, options_.ranks)) {
+  const auto strand = strand_of(guest.claim(), options_.rank, options_.ranks);
+  if (!strand) {
     guest.turn_away();
     throw Error(ErrorCode::corrupt_data, guest.socket().peer() + ": not a rank of this group");
   }
   const Counted arriving(arriving_);  // before it can send anything, until take() finds it
-  admit(guest);
+  admit(guest, *strand);
 }
 
-void Door::admit(Guest& guest) {
+void Door::admit(Guest& guest, const Strand& strand) {
   guest.welcome();
-  const auto line = static_cast<Line>(guest.claim().use);
   {
     const std::lock_guard lock(mutex_);
     const std::string& words = last_words_;
-    if (!words.empty() && line == Line::notices) {
+    if (!words.empty() && strand.line == Line::notices) {
       if (guest.socket().try_send(std::as_bytes(std::span(words))) != words.size()) return;
     }
-    arrivals_.push_back({std::move(guest.socket()), guest.claim().rank, line, words.size()});
+    arrivals_.push_back({std::move(guest.socket()), guest.claim().rank, strand, words.size()});
   }
   bell_.ring();
 }

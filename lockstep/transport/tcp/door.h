@@ -35,7 +35,7 @@ class Door {
   struct Arrival {
     Socket socket;
     int rank = -1;
-    Line line = Line::notices;
+    Strand strand = {};
     std::size_t words_told = 0;  ///< how many bytes of the last words were sent to it
   };
 
@@ -60,7 +60,7 @@ class Door {
   bool turn();
   void accept_guests();
   void let_in(Guest& guest);
-  void admit(Guest& guest);
+  void admit(Guest& guest, const Strand& strand);
   int poll_milliseconds() const;
 
   const DoorOptions options_;

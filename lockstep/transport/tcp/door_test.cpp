@@ -25,7 +25,7 @@ class AtTheDoor : public testing::Test {
   void prove(Socket& socket, const Door& door, const Claim& claim) const {
     prove_as_client(socket, trust_, destination(door), claim, soon());
   }
-  static Claim data_of(int rank) { return claim_of(rank, Line::collective); }
+  static Claim data_of(int rank) { return claim_of(rank, {Line::collective}); }
   // Nothing but an end comes, be it a reset.
   static void expect_closed(Socket& socket) {
     std::byte byte{};
@@ -43,7 +43,7 @@ class AtTheDoor : public testing::Test {
     const auto arrivals = next_arrivals(door);
     ASSERT_EQ(arrivals.size(), 1U);
     EXPECT_EQ(arrivals[0].rank, from);
-    EXPECT_EQ(arrivals[0].line, Line::collective);
+    EXPECT_EQ(arrivals[0].strand.line, Line::collective);
   }
 
   const Trust trust_{.secret = Secret::random()};

@@ -20,8 +20,8 @@ class ByHand : public testing::Test {
   ByHand() : one_(std::move(ranks_.all[0])) {}
 
   Socket connect_proven(Line line) {
-    Socket socket = Socket::connect(one_->endpoint(), soon());
-    prove_as_client(socket, ranks_.trust, door_of("job", "world", 0, one_->endpoint()), claim_of(1, line),
+    Socket socket = Socket::connect(endpoint(), soon());
+    prove_as_client(socket, ranks_.trust, door_of("job", "world", 0, endpoint()), claim_of(1, {line}),
                     soon());
     return socket;
   }
@@ -50,6 +50,7 @@ class ByHand : public testing::Test {
     EXPECT_TRUE(eventually([&] { return !(news = one_->look()).empty(); }));
     return news.empty() ? PeerNews{} : news.front();
   }
+  Endpoint endpoint() const { return Endpoint::parse(one_->address()); }
   Channel& channel() { return one_->channel(1, Purpose::collective); }
 
   static std::string waiting(int rank) { return encode({.kind = Notice::Kind::waiting, .awaited = rank}); }

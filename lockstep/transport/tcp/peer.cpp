@@ -26,28 +26,38 @@ std::size_t ReadAhead::take(std::span<std::byte> bytes) {
   return count;
 }
 
-std::optional<std::size_t> ReadAhead::receive(Socket& socket) {
-  const auto received = socket.try_receive(bytes_);
+std::optional<std::size_t> ReadAhead::receive(Socket& socket, std::size_t most) {
+  const auto received = socket.try_receive(std::span(bytes_).first(std::min(most, bytes_.size())));
   begin_ = 0;
   end_ = received.value_or(0);
   return received;
 }
 
 void Peer::admit(Door::Arrival arrival) {
-  if (arrival.line == Line::notices) {
+  const Strand& strand = arrival.strand;
+  if (strand.line == Line::notices) {
     notices_.emplace_back(std::move(arrival.socket), arrival.words_told);
-  } else if (Path& data = path(static_cast<Purpose>(arrival.line)); !data.in) {
-    data.in = std::move(arrival.socket);
+    return;
   }
+  Stripes& in = path(static_cast<Purpose>(strand.line)).in;
+  if (in.count() == 0) in.set_count(strand.count);
+  if (in.count() == strand.count && !in.has(strand.index)) in.put(strand.index, std::move(arrival.socket));
 }
 
 std::size_t Peer::write(Purpose purpose, std::span<const std::byte> first,
                         std::span<const std::byte> second) {
   Path& data = path(purpose);
-  if (!data.out) continue_dial(data, purpose);
-  if (data.out && !data.out_ended && first.size() + second.size() > 0) {
+  if (data.out.current() == nullptr) continue_dials(data, purpose);
+  Socket* const socket = data.out.current();
+  if (socket != nullptr && !data.out_ended && first.size() + second.size() > 0) {
+    const std::size_t room = data.out.room();
+    first = first.first(std::min(first.size(), room));
+    second = second.first(std::min(second.size(), room - first.size()));
     try {
-      if (const auto sent = data.out.try_send_both(first, second)) return *sent;
+      if (const auto sent = socket->try_send_both(first, second)) {
+        data.out.moved(*sent);
+        return *sent;
+      }
     } catch (const Error&) {
       data.out_ended = true;
     }
@@ -59,10 +69,14 @@ std::size_t Peer::write(Purpose purpose, std::span<const std::byte> first,
 std::size_t Peer::read(Purpose purpose, std::span<std::byte> bytes) {
   Path& data = path(purpose);
   if (!data.ahead.empty()) return data.ahead.take(bytes);
-  if (data.in && !data.in_ended && !bytes.empty()) {
+  Socket* const socket = data.in.current();
+  if (socket != nullptr && !data.in_ended && !bytes.empty()) {
     try {
       const bool is_small = bytes.size() <= small_bytes;
-      const auto received = is_small ? data.ahead.receive(data.in) : data.in.try_receive(bytes);
+      const std::size_t room = data.in.room();
+      const auto received = is_small ? data.ahead.receive(*socket, room)
+                                     : socket->try_receive(bytes.first(std::min(bytes.size(), room)));
+      if (received) data.in.moved(*received);
       if (received && *received > 0) return is_small ? data.ahead.take(bytes) : *received;
       data.in_ended = received.has_value();
     } catch (const Error&) {
@@ -75,15 +89,22 @@ std::size_t Peer::read(Purpose purpose, std::span<std::byte> bytes) {
 }
 
 // Notices come first: whoever has data of a rank can also hear what became of it.
-void Peer::continue_dial(Path& data, Purpose purpose) {
+void Peer::continue_dials(Path& data, Purpose purpose) {
   if (data.out_ended || !has_notices()) return;
-  if (!data.dial) data.dial = make_dial_(line_of(purpose));
-  if (!data.dial->is_over()) return;
-  const auto dial = std::move(data.dial);
-  if (auto socket = dial->take()) {
-    data.out = std::move(*socket);
-  } else {
-    data.out_ended = true;
+  if (data.out.count() == 0) {
+    data.out.set_count(strands_);
+    for (int index = 0; index < strands_; ++index)
+      data.dials.push_back(make_dial_({.line = line_of(purpose), .index = index, .count = strands_}));
+  }
+  for (int index = 0; index < strands_; ++index) {
+    auto& under_way = data.dials[static_cast<std::size_t>(index)];
+    if (!under_way || !under_way->is_over()) continue;
+    const auto dial = std::move(under_way);
+    if (auto socket = dial->take()) {
+      data.out.put(index, std::move(*socket));
+    } else {
+      data.out_ended = true;
+    }
   }
 }
 
@@ -95,7 +116,7 @@ bool Peer::has_notices() {
 
 void Peer::hear() {
   if (!notices_.empty()) return;
-  if (!notices_dial_ && !refused_ && !error_) notices_dial_ = make_dial_(Line::notices);
+  if (!notices_dial_ && !refused_ && !error_) notices_dial_ = make_dial_({.line = Line::notices});
   continue_notices_dial();
 }
 
@@ -147,7 +168,11 @@ std::optional<PeerNews> Peer::news(bool may_arrive) {
   if (failure_) return PeerNews{PeerNews::Kind::failed, rank_, *failure_};
   if (!is_gone() || may_arrive) return std::nullopt;
   for (const Path& data : paths_) {
-    if (!data.ahead.empty() || (data.in && !data.in_ended && may_still_receive(data.in))) return std::nullopt;
+    bool is_all_here = data.ahead.empty();
+    data.in.each([&](const Socket& socket) {
+      if (!data.in_ended && may_still_receive(socket)) is_all_here = false;
+    });
+    if (!is_all_here) return std::nullopt;
   }
   return PeerNews{left_ ? PeerNews::Kind::left : PeerNews::Kind::died, rank_, {}};
 }
@@ -155,17 +180,20 @@ std::optional<PeerNews> Peer::news(bool may_arrive) {
 base::SocketTraffic Peer::sent() const {
   base::SocketTraffic all;
   for (const Path& data : paths_) {
-    if (!data.out) continue;
-    const base::SocketTraffic one = base::traffic_of(data.out.fd());
-    all.sent_bytes += one.sent_bytes;
-    all.busy_ns += one.busy_ns;
+    std::uint64_t busy_ns = 0;
+    data.out.each([&](const Socket& socket) {
+      const base::SocketTraffic one = base::traffic_of(socket.fd());
+      all.sent_bytes += one.sent_bytes;
+      busy_ns = std::max(busy_ns, one.busy_ns);  // they are busy at the same time
+    });
+    all.busy_ns += busy_ns;
   }
   return all;
 }
 
 void Peer::end_writing() {
   for (Path& data : paths_) {
-    if (data.out) (void)::shutdown(data.out.fd(), SHUT_WR);
+    data.out.each([](const Socket& socket) { (void)::shutdown(socket.fd(), SHUT_WR); });
   }
 }
 
@@ -179,12 +207,12 @@ void Peer::add_wait_descriptors(std::vector<pollfd>& descriptors) {
     if (!stream.has_ended()) descriptors.push_back(stream.wait_descriptor());
   }
   for (Path& data : paths_) {
-    if (data.in && !data.in_ended && data.in_awaited) {
-      descriptors.push_back({.fd = data.in.fd(), .events = POLLIN, .revents = 0});
-    }
-    if (data.out && !data.out_ended && data.out_blocked) {
-      descriptors.push_back({.fd = data.out.fd(), .events = POLLOUT, .revents = 0});
-    }
+    const Socket* const in = data.in.current();
+    const Socket* const out = data.out.current();
+    if (in != nullptr && !data.in_ended && data.in_awaited)
+      descriptors.push_back({.fd = in->fd(), .events = POLLIN, .revents = 0});
+    if (out != nullptr && !data.out_ended && data.out_blocked)
+      descriptors.push_back({.fd = out->fd(), .events = POLLOUT, .revents = 0});
     data.in_awaited = data.out_blocked = false;
   }
 }

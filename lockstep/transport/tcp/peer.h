@@ -15,6 +15,7 @@
 #include "lockstep/transport/tcp/dial.h"
 #include "lockstep/transport/tcp/door.h"
 #include "lockstep/transport/tcp/notice.h"
+#include "lockstep/transport/tcp/stripes.h"
 
 namespace lockstep::tcp {
 
@@ -24,8 +25,8 @@ class ReadAhead {
   bool empty() const { return begin_ == end_; }
   /// As many as there are, and fit.
   std::size_t take(std::span<std::byte> bytes);
-  /// As Socket::try_receive(). REQUIRES: empty().
-  std::optional<std::size_t> receive(Socket& socket);
+  /// As Socket::try_receive(), `most` bytes. REQUIRES: empty().
+  std::optional<std::size_t> receive(Socket& socket, std::size_t most);
 
  private:
   std::array<std::byte, 4096> bytes_;
@@ -34,9 +35,11 @@ class ReadAhead {
 
 class Peer {
  public:
-  using MakeDial = std::function<std::unique_ptr<Dial>(Line)>;
+  using MakeDial = std::function<std::unique_ptr<Dial>(const Strand&)>;
 
-  Peer(int rank, MakeDial make_dial) : rank_(rank), make_dial_(std::move(make_dial)) {}
+  /// `strands`: how many connections this side makes for data of each purpose.
+  Peer(int rank, int strands, MakeDial make_dial)
+      : rank_(rank), strands_(strands), make_dial_(std::move(make_dial)) {}
 
   /// A connection that it made.
   void admit(Door::Arrival arrival);
@@ -68,19 +71,20 @@ class Peer {
 
  private:
   struct Path {  // of the data for one purpose
-    Socket out, in;
+    Stripes out, in;
     ReadAhead ahead;
-    std::unique_ptr<Dial> dial;
+    std::vector<std::unique_ptr<Dial>> dials;  // under way, by index
     bool out_ended = false, in_ended = false;
     bool out_blocked = false, in_awaited = false;  // since add_wait_descriptors()
   };
   Path& path(Purpose purpose) { return paths_[static_cast<std::size_t>(purpose)]; }
   bool has_notices();
   void continue_notices_dial();
-  void continue_dial(Path& data, Purpose purpose);
+  void continue_dials(Path& data, Purpose purpose);
   bool is_gone() const;
 
   const int rank_;
+  const int strands_;
   const MakeDial make_dial_;
   std::array<Path, purpose_count> paths_;
   std::vector<NoticeStream> notices_;  // two when both sides dialled at the same time

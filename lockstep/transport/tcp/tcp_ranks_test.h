@@ -36,11 +36,13 @@ inline std::vector<std::byte> noise(std::size_t bytes, unsigned seed) {
 /// World rank = group rank + 10, so that nobody mixes them up.
 class Ranks {
  public:
-  explicit Ranks(int count, std::chrono::nanoseconds connect_timeout = std::chrono::seconds(20)) {
+  explicit Ranks(int count, std::chrono::nanoseconds connect_timeout = std::chrono::seconds(20),
+                 std::vector<std::string> interfaces = {"127.0.0.1"}, int connections = 1)
+      : interfaces(std::move(interfaces)), connections(connections) {
     for (int rank = 0; rank < count; ++rank) members.push_back({.world = rank + 10});
     for (int rank = 0; rank < count; ++rank) {
       all.push_back(make(rank, trust, "world", connect_timeout));
-      addresses.push_back(all[rank]->endpoint().to_string());
+      addresses.push_back(all[rank]->address());
     }
     for (auto& transport : all) transport->set_addresses(addresses);
   }
@@ -50,7 +52,8 @@ class Ranks {
     return std::make_unique<TcpTransport>(TcpTransportOptions{.members = {rank, members},
                                                               .job = "job",
                                                               .group = std::move(group),
-                                                              .listen_address = "127.0.0.1",
+                                                              .listen_addresses = interfaces,
+                                                              .connections = connections,
                                                               .trust = std::move(with),
                                                               .connect_timeout = connect_timeout});
   }
@@ -91,6 +94,8 @@ class Ranks {
     EXPECT_TRUE(std::equal(sent.begin(), sent.end(), received.begin()));
   }
 
+  std::vector<std::string> interfaces;
+  int connections;
   Trust trust{.secret = Secret::random()};
   PerRank<Member> members;
   PerRank<std::string> addresses;

@@ -1,6 +1,11 @@
 #include "lockstep/transport/tcp/tcp_transport.h"
 
+#include <fmt/core.h>
+
+#include <algorithm>
+
 #include "lockstep/base/error.h"
+#include "lockstep/base/split.h"
 #include "lockstep/transport/tcp/bell.h"
 #include "lockstep/transport/tcp/peer.h"
 
@@ -41,23 +46,41 @@ class TcpTransport::TcpChannel final : public Channel {
 
 TcpTransport::TcpTransport(TcpTransportOptions options)
     : options_(std::move(options)), bell_(std::make_unique<tcp::Bell>()) {
-  door_ = std::make_unique<tcp::Door>(tcp::DoorOptions{.address = options_.listen_address,
-                                                       .trust = options_.trust,
-                                                       .job = options_.job,
-                                                       .group = options_.group,
-                                                       .rank = options_.members.rank(),
-                                                       .ranks = options_.members.size()},
-                                      *bell_);
+  for (const std::string& address : options_.listen_addresses) {
+    doors_.push_back(std::make_unique<tcp::Door>(tcp::DoorOptions{.address = address,
+                                                                  .trust = options_.trust,
+                                                                  .job = options_.job,
+                                                                  .group = options_.group,
+                                                                  .rank = options_.members.rank(),
+                                                                  .ranks = options_.members.size()},
+                                                 *bell_));
+  }
 }
 
 TcpTransport::~TcpTransport() {
-  if (!door_->is_here()) return;
+  if (!doors_.front()->is_here()) return;
   for (auto& [rank, peer] : peers_) peer->listen();  // closing on unread bytes would reset what we told
 }
 
-const Endpoint& TcpTransport::endpoint() const { return door_->endpoint(); }
+std::string TcpTransport::address() const {
+  std::string text;
+  for (const auto& door : doors_) text += (text.empty() ? "" : ",") + door->endpoint().to_string();
+  return text;
+}
 
-void TcpTransport::set_addresses(PerRank<std::string> addresses) { addresses_ = std::move(addresses); }
+void TcpTransport::set_addresses(const PerRank<std::string>& addresses) {
+  endpoints_ = PerRank<std::vector<Endpoint>>(addresses.size());
+  for (int rank = 0; rank < addresses.size(); ++rank) {
+    if (addresses[rank].empty()) continue;
+    for (const std::string& one : base::split(addresses[rank], ','))
+      endpoints_[rank].push_back(Endpoint::parse(one));
+    if (endpoints_[rank].size() * static_cast<std::size_t>(options_.connections) > tcp::most_strands) {
+      throw_invalid_argument(fmt::format(
+          "rank {} listens at {} addresses; with {} connections to each that is more than {}",
+          options_.members[rank].world, endpoints_[rank].size(), options_.connections, tcp::most_strands));
+    }
+  }
+}
 
 Channel& TcpTransport::channel(int peer, Purpose purpose) {
   if (!has_address(peer)) {
@@ -71,17 +94,21 @@ Channel& TcpTransport::channel(int peer, Purpose purpose) {
 
 tcp::Peer& TcpTransport::peer(int rank) {
   auto& made = peers_[rank];
-  if (!made)
-    made = std::make_unique<tcp::Peer>(rank, [this, rank](tcp::Line line) { return dial(rank, line); });
+  if (!made) {
+    const int strands = options_.connections * static_cast<int>(endpoints_[rank].size());
+    made = std::make_unique<tcp::Peer>(
+        rank, strands, [this, rank](const tcp::Strand& strand) { return dial(rank, strand); });
+  }
   return *made;
 }
 
-std::unique_ptr<tcp::Dial> TcpTransport::dial(int rank, tcp::Line line) {
-  const Endpoint endpoint = Endpoint::parse(addresses_[rank]);
+std::unique_ptr<tcp::Dial> TcpTransport::dial(int rank, const tcp::Strand& strand) {
+  const auto& endpoints = endpoints_[rank];
+  const Endpoint& endpoint = endpoints[static_cast<std::size_t>(strand.index) % endpoints.size()];
   return std::make_unique<tcp::Dial>(
       tcp::Dial::Call{.endpoint = endpoint,
                       .destination = tcp::door_of(options_.job, options_.group, rank, endpoint),
-                      .claim = tcp::claim_of(options_.members.rank(), line),
+                      .claim = tcp::claim_of(options_.members.rank(), strand),
                       .world_rank = options_.members[rank].world,
                       .trust = options_.trust,
                       .deadline = Deadline::after(options_.connect_timeout)},
@@ -90,15 +117,19 @@ std::unique_ptr<tcp::Dial> TcpTransport::dial(int rank, tcp::Line line) {
 
 void TcpTransport::admit_arrivals() {
   if (!bell_->take()) return;
-  for (auto& arrival : door_->take()) {
-    tcp::Peer& from = peer(arrival.rank);
-    from.admit(std::move(arrival));
+  for (const auto& door : doors_) {
+    for (auto& arrival : door->take()) {
+      tcp::Peer& from = peer(arrival.rank);
+      from.admit(std::move(arrival));
+    }
   }
 }
 
 std::vector<PeerNews> TcpTransport::look() {
   for (auto& [rank, peer] : peers_) peer->listen();
-  const bool may_arrive = door_->has_arriving();  // in this order: what arrived before their end is admitted
+  const bool may_arrive = std::ranges::any_of(doors_, [](const auto& door) {
+    return door->has_arriving();
+  });  // in this order: what arrived before their end is admitted
   admit_arrivals();
   tell_peers();
   std::vector<PeerNews> all;
@@ -146,7 +177,7 @@ void TcpTransport::say_goodbye() {
 
 void TcpTransport::say(const std::string& last_words) {
   last_words_ += last_words;
-  door_->set_last_words(last_words_);
+  for (const auto& door : doors_) door->set_last_words(last_words_);
   admit_arrivals();
   tell_peers();
 }

@@ -4,7 +4,7 @@
 //
 //   rank 0 <-notices-> rank 1   made by whichever first sends or waits; two where both did
 //
-//   rank 0 == data ==> rank 1   made by rank 0, one for each purpose
+//   rank 0 == data ==> rank 1   made by rank 0, one or several for each purpose (stripes.h)
 //
 //   rank 0 <== data == rank 1   made by rank 1
 //
@@ -32,14 +32,17 @@ class Bell;
 class Dial;
 class Door;
 class Peer;
-enum class Line : std::uint32_t;
+struct Strand;
 }  // namespace tcp
 
 struct TcpTransportOptions {
   Members members;
   std::string job;
-  std::string group;           ///< name; strangers to job and group are refused
-  std::string listen_address;  ///< numeric address of the interface to listen on
+  std::string group;  ///< name; strangers to job and group are refused
+  std::vector<std::string>
+      listen_addresses;  ///< numeric ones of the interfaces to listen on, the same order on all hosts
+  /// For data of each purpose, to each address of the other side.
+  int connections = 1;
   Trust trust;
   std::chrono::nanoseconds connect_timeout = std::chrono::minutes(1);
 };
@@ -54,10 +57,11 @@ class TcpTransport final : public Transport {
   /// Without a goodbye before it, the others see a death.
   ~TcpTransport() override;
 
-  /// What the other ranks need to connect; they exchange it through the store.
-  const Endpoint& endpoint() const;
-  /// As text; empty for ranks that are reached otherwise.
-  void set_addresses(PerRank<std::string> addresses);
+  /// What the other ranks need to connect, which they exchange through the store: an endpoint for each interface, with
+  /// commas between them.
+  std::string address() const;
+  /// Their address(); empty for ranks that are reached otherwise. Throws Error{invalid_argument} for what is none.
+  void set_addresses(const PerRank<std::string>& addresses);
 
   /// REQUIRES: set_addresses() has one for `peer`, else Error{invalid_argument}.
   Channel& channel(int peer, Purpose purpose) override;
@@ -72,17 +76,17 @@ class TcpTransport final : public Transport {
 
  private:
   class TcpChannel;
-  bool has_address(int rank) const { return rank < addresses_.size() && !addresses_[rank].empty(); }
+  bool has_address(int rank) const { return rank < endpoints_.size() && !endpoints_[rank].empty(); }
   tcp::Peer& peer(int rank);
-  std::unique_ptr<tcp::Dial> dial(int rank, tcp::Line line);
+  std::unique_ptr<tcp::Dial> dial(int rank, const tcp::Strand& strand);
   void admit_arrivals();
   void say(const std::string& last_words);
   void tell_peers();
 
   TcpTransportOptions options_;
-  PerRank<std::string> addresses_;
+  PerRank<std::vector<Endpoint>> endpoints_;
   std::unique_ptr<tcp::Bell> bell_;
-  std::unique_ptr<tcp::Door> door_;
+  std::vector<std::unique_ptr<tcp::Door>> doors_;  // one for each address
   std::map<int, std::unique_ptr<tcp::Peer>> peers_;
   std::map<std::pair<int, Purpose>, std::unique_ptr<TcpChannel>> channels_;
   std::string last_words_;  // notices of failure and goodbye, for everybody who is or ever will be connected

@@ -1,11 +1,16 @@
 #include "lockstep/transport/tcp/tcp_transport.h"
 
+#include <arpa/inet.h>
+#include <fmt/core.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 #include <thread>
+#include <tuple>
 
+#include "lockstep/base/split.h"
 #include "lockstep/transport/tcp/bell.h"
 #include "lockstep/transport/tcp/tcp_ranks_test.h"
 
@@ -52,12 +57,21 @@ class Pieces {
   std::size_t position_ = 0;
 };
 
-class Sizes : public testing::TestWithParam<std::size_t> {};
-INSTANTIATE_TEST_SUITE_P(Bytes, Sizes, testing::Values(1, 48, 4096, 65537, 1 << 20, 8 << 20));
+const std::vector<std::string> one_network = {"127.0.0.1"}, two_networks = {"127.0.0.1", "127.0.0.2"};
+constexpr auto long_enough = std::chrono::seconds(20);
+
+class Sizes : public testing::TestWithParam<std::tuple<std::size_t, int, std::vector<std::string>>> {};
+INSTANTIATE_TEST_SUITE_P(Bytes, Sizes,
+                         testing::Combine(testing::Values(1, 48, 4096, 65535, 65537, 1 << 20, 8 << 20),
+                                          testing::Values(1, 3), testing::Values(one_network, two_networks)),
+                         [](const auto& info) {
+                           return fmt::format("{}on{}to{}", std::get<0>(info.param), std::get<1>(info.param),
+                                              std::get<2>(info.param).size());
+                         });
 
 TEST_P(Sizes, ArriveInOrderInBothDirectionsAtOnce) {
-  Ranks ranks(2);
-  const std::size_t bytes = GetParam();
+  const auto& [bytes, connections, interfaces] = GetParam();
+  Ranks ranks(2, long_enough, interfaces, connections);
   for (const Purpose purpose : {Purpose::collective, Purpose::point_to_point}) {
     Pieces out(ranks.from_to(0, 1, purpose), bytes, 1), out_read(ranks.from_to(1, 0, purpose), bytes, 1);
     Pieces back(ranks.from_to(1, 0, purpose), bytes, 2), back_read(ranks.from_to(0, 1, purpose), bytes, 2);
@@ -74,22 +88,54 @@ TEST_P(Sizes, ArriveInOrderInBothDirectionsAtOnce) {
 
 // What Progress does: no wait is ended by its time limit alone.
 TEST(TcpTransport, WakesWhoWaitsForItsDescriptors) {
-  Ranks ranks(2);
-  std::atomic<int> slept_in_vain = 0;
-  const auto exchange = [&](int me, int other) {
-    Channel& channel = ranks.from_to(me, other);
-    const unsigned seed = static_cast<unsigned>(me);
-    Pieces out(channel, 3 << 20, seed), in(channel, 3 << 20, 1 - seed);
-    while (!out.is_done() || !in.is_done()) {
-      if (out.write() | in.read()) continue;
-      auto descriptors = ranks[me].wait_descriptors();
-      slept_in_vain += ::poll(descriptors.data(), descriptors.size(), 10'000) == 0 ? 1 : 0;
-    }
-  };
-  std::thread other([&] { exchange(1, 0); });
-  exchange(0, 1);
-  other.join();
-  EXPECT_EQ(slept_in_vain, 0);
+  for (const int connections : {1, 3}) {
+    Ranks ranks(2, long_enough, two_networks, connections);
+    std::atomic<int> slept_in_vain = 0;
+    const auto exchange = [&](int me, int other) {
+      Channel& channel = ranks.from_to(me, other);
+      const unsigned seed = static_cast<unsigned>(me);
+      Pieces out(channel, 3 << 20, seed), in(channel, 3 << 20, 1 - seed);
+      while (!out.is_done() || !in.is_done()) {
+        if (out.write() | in.read()) continue;
+        auto descriptors = ranks[me].wait_descriptors();
+        slept_in_vain += ::poll(descriptors.data(), descriptors.size(), 10'000) == 0 ? 1 : 0;
+      }
+    };
+    std::thread other([&] { exchange(1, 0); });
+    exchange(0, 1);
+    other.join();
+    EXPECT_EQ(slept_in_vain, 0) << connections;
+  }
+}
+
+/// How many connections of this process's network lead to port `port` of `address`.
+int connections_to(const Endpoint& endpoint) {
+  in_addr address{};
+  EXPECT_EQ(::inet_pton(AF_INET, endpoint.host.c_str(), &address), 1);
+  const std::string remote = fmt::format(" {:08X}:{:04X} 01 ", address.s_addr, endpoint.port);
+  std::ifstream table("/proc/self/net/tcp");
+  int count = 0;
+  for (std::string line; std::getline(table, line);) count += line.find(remote) != std::string::npos ? 1 : 0;
+  return count;
+}
+
+TEST(TcpTransport, ConnectsSeveralTimesToEachNetwork) {
+  Ranks ranks(2, long_enough, two_networks, 3);
+  ranks.move(0, 1, noise(1 << 20, 1));
+  const auto endpoints = base::split(ranks.addresses[1], ',');
+  ASSERT_EQ(endpoints.size(), 2U);
+  EXPECT_EQ(connections_to(Endpoint::parse(endpoints[0])), 3 + 1) << "and one for notices";
+  EXPECT_EQ(connections_to(Endpoint::parse(endpoints[1])), 3);
+}
+
+TEST(TcpTransport, RefusesMoreConnectionsThanALineHas) {
+  Ranks ranks(2, long_enough, two_networks, 3);
+  std::string many;
+  for (int i = 0; i < 30; ++i) many += (i == 0 ? "" : ",") + ranks.addresses[1];
+  EXPECT_THAT(error_of([&] {
+                ranks[0].set_addresses({"", many});
+              }).what(),
+              HasSubstr("rank 11 listens at 60 addresses; with 3 connections to each that is more than 64"));
 }
 
 TEST(TcpTransport, WakesWhoWaitsForAConnection) {
