@@ -3,9 +3,9 @@
 // (default_tuning.json).
 //
 //   { "format": "lockstep-tuning-1",
-//     "segment_bytes": 131072,            largest message over a channel
+//     "segment_bytes": 65536,             largest message over a channel
 //     "staging_bytes": 2097152,           staging memory of a rank that is used; pieces are an eighth of it
-//     "connections": 1,                   to each interface of a rank on another host [1]
+//     "connections": 2,                   to each interface of a rank on another host [1]
 //     "rules": [
 //       { "operation": "all_reduce", "where": "channels", "ranks": 4,
 //         "choose": [ { "algorithm": "tree", "up_to_bytes": 32768 }, { "algorithm": "ring" } ] } ] }

@@ -2,7 +2,7 @@
 // fill the network between them, or there are several networks. Each carries stripe_bytes, and then it is the next one's
 // turn, so both sides know where each byte is without a word between them:
 //
-//   bytes 0..64K -> connection 0, 64K..128K -> connection 1, 128K..192K -> connection 0 ...
+//   bytes 0..128K -> connection 0, 128K..256K -> connection 1, 256K..384K -> connection 0 ...
 //
 // While the receiver takes a stripe from one connection, those that follow arrive on the others. The slowest sets the pace.
 #pragma once
@@ -19,7 +19,7 @@ namespace lockstep::tcp {
 
 class Stripes {
  public:
-  static constexpr std::size_t stripe_bytes = std::size_t{64} << 10;
+  static constexpr std::size_t stripe_bytes = std::size_t{128} << 10;
 
   /// How many there are to be. 0: not known yet.
   int count() const { return static_cast<int>(sockets_.size()); }
