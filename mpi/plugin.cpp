@@ -121,6 +121,46 @@ int is_finalized() {
   return flag;
 }
 
+#if defined(LOCKSTEP_MPITRACE_OPENMPI)
+/// How MPI_Iallreduce goes about it. On two and three ranks Open MPI takes a tree by itself, whatever the size: all of it goes one way,
+/// and then back. The setting is the process's, so it is left alone where the program uses MPI, too, or has chosen.
+class AllReduceAlgorithm {
+ public:
+  void find() {
+    constexpr const char* setting = "coll_libnbc_iallreduce_algorithm";
+    if (std::getenv("OMPI_MCA_coll_libnbc_iallreduce_algorithm") != nullptr) return;
+    int level = 0, index = 0, values = 0;
+    void* made = nullptr;
+    const bool is_there =
+        LOCKSTEP_MPI(T_init_thread, int, int*)(0, &level) == 0 &&
+        LOCKSTEP_MPI(T_cvar_get_index, const char*, int*)(setting, &index) == 0 &&
+        LOCKSTEP_MPI(T_cvar_handle_alloc, int, void*, void**, int*)(index, nullptr, &made, &values) == 0;
+    if (is_there && values == 1) handle_ = made;
+  }
+  /// Before a call of so many bytes, by all ranks alike.
+  void choose(std::size_t bytes, int ranks) {
+    constexpr std::size_t most_small_bytes = 16 * 1024;
+    const int wanted = ranks > most_ranks          ? own_choice
+                       : bytes <= most_small_bytes ? recursive_doubling
+                                                   : ring;
+    if (handle_ == nullptr || wanted == now_) return;
+    if (LOCKSTEP_MPI(T_cvar_write, void*, const void*)(handle_, &wanted) == 0) now_ = wanted;
+  }
+
+ private:
+  static constexpr int own_choice = 0, ring = 1, recursive_doubling = 4;  // as Open MPI 4 and 5 number them
+  static constexpr int most_ranks = 3;
+  void* handle_ = nullptr;
+  int now_ = own_choice;
+};
+#else
+struct AllReduceAlgorithm {
+  void find() {}
+  void choose(std::size_t, int) {}
+};
+#endif
+AllReduceAlgorithm all_reduce_algorithm;
+
 int begin(MpiFunctions::Reduce reduce, int* thread_level) {
   constexpr int multiple = 3;
   reduce_by_core = reduce;
@@ -129,6 +169,7 @@ int begin(MpiFunctions::Reduce reduce, int* thread_level) {
     error = LOCKSTEP_MPI(Query_thread, int*)(thread_level);
   } else {
     error = LOCKSTEP_MPI(Init_thread, int*, char***, int, int*)(nullptr, nullptr, multiple, thread_level);
+    if (error == 0) all_reduce_algorithm.find();
   }
   if (error == 0) make_own_reductions();
   return error;
@@ -247,6 +288,7 @@ int start_on(MPI_Comm comm, const MpiCollective& call, Request& request) {
         reduction_of(static_cast<Dtype>(call.dtype), static_cast<ReduceOp>(call.reduce_op));
     const void* const from = call.in_place != 0 ? in_place() : call.input;
     if (operation == Operation::all_reduce) {
+      all_reduce_algorithm.choose(call.elements * size_of(static_cast<Dtype>(call.dtype)), call.ranks);
       return LOCKSTEP_MPI(Iallreduce, const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request*)(
           from, call.output, count, type, op, comm, &request.handle);
     }
