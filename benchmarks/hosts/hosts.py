@@ -69,10 +69,16 @@ class Hosts:
         self.agent = folder / "agent"
         cases = "\n".join(f"  {name}|{self.address(number)}|*@{name}) pid={self._holders[number].pid} ;;"
                           for number, name in enumerate(self.names))
-        # As ssh: options first, then the host, then words that its shell puts together.
+        # As ssh: options before the host and after it, then words that its shell puts together.
         self.agent.write_text(f"""#!/bin/sh
-while [ $# -gt 0 ]; do case $1 in -[lpoiFe]) shift 2 ;; -*) shift ;; *) break ;; esac; done
-host=$1; shift
+host=
+while [ $# -gt 0 ]; do
+  case $1 in
+    -[lpoiFe]) shift 2 ;;
+    -*) shift ;;
+    *) [ -z "$host" ] || break; host=$1; shift ;;
+  esac
+done
 case $host in
 {cases}
   *) echo "agent: no host $host" >&2; exit 255 ;;
