@@ -71,7 +71,13 @@ struct Attempt {
   std::string reason = {};
   bool may_come = false;  // a server may be there later
   bool late = false;      // the deadline passed meanwhile
+  bool cut = false;       // no network leads there now
 };
+
+bool means_cut(int error_number) {
+  return error_number == EHOSTUNREACH || error_number == ENETUNREACH || error_number == ENETDOWN ||
+         error_number == ETIMEDOUT;
+}
 
 bool may_come(int error_number) {
   return error_number == ECONNREFUSED || error_number == ENOENT || means_closed(error_number);
@@ -102,7 +108,10 @@ Attempt try_address(const SocketAddress& address, Deadline deadline) {
     if (error_number == 0) return {.fd = std::move(fd), .reason = {}};
     if (error_number == EINPROGRESS) return {.fd = {}, .reason = "no answer", .may_come = true, .late = true};
     if (error_number != EAGAIN) {
-      return {.fd = {}, .reason = std::strerror(error_number), .may_come = may_come(error_number)};
+      return {.fd = {},
+              .reason = std::strerror(error_number),
+              .may_come = may_come(error_number),
+              .cut = means_cut(error_number)};
     }
     if (deadline.expired()) {  // EAGAIN: a unix socket's backlog is full, so somebody is there
       return {.fd = {}, .reason = "its backlog stays full", .may_come = true, .late = true};
@@ -130,6 +139,12 @@ Attempt attempt(const Endpoint& endpoint, Deadline deadline) {
 
 [[noreturn]] void throw_unconnected(const Endpoint& endpoint, const Attempt& last, ErrorCode code) {
   throw Error(code, "connect to " + endpoint.to_string() + ": " + last.reason);
+}
+
+Socket connected(Attempt&& only, const Endpoint& endpoint) {
+  if (only.fd) return Socket(std::move(only.fd), endpoint.to_string());
+  if (only.late || only.cut) throw_unconnected(endpoint, only, ErrorCode::timeout);
+  throw_unconnected(endpoint, only, only.may_come ? ErrorCode::peer_lost : ErrorCode::system);
 }
 
 }  // namespace
@@ -176,9 +191,12 @@ Socket Socket::connect(const Endpoint& endpoint, Deadline deadline) {
 
 Socket Socket::connect_once(const Endpoint& endpoint, Deadline deadline) {
   Attempt only = attempt(endpoint, deadline);
-  if (only.fd) return Socket(std::move(only.fd), endpoint.to_string());
-  if (only.late) throw_unconnected(endpoint, only, ErrorCode::timeout);
-  throw_unconnected(endpoint, only, only.may_come ? ErrorCode::peer_lost : ErrorCode::system);
+  only.cut = false;
+  return connected(std::move(only), endpoint);
+}
+
+Socket Socket::connect_where_reached(const Endpoint& endpoint, Deadline deadline) {
+  return connected(attempt(endpoint, deadline), endpoint);
 }
 
 std::pair<Socket, Socket> Socket::pair() {

@@ -68,6 +68,8 @@ class Socket {
   static Socket connect(const Endpoint& endpoint, Deadline deadline);
   /// The same with one attempt at each of the name's addresses: nobody there is Error{peer_lost} at once.
   static Socket connect_once(const Endpoint& endpoint, Deadline deadline);
+  /// The same, but that no network leads there is no word about who is there: Error{timeout}, at once.
+  static Socket connect_where_reached(const Endpoint& endpoint, Deadline deadline);
   /// Two connected unix sockets.
   static std::pair<Socket, Socket> pair();
 

@@ -1,5 +1,6 @@
 #include "lockstep/transport/tcp/dial.h"
 
+#include <thread>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -9,6 +10,8 @@ namespace {
 
 // A host that swallows packets is asked again this often, which is what tcp itself would do.
 constexpr auto attempt_time = std::chrono::seconds(1);
+// And a network that leads nowhere is tried again after this.
+constexpr auto pause_when_cut = std::chrono::milliseconds(20);
 // A door that is beset by strangers may drop a slow rank, too.
 constexpr int attempts_to_prove = 10;
 
@@ -87,7 +90,7 @@ void Dial::open() {
     }
     try {
       const Deadline soon = Deadline::after(attempt_time).earlier_of(call_.deadline);
-      Socket socket = Socket::connect_once(call_.endpoint, soon);
+      Socket socket = Socket::connect_where_reached(call_.endpoint, soon);
       const std::lock_guard lock(mutex_);
       if (giving_up_) throw Error(ErrorCode::aborted, "given up");
       socket_ = std::move(socket);
@@ -95,6 +98,7 @@ void Dial::open() {
     } catch (const Error& error) {
       if (error.code() != ErrorCode::timeout || call_.deadline.expired()) throw;
     }
+    std::this_thread::sleep_for(pause_when_cut);
   }
 }
 
