@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 
 import contest
+import peers
 
 MTU = 1500
 MPIS = ("impi", "mpich", "openmpi")  # peers under whose launchers our programs run with the engine `mpi`
@@ -142,6 +143,11 @@ exec nsenter -t $pid -n -u -m -- /bin/sh -c "$*"
         launcher = [*self.entering(0), str(build / "bin/lockstep"), "run", "-np", str(self.count * each), "-H", list_of_hosts,
                     "--no-pin", "--no-prefix"]
         return contest.Contestant(name, launcher, {"LOCKSTEP_SSH": str(self.agent), **(environment or {})}, words, buffers)
+
+    def under_mpi(self, name, home, each, words, called=None, buffers=(), may_fail=False):
+        """With the engine `mpi`, as the peer `name` in `home` is started."""
+        launcher, environment = peers.load(name).launcher_on(home, self, each)
+        return contest.Contestant(called or name, [*self.entering(0), *launcher], {**environment, **ENGINE}, words, buffers, may_fail)
 
     def addresses(self):
         return ",".join(self.address(host) for host in range(self.count))

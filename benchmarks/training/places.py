@@ -4,7 +4,6 @@ import os
 import pathlib
 
 import contest
-import hosts
 import peers
 
 here = pathlib.Path(__file__).resolve().parent
@@ -43,10 +42,7 @@ class Hosts:
         return self.link.under_our_launcher(self.build, 1, [*self._on_core, *program], {"GLOO_SOCKET_IFNAME": "cable"})
 
     def by(self, name, program):
-        """With the engine `mpi`, as that MPI is started."""
-        words, environment = peers.load(name).launcher_on(peers.home_of(name), self.link, 1)
-        return contest.Contestant(name, [*self.link.entering(0), *words], {**environment, **hosts.ENGINE},
-                                  [*self._on_core, *program], [])
+        return self.link.under_mpi(name, peers.home_of(name), 1, [*self._on_core, *program])
 
     def horovods(self, words):
         list_of_hosts = ",".join(f"{self.link.address(host)}:1" for host in range(self.ranks))

@@ -26,17 +26,24 @@ using detail::wait_ready;
 constexpr auto first_pause = std::chrono::milliseconds(1);
 constexpr auto longest_pause = std::chrono::milliseconds(50);
 
-bool means_closed(int error_number) {
+/// Nothing gets through any more, or now.
+bool means_cut(int error_number) {
   switch (error_number) {
-    case EPIPE:
-    case ECONNRESET:
-    case ECONNABORTED:
-    case ENOTCONN:
     case ETIMEDOUT:
     case EHOSTUNREACH:
     case ENETUNREACH:
     case ENETDOWN: return true;
     default: return false;
+  }
+}
+
+bool means_closed(int error_number) {
+  switch (error_number) {
+    case EPIPE:
+    case ECONNRESET:
+    case ECONNABORTED:
+    case ENOTCONN: return true;
+    default: return means_cut(error_number);
   }
 }
 
@@ -73,11 +80,6 @@ struct Attempt {
   bool late = false;      // the deadline passed meanwhile
   bool cut = false;       // no network leads there now
 };
-
-bool means_cut(int error_number) {
-  return error_number == EHOSTUNREACH || error_number == ENETUNREACH || error_number == ENETDOWN ||
-         error_number == ETIMEDOUT;
-}
 
 bool may_come(int error_number) {
   return error_number == ECONNREFUSED || error_number == ENOENT || means_closed(error_number);

@@ -60,10 +60,8 @@ std::shared_ptr<ControlPage> open_page(const Identity& identity, const Members& 
 
 Tuning agree_on_tuning(Store& store, int mine, std::optional<Dtype> wire_dtype, Deadline deadline) {
   Tuning tuning = Tuning::from_environment();
-  if (wire_dtype && *wire_dtype != Dtype::f32 && !is_half(*wire_dtype))
-    throw_invalid_argument("InitOptions::wire_dtype is " + std::string(to_string(*wire_dtype)) +
-                           "; sums of f32 cross between hosts in bf16, f16 or, as they are, f32");
-  if (wire_dtype) tuning.wire_dtype = is_half(*wire_dtype) ? wire_dtype : std::nullopt;
+  if (wire_dtype)
+    tuning.wire_dtype = wire_dtype_named(std::string(to_string(*wire_dtype)), "InitOptions::wire_dtype");
   if (mine == 0) {
     store.set("tuning", tuning.to_text());
     return tuning;

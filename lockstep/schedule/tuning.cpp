@@ -83,15 +83,6 @@ Tuning::Rule rule_of(const json& value) {
   return rule;
 }
 
-/// "bf16", "f16" (also "fp16"); none for "f32".
-std::optional<Dtype> wire_dtype_named(const std::string& name) {
-  if (name == "bf16") return Dtype::bf16;
-  if (name == "f16" || name == "fp16") return Dtype::f16;
-  if (name == "f32") return std::nullopt;
-  throw_invalid_argument("sums of f32 cross between hosts in bf16, f16 or, as they are, f32; not in " +
-                         base::quote(name));
-}
-
 Tuning tuning_of(const json& value) {
   base::require_format(value, format);
   Tuning tuning;
@@ -101,8 +92,7 @@ Tuning tuning_of(const json& value) {
     within(fmt::format("rule {}", tuning.rules.size() + 1), [&] { tuning.rules.push_back(rule_of(rule)); });
   }
   if (value.contains("wire_dtype"))
-    tuning.wire_dtype =
-        within("\"wire_dtype\"", [&] { return wire_dtype_named(text_in(value, "wire_dtype")); });
+    tuning.wire_dtype = wire_dtype_named(text_in(value, "wire_dtype"), "\"wire_dtype\"");
   if (value.contains("connections"))
     tuning.connections = static_cast<int>(number_in(value, "connections", 1, most_connections));
   if (value.contains("ranks_per_node"))
@@ -141,6 +131,15 @@ std::string read_text(const std::string& path) {
 }
 
 }  // namespace
+
+std::optional<Dtype> wire_dtype_named(const std::string& name, const std::string& where) {
+  if (name == "bf16") return Dtype::bf16;
+  if (name == "f16" || name == "fp16") return Dtype::f16;
+  if (name == "f32") return std::nullopt;
+  throw_invalid_argument(where +
+                         ": sums of f32 cross between hosts in bf16, f16 or, as they are, f32; not in " +
+                         base::quote(name));
+}
 
 Tuning Tuning::parse(const std::string& text, const std::string& name) {
   return within(name, [&] {
@@ -208,7 +207,7 @@ Tuning Tuning::from_environment() {
     tuning.segment_bytes = *bytes;
   }
   if (const auto name = env::text("LOCKSTEP_WIRE_DTYPE"))
-    tuning.wire_dtype = within("LOCKSTEP_WIRE_DTYPE", [&] { return wire_dtype_named(*name); });
+    tuning.wire_dtype = wire_dtype_named(*name, "LOCKSTEP_WIRE_DTYPE");
   if (const auto connections = env::integer("LOCKSTEP_CONNECTIONS", 1, most_connections))
     tuning.connections = static_cast<int>(*connections);
   if (const auto ranks = env::integer("LOCKSTEP_RANKS_PER_NODE", 1, most_ranks))

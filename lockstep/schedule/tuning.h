@@ -74,6 +74,10 @@ struct Tuning {
 
 /// Largest staging memory a table may ask for; a region has room for so much.
 inline constexpr std::uint64_t most_staging_bytes = std::uint64_t{4} << 20;
+/// Tuning::wire_dtype by name: "bf16", "f16" (also "fp16"); none for "f32". Throws Error{invalid_argument} for others,
+/// beginning with `where` it stands.
+std::optional<Dtype> wire_dtype_named(const std::string& name, const std::string& where);
+
 /// Most connections to an interface.
 inline constexpr int most_connections = 8;
 /// Largest tuning text.
