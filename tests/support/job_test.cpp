@@ -6,9 +6,13 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <thread>
+
+#include "lockstep/base/deadline.h"
 
 namespace lockstep::testing {
 namespace {
@@ -49,6 +53,12 @@ void JobTest::SetUp() {
   mark_ = "LOCKSTEP_TEST_MARK=" + folder_.filename().string();
   another_port();
   shared_memory_ = entries_of("/dev/shm");
+}
+
+void JobTest::await_end_of_processes() const {
+  const Deadline deadline = Deadline::after(std::chrono::seconds(10));
+  while (!processes_with(mark_).empty() && !deadline.expired())
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
 void JobTest::TearDown() {

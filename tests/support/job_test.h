@@ -49,6 +49,9 @@ class JobTest : public ::testing::Test {
   const Hosts& hosts() const { return *hosts_; }
   std::string why_no_hosts() const { return why_no_hosts_; }
 
+  /// Until none of this test's runs, for 10 s at most: for launchers of others, which end before their ranks.
+  void await_end_of_processes() const;
+
   /// `lockstep run -np size probe_rank actions...`, to its end.
   Ending launch_probes(int size, const std::vector<std::string>& actions, const Variables& more = {}) const;
 
