@@ -165,6 +165,7 @@ class RealRun(unittest.TestCase):
         self.assertLess(found["ddp"]["error_to_one_process"], 1e-3)
         self.assertLess(found["ddp_bf16"]["error_to_one_process"], 0.05)
         self.assertGreater(found["ddp_bf16"]["error_to_one_process"], found["ddp"]["error_to_one_process"])
+        self.assertEqual(found["ddp"]["allocator"], "shared heap")
         self.assertEqual([row["program"] for row in made["bounds"]], ["ddp", "ddp_bf16"])
         self.assertEqual(made["link"]["rate_bits"], 10**10)
 

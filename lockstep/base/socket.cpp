@@ -25,6 +25,9 @@ using detail::wait_ready;
 
 constexpr auto first_pause = std::chrono::milliseconds(1);
 constexpr auto longest_pause = std::chrono::milliseconds(50);
+// A host that swallows packets is asked again this often, which is what tcp itself would do at first.
+constexpr auto attempt_time = std::chrono::seconds(1);
+constexpr auto pause_when_cut = std::chrono::milliseconds(20);
 
 /// Nothing gets through any more, or now.
 bool means_cut(int error_number) {
@@ -143,12 +146,6 @@ Attempt attempt(const Endpoint& endpoint, Deadline deadline) {
   throw Error(code, "connect to " + endpoint.to_string() + ": " + last.reason);
 }
 
-Socket connected(Attempt&& only, const Endpoint& endpoint) {
-  if (only.fd) return Socket(std::move(only.fd), endpoint.to_string());
-  if (only.late || only.cut) throw_unconnected(endpoint, only, ErrorCode::timeout);
-  throw_unconnected(endpoint, only, only.may_come ? ErrorCode::peer_lost : ErrorCode::system);
-}
-
 }  // namespace
 
 Socket::Socket(UniqueFd fd, std::string peer) : fd_(std::move(fd)), peer_(std::move(peer)) {
@@ -193,12 +190,23 @@ Socket Socket::connect(const Endpoint& endpoint, Deadline deadline) {
 
 Socket Socket::connect_once(const Endpoint& endpoint, Deadline deadline) {
   Attempt only = attempt(endpoint, deadline);
-  only.cut = false;
-  return connected(std::move(only), endpoint);
+  if (only.fd) return Socket(std::move(only.fd), endpoint.to_string());
+  if (only.late || only.cut) throw_unconnected(endpoint, only, ErrorCode::timeout);
+  throw_unconnected(endpoint, only, only.may_come ? ErrorCode::peer_lost : ErrorCode::system);
 }
 
-Socket Socket::connect_where_reached(const Endpoint& endpoint, Deadline deadline) {
-  return connected(attempt(endpoint, deadline), endpoint);
+Socket Socket::connect_through_cuts(const Endpoint& endpoint, Deadline deadline,
+                                    const std::function<void()>& may_go_on) {
+  for (;;) {
+    may_go_on();
+    try {
+      return connect_once(endpoint, deadline.earlier_of(Deadline::after(attempt_time)));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::timeout || deadline.expired()) throw;
+    }
+    // Nothing tells when a network leads there again.
+    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause_when_cut, deadline.remaining()));
+  }
 }
 
 std::pair<Socket, Socket> Socket::pair() {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -66,10 +67,13 @@ class Socket {
   /// last reason. Numeric addresses need no DNS; the system's resolver, where a name needs it, keeps its own
   /// time.
   static Socket connect(const Endpoint& endpoint, Deadline deadline);
-  /// The same with one attempt at each of the name's addresses: nobody there is Error{peer_lost} at once.
+  /// The same with one attempt at each of the name's addresses. Nobody there is Error{peer_lost}, at once. That no network leads
+  /// there is no word about who is there: Error{timeout}, at once.
   static Socket connect_once(const Endpoint& endpoint, Deadline deadline);
-  /// The same, but that no network leads there is no word about who is there: Error{timeout}, at once.
-  static Socket connect_where_reached(const Endpoint& endpoint, Deadline deadline);
+  /// The same, and anew until the deadline where no network leads there or it swallows what is sent: for a server that was there,
+  /// whose end it would be to refuse. Before each attempt, once a second and more, `may_go_on` may throw.
+  static Socket connect_through_cuts(
+      const Endpoint& endpoint, Deadline deadline, const std::function<void()>& may_go_on = [] {});
   /// Two connected unix sockets.
   static std::pair<Socket, Socket> pair();
 

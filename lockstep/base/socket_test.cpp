@@ -1,14 +1,19 @@
 #include "lockstep/base/socket.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <atomic>
 #include <csignal>
+#include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
@@ -202,6 +207,44 @@ TEST(Socket, WaitsForAServerThatComesLater) {
     Socket client = Socket::connect(endpoint, soon());
     EXPECT_EQ(receive_text(client, 2), "hi");
   }
+}
+
+/// Of this thread's own network, which leads nowhere until it has one.
+void give_address(const std::string& address) {
+  const UniqueFd any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq loopback{};
+  std::strcpy(loopback.ifr_name, "lo");
+  loopback.ifr_flags = IFF_UP;
+  ASSERT_EQ(::ioctl(any.get(), SIOCSIFFLAGS, &loopback), 0) << std::strerror(errno);
+  sockaddr_in number{};
+  number.sin_family = AF_INET;
+  ASSERT_EQ(::inet_pton(AF_INET, address.c_str(), &number.sin_addr), 1);
+  std::memcpy(&loopback.ifr_addr, &number, sizeof(number));
+  ASSERT_EQ(::ioctl(any.get(), SIOCSIFADDR, &loopback), 0) << std::strerror(errno);
+}
+
+TEST(Socket, TellsANetworkThatLeadsNowhereFromNobodyThere) {
+  bool has_network = false;
+  std::jthread([&] {
+    if (::unshare(CLONE_NEWNET) != 0) return;
+    has_network = true;
+    Listener listener = Listener::bind(Endpoint::tcp("0.0.0.0", 0));
+    const std::string address = "10.9.9.9";
+    const Endpoint server = Endpoint::tcp(address, listener.endpoint().port);
+    const Error error = error_of([&] { Socket::connect_once(server, soon()); });
+    EXPECT_EQ(error.code(), ErrorCode::timeout);
+    EXPECT_THAT(error.what(), HasSubstr("Network is unreachable"));
+    EXPECT_EQ(error_of([&] { Socket::connect_through_cuts(server, now()); }).code(), ErrorCode::timeout);
+    int attempts = 0;
+    const auto comes_at_last = [&] {
+      if (++attempts == 3) give_address(address);
+    };
+    EXPECT_TRUE(Socket::connect_through_cuts(server, soon(), comes_at_last));
+    EXPECT_EQ(attempts, 3);
+    const Endpoint nobody = Endpoint::tcp(address, 9);
+    EXPECT_EQ(error_of([&] { Socket::connect_through_cuts(nobody, soon()); }).code(), ErrorCode::peer_lost);
+  }).join();
+  if (!has_network) GTEST_SKIP() << "a network of its own takes CAP_SYS_ADMIN";
 }
 
 TEST(Socket, SaysWhyNobodyWasThere) {

@@ -131,8 +131,8 @@ TcpStore::~TcpStore() = default;
 // there, so another try is worth it. One that is gone refuses the next try.
 Socket TcpStore::connect(bool wait_for_server, Deadline deadline) const {
   for (;;) {
-    Socket socket =
-        wait_for_server ? Socket::connect(endpoint_, deadline) : Socket::connect_once(endpoint_, deadline);
+    Socket socket = wait_for_server ? Socket::connect(endpoint_, deadline)
+                                    : Socket::connect_through_cuts(endpoint_, deadline);
     try {
       prove_as_client(socket, options_.trust, store_wire::destination_of(options_.job, endpoint_),
                       {.rank = options_.rank}, deadline);

@@ -7,7 +7,6 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
-#include "lockstep/group/shared_memory.h"
 #include "lockstep/train/replicas/broadcast_tensors.h"
 #include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/replicas/named_tensor.h"
@@ -49,7 +48,7 @@ DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module
   warn_of_two_openmp_runtimes();
   trace_operators_if_asked();
   make_hooks();
-  if (options_.shared_heap && shares_memory(group_)) heap_ = SharedHeap::unless_there_is_one(group_);
+  if (options_.shared_heap && group_.size() > 1) heap_ = SharedHeap::unless_there_is_one(group_);
 }
 
 DataParallelEngine::~DataParallelEngine() = default;

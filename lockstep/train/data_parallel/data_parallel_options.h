@@ -24,8 +24,8 @@ struct DataParallelOptions {
   /// Every backward is like the first: the same parameters get a gradient, each as often. Serves parameters
   /// that get none, and those that get several in one pass (checkpointed parts that share them).
   bool static_graph = false;
-  /// Opens a SharedHeap for this process, unless it has one or some ranks are on other hosts: what libtorch
-  /// allocates on the CPU is used again then, without the page faults that new memory costs at each step.
+  /// Opens a SharedHeap for this process, unless it has one or the group has one rank: what libtorch allocates on the CPU is used
+  /// again then, without the page faults that new memory costs at each step, and ranks of one host read gradients where they are.
   bool shared_heap = true;
   /// What becomes of a backward with gradients that are infinite or not numbers; see non_finite.h. With skip
   /// no parameter has a gradient after it, on any rank, so that an optimizer's step changes nothing.

@@ -12,7 +12,6 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/words.h"
 #include "lockstep/group/collectives.h"
-#include "lockstep/group/shared_memory.h"
 #include "lockstep/train/elastic/part_gradients.h"
 #include "lockstep/train/optimizer/optimizer_state.h"
 #include "lockstep/train/replicas/broadcast_state.h"
@@ -217,7 +216,7 @@ void Elastic::await_enough() {
 
 /// Collective: all have the same state afterwards. False: one does not fit, and the others are to meet without it.
 bool Elastic::meet() {
-  if (options_.shared_heap && shares_memory(*world_)) {
+  if (options_.shared_heap && world_->size() > 1) {
     if (heap_) {
       heap_->move_to(*world_);
     } else {

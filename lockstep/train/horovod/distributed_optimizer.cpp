@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/group/shared_memory.h"
 #include "lockstep/trace/traced_range.h"
 #include "lockstep/train/data_parallel/gradient_hooks.h"
 #include "lockstep/train/data_parallel/hooks/predivided_hook.h"
@@ -119,7 +118,7 @@ DistributedOptimizer::DistributedOptimizer(torch::optim::Optimizer& optimizer,
     // A sum is an average that is divided by one.
     if (options.op == GradientOp::sum) hooks_->set_contributors(1);
   }
-  if (options.shared_heap && shares_memory(group)) heap_ = SharedHeap::unless_there_is_one(group);
+  if (options.shared_heap && group.size() > 1) heap_ = SharedHeap::unless_there_is_one(group);
 }
 
 DistributedOptimizer::~DistributedOptimizer() = default;

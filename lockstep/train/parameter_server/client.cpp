@@ -71,7 +71,7 @@ void Client::lay_out() {
                                     .view(variable.sizes_of(piece)));
     }
   }
-  if (shares_memory(lines_[0].group())) heap_ = SharedHeap::unless_there_is_one(lines_[0].group());
+  heap_ = SharedHeap::unless_there_is_one(lines_[0].group());
 }
 
 Client::~Client() = default;

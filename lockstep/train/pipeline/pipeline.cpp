@@ -13,7 +13,6 @@
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/group/outcome.h"
-#include "lockstep/group/shared_memory.h"
 #include "lockstep/pipeline/cut.h"
 #include "lockstep/pipeline/schedules.h"
 #include "lockstep/train/pipeline/pipeline_parts.h"
@@ -72,7 +71,7 @@ std::vector<Tensor> as_inputs(const std::vector<Tensor>& tensors) {
 Pipeline::Pipeline(const Layers& layers, const Group& group, const PipelineOptions& options)
     : group_(group), options_(options), module_(std::make_shared<StageModule>()) {
   for (const Layers::Layer& layer : layers.layers()) names_.push_back(layer.name);
-  if (options_.shared_heap && shares_memory(group_)) heap_ = SharedHeap::unless_there_is_one(group_);
+  if (options_.shared_heap && group_.size() > 1) heap_ = SharedHeap::unless_there_is_one(group_);
   require_alike(layers);
   const pipeline::Shape shape{.ranks = group.size(),
                               .stages = group.size() * std::max(options.stages_per_rank, 0),

@@ -44,8 +44,7 @@ struct PipelineOptions {
   /// The ranks that have the same stages of other replicas of the pipeline (a Grid's column): all begin with the values of the
   /// first one, and gradients are averaged over them.
   std::optional<Group> replicas = std::nullopt;
-  /// Opens a SharedHeap, unless this process has one or some ranks are on other hosts: what is handed on lies there, and its
-  /// receiver copies it while the sender works on.
+  /// See DataParallelOptions. What is handed on lies there, and a receiver on the same host copies it while the sender works on.
   bool shared_heap = true;
 };
 

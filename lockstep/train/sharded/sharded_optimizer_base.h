@@ -21,8 +21,7 @@ struct ShardedOptions {
   /// 0: never. One more pass over the gradients, as NonFinite has it.
   double max_gradient_norm = 0;
   NonFinite non_finite = NonFinite::ignore;
-  /// Opens a SharedHeap for this process, unless it has one or the ranks share no memory. Without, gradients
-  /// are copied once.
+  /// See DataParallelOptions. Without, gradients are copied once.
   bool shared_heap = true;
 };
 

@@ -88,7 +88,7 @@ ShardedStep::ShardedStep(const torch::nn::Module& module, Group group, const Gro
   find_options(groups);
   warn_of_two_openmp_runtimes();
   trace_operators_if_asked();
-  if (options_.shared_heap && shares_memory_) heap_ = SharedHeap::unless_there_is_one(group_);
+  if (options_.shared_heap && group_.size() > 1) heap_ = SharedHeap::unless_there_is_one(group_);
 }
 
 ShardedStep::~ShardedStep() = default;

@@ -8,10 +8,7 @@
 namespace lockstep::tcp {
 namespace {
 
-// A host that swallows packets is asked again this often, which is what tcp itself would do.
-constexpr auto attempt_time = std::chrono::seconds(1);
-// And a network that leads nowhere is tried again after this.
-constexpr auto pause_when_cut = std::chrono::milliseconds(20);
+constexpr auto time_for_last_words = std::chrono::seconds(1);
 // A door that is beset by strangers may drop a slow rank, too.
 constexpr int attempts_to_prove = 10;
 
@@ -63,7 +60,7 @@ void Dial::finish() {
   const std::lock_guard lock(mutex_);
   try {
     if (!error_ && !last_words_.empty()) {
-      socket_.send_all(std::as_bytes(std::span(last_words_)), Deadline::after(attempt_time));
+      socket_.send_all(std::as_bytes(std::span(last_words_)), Deadline::after(time_for_last_words));
     }
   } catch (const Error& error) {
     error_ = error;
@@ -83,23 +80,14 @@ void Dial::connect() {
 }
 
 void Dial::open() {
-  for (;;) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (giving_up_) throw Error(ErrorCode::aborted, "given up");
-    }
-    try {
-      const Deadline soon = Deadline::after(attempt_time).earlier_of(call_.deadline);
-      Socket socket = Socket::connect_where_reached(call_.endpoint, soon);
-      const std::lock_guard lock(mutex_);
-      if (giving_up_) throw Error(ErrorCode::aborted, "given up");
-      socket_ = std::move(socket);
-      return;
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::timeout || call_.deadline.expired()) throw;
-    }
-    std::this_thread::sleep_for(pause_when_cut);
-  }
+  const auto may_go_on = [this] {
+    const std::lock_guard lock(mutex_);
+    if (giving_up_) throw Error(ErrorCode::aborted, "given up");
+  };
+  Socket socket = Socket::connect_through_cuts(call_.endpoint, call_.deadline, may_go_on);
+  const std::lock_guard lock(mutex_);
+  if (giving_up_) throw Error(ErrorCode::aborted, "given up");
+  socket_ = std::move(socket);
 }
 
 }  // namespace lockstep::tcp
