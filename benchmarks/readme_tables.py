@@ -120,6 +120,43 @@ def nearest(sizes, size):
     return min(sizes, key=lambda other: abs(other - size))
 
 
+def hosts_text(made):
+    hosts = made["links"][0]["hosts"]
+    intro = (f"An all_reduce of f32 between {hosts} hosts ({measured_on(made)}; network namespaces with a core and a rank each; medians of "
+             f"{made['settings']['pairs']} pairs; `script/bench hosts`): its time, in brackets times as fast as the best of the others, "
+             f"and, for links that are shaped, times as fast as sockets that exchange the same bytes and add up nothing. Last, Lockstep on "
+             f"an MPI: times as fast as that MPI alone.")
+    rows = [row for row in made["rows"] if (row["op"], row["buffer"]) == ("all_reduce", "private")]
+    links = {link["link"]: LINKS.get(link["link"], link["link"]) for link in made["links"]}
+    of = {(row["link"], row["bytes"]): row for row in rows}
+    sizes = sorted({row["bytes"] for row in rows})
+    lines = []
+    for link, name in links.items():
+        lines.append([f"Lockstep, {name}", *(link_cell(of.get((link, size))) for size in sizes)])
+    for mpi in rows[0]["by_mpi"]:
+        for link, name in links.items():
+            lines.append([f"on {MPIS.get(mpi, mpi)}, {name}", *(mpi_cell(of.get((link, size)), mpi) for size in sizes)])
+    return wrapped(intro) + "\n" + table(["", *map(size_text, sizes)], lines)
+
+
+MPIS = {"impi": "Intel MPI", "mpich": "MPICH", "openmpi": "Open MPI"}
+LINKS = {"1g": "1 Gbit/s", "10g": "10 Gbit/s", "100m": "100 Mbit/s", "veth": "not shaped"}
+
+
+def link_cell(row):
+    if row is None:
+        return ""
+    ratios = [peer["ratio"] for peer in row["peers"].values() if peer["ratio"] is not None]
+    best = f" ({rounded(min(ratios))})" if ratios else ""
+    shaped = row["link"] != "veth" and row["bytes"] >= LARGE and row["of_exchange"] is not None
+    return time(row["lockstep_us"]) + best + (f", {rounded(row['of_exchange'])}" if shaped else "")
+
+
+def mpi_cell(row, mpi):
+    found = row["by_mpi"].get(mpi) if row else None
+    return rounded(found["of_mpi"]) if found and found["of_mpi"] is not None else ""
+
+
 def training_text(models):
     """`models`: what was kept of each, in the order of their names."""
     settings = models[0]["settings"]
@@ -219,6 +256,7 @@ def rounded_share(value):
 TABLES = {
     "collectives-2": ("collectives", lambda made: collectives_text(made, 2)),
     "collectives-4": ("collectives", lambda made: collectives_text(made, 4)),
+    "hosts": ("hosts", hosts_text),
     "training": ("training", training_text),
     "engine": ("engine", engine_text),
     "strategies": ("strategies", strategies_text),
