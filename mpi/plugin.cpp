@@ -53,10 +53,66 @@ void* in_place() { return reinterpret_cast<void*>(mpi_in_place); }
 struct Comm {
   MPI_Comm handle;
 };
+/// An all_reduce of two ranks that is two messages, and an addition: MPIs take their schedules of non-blocking collectives for more.
+class Swap {
+ public:
+  static bool serves(const MpiCollective& call) {
+    return call.ranks == 2 && static_cast<Operation>(call.operation) == Operation::all_reduce &&
+           call.elements * size_of(static_cast<Dtype>(call.dtype)) <= most_bytes;
+  }
+  explicit Swap(const MpiCollective& call)
+      : call_(call), bytes_(call.elements * size_of(static_cast<Dtype>(call.dtype))), theirs_(bytes_) {}
+  int start(MPI_Comm comm) {
+    const int count = static_cast<int>(bytes_), other = 1 - call_.rank;
+    const void* const mine = call_.in_place != 0 ? call_.output : call_.input;
+    const int error = LOCKSTEP_MPI(Irecv, void*, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request*)(
+        theirs_.data(), count, byte_type(), other, tag, comm, &receipt_);
+    return error != 0 ? error
+                      : LOCKSTEP_MPI(Isend, const void*, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request*)(
+                            mine, count, byte_type(), other, tag, comm, &message_);
+  }
+  int test(int* is_over) {
+    for (auto [handle, is_here] : {std::pair{&receipt_, &is_received_}, {&message_, &is_sent_}}) {
+      if (*is_here != 0) continue;
+      const int error = LOCKSTEP_MPI(Test, MPI_Request*, int*, MPI_Status*)(handle, is_here, no_status());
+      if (error != 0) return error;
+    }
+    *is_over = is_received_ != 0 && is_sent_ != 0 ? 1 : 0;
+    if (*is_over != 0) combine();
+    return 0;
+  }
+
+ private:
+  static constexpr std::size_t most_bytes = std::size_t{32} << 10;
+  static constexpr int tag = 0;  // messages of one communicator arrive in their order
+
+  /// The first rank's on the left, by both ranks, so that both have the same bits.
+  void combine() {
+    const int reduce_op = static_cast<ReduceOp>(call_.reduce_op) == ReduceOp::average
+                              ? static_cast<int>(ReduceOp::sum)
+                              : call_.reduce_op;
+    if (call_.rank == 0) {
+      const void* const mine = call_.in_place != 0 ? call_.output : call_.input;
+      reduce_by_core(call_.dtype, reduce_op, mine, theirs_.data(), call_.elements);
+      std::memcpy(call_.output, theirs_.data(), bytes_);
+    } else {
+      if (call_.in_place == 0) std::memmove(call_.output, call_.input, bytes_);
+      reduce_by_core(call_.dtype, reduce_op, theirs_.data(), call_.output, call_.elements);
+    }
+  }
+
+  const MpiCollective call_;
+  const std::size_t bytes_;
+  std::vector<std::byte> theirs_;
+  MPI_Request receipt_{}, message_{};
+  int is_received_ = 0, is_sent_ = 0;
+};
+
 /// With what MPI reads until it is over.
 struct Request {
   MPI_Request handle{};
   std::array<std::vector<int>, 4> counts;
+  std::unique_ptr<Swap> swap;
 };
 
 /// Elements of so many bytes.
@@ -335,14 +391,18 @@ int start_on(MPI_Comm comm, const MpiCollective& call, Request& request) {
 
 int start(void* comm, const MpiCollective* call, void** request) {
   auto made = std::make_unique<Request>();
-  const int error = start_on(static_cast<Comm*>(comm)->handle, *call, *made);
+  const MPI_Comm handle = static_cast<Comm*>(comm)->handle;
+  if (Swap::serves(*call)) made->swap = std::make_unique<Swap>(*call);
+  const int error = made->swap ? made->swap->start(handle) : start_on(handle, *call, *made);
   if (error == 0) *request = made.release();
   return error;
 }
 
 int test(void* request, int* is_over) {
   auto* const asked = static_cast<Request*>(request);
-  const int error = LOCKSTEP_MPI(Test, MPI_Request*, int*, MPI_Status*)(&asked->handle, is_over, no_status());
+  const int error =
+      asked->swap ? asked->swap->test(is_over)
+                  : LOCKSTEP_MPI(Test, MPI_Request*, int*, MPI_Status*)(&asked->handle, is_over, no_status());
   if (error == 0 && *is_over != 0) delete asked;
   return error;
 }

@@ -84,8 +84,7 @@ std::uint64_t MpiExchange::start(const ExchangeCall& call) {
     collective.in_place = 0;
   }
   try {
-    library_->check(library_->functions().start(comm.handle, &collective, &mine.request),
-                    "MPI's " + std::string(to_string(call.operation)));
+    check(library_->functions().start(comm.handle, &collective, &mine.request), call.operation);
   } catch (...) {
     under_way_.erase(started_);
     throw;
@@ -99,12 +98,15 @@ bool MpiExchange::is_over(std::uint64_t number) {
   UnderWay& mine = found->second;
   library_->require_not_finalized();
   int is_over = 0;
-  library_->check(library_->functions().test(mine.request, &is_over),
-                  "MPI's " + std::string(to_string(mine.operation)));
+  check(library_->functions().test(mine.request, &is_over), mine.operation);
   if (is_over == 0) return false;
   if (mine.result != nullptr) std::memcpy(mine.result, mine.memory.data(), mine.memory.size());
   under_way_.erase(found);
   return true;
+}
+
+void MpiExchange::check(int error, Operation operation) const {
+  if (error != 0) library_->check(error, "MPI's " + std::string(to_string(operation)));
 }
 
 void MpiExchange::give_up() noexcept { library_->note_failure(); }

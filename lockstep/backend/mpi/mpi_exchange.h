@@ -37,6 +37,7 @@ class MpiExchange final : public Exchange {
     int rank = 0, ranks = 0;
   };
   Comm make_comm(const Members& members, const std::vector<int>& ranks, int tag) const;
+  void check(int error, Operation operation) const;
 
   std::shared_ptr<MpiLibrary> library_;
   Comm all_, slice_;
