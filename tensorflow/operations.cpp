@@ -253,9 +253,15 @@ class Kernel {
     const TF_Tensor* const splits = take_input(call, 1);
     const auto* const numbers = static_cast<const std::int32_t*>(TF_TensorData(splits));
     const auto shape = shape_of(splits);
-    if (!shape.empty() && shape.front() > 0) return {numbers, numbers + shape.front()};
     lockstep_place place{};
     require(lockstep_set_place(settings_.set, &place));
+    if (!shape.empty() && shape.front() > 0) {
+      if (shape.front() != place.size)
+        throw Failure{invalid_argument, settings_.name + ": " + std::to_string(shape.front()) +
+                                            " splits, but there are " + std::to_string(place.size) +
+                                            " ranks"};
+      return {numbers, numbers + shape.front()};
+    }
     if (rows % place.size != 0)
       throw Failure{invalid_argument, settings_.name + ": a first dimension of " + std::to_string(rows) +
                                           " cannot be split evenly among " + std::to_string(place.size) +

@@ -1,18 +1,24 @@
-"""Lockstep's operations in TensorFlow, timed on two ranks: `eager`, an all-reduce; `function`, one of a hundred in a function;
-`fit`, a batch of Keras; `fit_alone`, the same without."""
+"""Operations in TensorFlow, timed on two ranks: `eager`, an all-reduce; `function`, one of a hundred in a function; `fit`, a batch of
+Keras; `fit_alone`, the same without. By Lockstep, or with --horovod by the real one. With --ranks N it is Horovod's launcher, as its
+programs need it."""
 import argparse
+import importlib
 import json
 import os
+import pathlib
 import statistics
 import sys
 import time
 
+here = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(here.parent / "training")]
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("mode", choices=("eager", "function", "fit", "fit_alone"))
+    parser.add_argument("--horovod", action="store_true")
     parser.add_argument("--bytes", type=int, default=4096)
     parser.add_argument("--calls", type=int, default=200, help="in each of 5 turns")
     return parser.parse_args()
@@ -62,17 +68,24 @@ def main():
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    if options.mode in ("eager", "function"):
-        import lockstep.tensorflow as hvd
-    else:
-        import lockstep.keras as hvd
+    is_fit = options.mode in ("fit", "fit_alone")
+    by = "horovod" if options.horovod else "lockstep"
+    hvd = importlib.import_module(by + (".tensorflow.keras" if is_fit else ".tensorflow"))
     hvd.init()
-    seconds = (operations if options.mode in ("eager", "function") else fit)(options, tf, hvd)
+    seconds = (fit if is_fit else operations)(options, tf, hvd)
     if hvd.rank() == 0:
         print(json.dumps({"case": options.mode, "seconds": seconds}), flush=True)
     hvd.shutdown()
 
 
 if __name__ == "__main__":
+    if "--ranks" in sys.argv:
+        import horovod_step
+
+        sys.exit(horovod_step.launch(__file__))
+    if "HOROVOD_LOCAL_RANK" in os.environ:
+        import horovod_step
+
+        horovod_step.pin()
     main()
     sys.stdout.flush()

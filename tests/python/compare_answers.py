@@ -16,6 +16,9 @@ TAKEN_BESIDES = {
     "gradient of alltoall": "splits of 64 bits",
     "alltoall with splits": "splits of 64 bits",
     "allgather of scalars": "tensors without dimensions",
+    "what is no tensor": "lists of numbers",
+    "grouped allreduce of two types": "groups of several types",
+    "broadcast_object_fn": "TensorFlow 2",
 }
 TOLERANCE = {"float16": 1e-3, "float32": 1e-5, "float64": 1e-12}
 # Halves are added up in f32 and rounded once here, and with each addition there.

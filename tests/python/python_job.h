@@ -43,6 +43,18 @@ class PythonJob : public JobTest {
     command.insert(command.end(), words.begin(), words.end());
     return start(command, variables(more));
   }
+  /// lockstep.FRAMEWORK answers as many cases of FRAMEWORK_cases.py on so many ranks as the real Horovod was recorded to.
+  void expect_horovods_answers(const std::string& framework, int cases, int ranks) const {
+    const std::string place = folder() / "answers", count = std::to_string(ranks);
+    const Ending ending = job(ranks, {framework + "_cases.py", "lockstep." + framework, place}).finish();
+    ASSERT_EQ(ending.exit_code, 0) << ending.err;
+    const Ending compared =
+        start({python(), source("tests/python/compare_answers.py"),
+               source("tests/python/answers/" + framework + "." + count + ".json.gz"), place, count})
+            .finish();
+    EXPECT_EQ(compared.exit_code, 0) << compared.out << compared.err;
+    EXPECT_THAT(compared.out, ::testing::HasSubstr(std::to_string(cases) + " cases, 0 differ"));
+  }
 
  private:
   std::string python_;

@@ -33,16 +33,7 @@ class Python : public PythonJob {
 
 class PythonAnswers : public Python, public ::testing::WithParamInterface<int> {};
 
-TEST_P(PythonAnswers, AreHorovods) {
-  const std::string place = folder() / "answers", ranks = std::to_string(GetParam());
-  const Ending ending = job(GetParam(), {"torch_cases.py", "lockstep.torch", place}).finish();
-  ASSERT_EQ(ending.exit_code, 0) << ending.err;
-  const Ending compared = start({python(), source("tests/python/compare_answers.py"),
-                                 source("tests/python/answers/torch." + ranks + ".json.gz"), place, ranks})
-                              .finish();
-  EXPECT_EQ(compared.exit_code, 0) << compared.out << compared.err;
-  EXPECT_THAT(compared.out, HasSubstr("221 cases, 0 differ"));
-}
+TEST_P(PythonAnswers, AreHorovods) { expect_horovods_answers("torch", 221, GetParam()); }
 
 INSTANTIATE_TEST_SUITE_P(Of, PythonAnswers, ::testing::Values(2, 4),
                          [](const auto& info) { return std::to_string(info.param) + "Ranks"; });

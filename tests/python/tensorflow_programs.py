@@ -89,10 +89,10 @@ def gradients():
     for derive in both_ways(gradient_of):
         same(derive(lambda t: hvd.allreduce(t, op=hvd.Sum, name="a"), x), np.full([size, 3], total))
         same(derive(lambda t: hvd.allreduce(t, op=hvd.Average, name="b"), x), np.full([size, 3], total / size))
-        same(derive(lambda t: hvd.broadcast(t, 0, name="c"), x), np.full([size, 3], total if rank == 0 else 0))
+        same(derive(lambda t: hvd.broadcast(t, 0, name="c"), x), np.full([size, 3], total / size if rank == 0 else 0))
         same(derive(lambda t: hvd.allgather(t, name="d"), x), np.full([size, 3], total / size))
         same(derive(lambda t: hvd.alltoall(t, name="e"), x), [[r + 1] * 3 for r in range(size)])
-        same(derive(lambda t: hvd.reducescatter(t, op=hvd.Sum, name="f"), x), [[r + 1] * 3 for r in range(size)])
+        same(derive(lambda t: hvd.reducescatter(t, op=hvd.Sum, name="f"), x), [[(r + 1) * size] * 3 for r in range(size)])
         same(derive(lambda t: sum(hvd.grouped_allreduce([t, 2 * t], op=hvd.Sum, name="g")), x), np.full([size, 3], 3 * total))
     say("right")
 
@@ -262,7 +262,8 @@ def wrong_use():
     for call, kind, text in (
             (lambda: hvd.allreduce(tf.constant("text")), (TypeError, ValueError, tf.errors.OpError), "string"),
             (lambda: hvd.allreduce(tf.ones([1]), average=True, op=hvd.Sum), ValueError, "supersedes average"),
-            (lambda: hvd.broadcast(tf.ones([1]), 99), ValueError, "rank 99"),
+            (lambda: hvd.broadcast(tf.ones([1]), 99), tf.errors.InvalidArgumentError, "rank 99"),
+            (lambda: hvd.alltoall(tf.ones([4]), [1] * (hvd.size() + 1)), tf.errors.InvalidArgumentError, "splits, but there are"),
             (lambda: hvd.alltoall(tf.ones([hvd.size() + 1])), tf.errors.InvalidArgumentError, "split evenly"),
             (lambda: hvd.DistributedOptimizer(object()), ValueError, "neither an optimizer"),
             (lambda: hvd.broadcast_global_variables(0), RuntimeError, "eager")):

@@ -31,6 +31,7 @@ class TensorFlow : public PythonJob, public ::testing::WithParamInterface<const 
 };
 
 TEST_P(TensorFlow, OperationsAreDoneEagerlyAndInFunctions) { expect_right("collectives", 3); }
+TEST_P(TensorFlow, AnswersAsHorovodDoes) { expect_horovods_answers("tensorflow", 185, 2); }
 TEST_P(TensorFlow, OperationsHaveGradients) { expect_right("gradients"); }
 TEST_P(TensorFlow, ATapesGradientsAreThoseOfAllRanks) { expect_right("tape"); }
 TEST_P(TensorFlow, SparseGradientsAreGathered) { expect_right("sparse"); }

@@ -1,27 +1,14 @@
-"""What programs for Horovod ask of its torch module, each as a case with one answer: a tensor, a list, or the class of an error.
-The same cases are answered by the real Horovod (torch_answers.json) and by lockstep.torch.
+"""What programs for Horovod ask of its torch module, each as a case with one answer (cases.py).
 
     lockstep run -np 2 python torch_cases.py lockstep.torch OUT     # OUT.RANK: a line of JSON for each case
 """
-import importlib
-import json
-import sys
-import warnings
-
 import torch
 
-CASES = {}
+from cases import add_common_cases, answer_all, case
+
 FLOATS = [torch.float32, torch.float64, torch.float16]
 TYPES = [torch.uint8, torch.int8, torch.int32, torch.int64, *FLOATS]
 SHAPES = [(), (1,), (17,), (3, 4), (2, 0, 3), (5, 2, 3)]
-
-
-def case(name):
-    def add(function):
-        assert name not in CASES, name
-        CASES[name] = function
-        return function
-    return add
 
 
 def short(dtype):
@@ -204,6 +191,8 @@ def _(hvd):
 
 # ---- the rest ----
 
+add_common_cases()
+
 @case("alltoall with splits")
 def _(hvd):
     splits = torch.tensor([(hvd.rank() + i) % 3 for i in range(hvd.size())])
@@ -232,16 +221,6 @@ def _(hvd):
     return x
 
 
-@case("broadcast_object")
-def _(hvd):
-    return hvd.broadcast_object({"rank": hvd.rank(), "list": [1, "two", 3.0]}, root_rank=1)
-
-
-@case("allgather_object")
-def _(hvd):
-    return hvd.allgather_object([hvd.rank()] * hvd.rank())
-
-
 @case("join")
 def _(hvd):
     found = []
@@ -263,23 +242,9 @@ def _(hvd):
     return [*found, hvd.remove_process_set(evens)]
 
 
-@case("process set twice")
-def _(hvd):
-    one = hvd.add_process_set([0, 1])
-    try:
-        return hvd.add_process_set([0, 1])
-    finally:
-        hvd.remove_process_set(one)
-
-
 @case("process set of the whole world")
 def _(hvd):
     return [hvd.global_process_set.ranks, hvd.global_process_set.size(), hvd.remove_process_set(hvd.global_process_set)]
-
-
-@case("place")
-def _(hvd):
-    return [hvd.size(), hvd.rank(), hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size(), hvd.is_initialized()]
 
 
 @case("barrier")
@@ -552,36 +517,11 @@ def _(hvd):
 
 # ---- answers ----
 
-ERRORS = ("HorovodInternalError", "ValueError", "NotImplementedError", "AssertionError", "TypeError", "RuntimeError")
-
-
-def plain_of(value):
+def plain_tensor(value):
     if torch.is_tensor(value):
         return {"dtype": short(value.dtype), "shape": list(value.shape), "values": value.double().flatten().tolist()}
-    if isinstance(value, (list, tuple)):
-        return [plain_of(one) for one in value]
-    return value
-
-
-def answer(hvd, function):
-    try:
-        return plain_of(function(hvd))
-    except Exception as error:  # noqa: BLE001: which one is the answer
-        names = [one.__name__ for one in type(error).__mro__]
-        return {"error": next(name for name in ERRORS + ("Exception",) if name in names), "text": str(error)}
-
-
-def main():
-    warnings.simplefilter("ignore")
-    hvd = importlib.import_module(sys.argv[1])
-    hvd.init()
-    with open(f"{sys.argv[2]}.{hvd.rank()}", "w") as file:
-        for name, function in CASES.items():
-            hvd.barrier()
-            file.write(json.dumps({"case": name, "answer": answer(hvd, function)}) + "\n")
-            file.flush()
-    hvd.shutdown()
+    return None
 
 
 if __name__ == "__main__":
-    main()
+    answer_all(plain_tensor, lambda hvd: hvd.barrier())

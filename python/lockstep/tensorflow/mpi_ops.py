@@ -151,7 +151,7 @@ def broadcast(tensor: TensorLike, root_rank: int, name: str | None = None, ignor
               process_set: ProcessSet = global_process_set) -> tf.Tensor:
     """The root's tensor, on all ranks. root_rank: in the world. Has a gradient."""
     if root_rank not in process_set.ranks:
-        raise ValueError(f"broadcast from rank {root_rank}, which is not in {process_set}")
+        raise tf.errors.InvalidArgumentError(None, None, f"broadcast from rank {root_rank}, which is not in {process_set}")
     with tf.device("/cpu:0"):
         return _ops.lockstep_broadcast(tf.convert_to_tensor(tensor), tensor_name=_name_of("broadcast", name, process_set),
                                        process_set=process_set.number(), root=process_set.ranks.index(root_rank))
@@ -196,10 +196,10 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
     core.submit(process_set.number(), "barrier", core.NAMED_BARRIER).wait()
 
 
-def join() -> int:
+def join() -> tf.Tensor:
     """This rank has nothing more to do: until all have joined it takes part in the others' operations with zeros. Returns the rank that
-    joined last."""
-    return core.join(core.WORLD)
+    joined last, an i32 without dimensions."""
+    return tf.constant(core.join(core.WORLD), tf.int32)
 
 
 # ---- Numbers that are asked for when a graph runs ----
@@ -279,9 +279,9 @@ def _(op, *gradients):
 @tf.RegisterGradient("LockstepBroadcast")
 def _(op, gradient):
     process_set = _Set(op)
-    summed = allreduce_named(gradient, _gradient_name(op), Sum, process_set=process_set)
+    averaged = allreduce_named(gradient, _gradient_name(op), Average, process_set=process_set)  # as Horovod has it, also in torch
     is_root = tf.equal(_place(0, process_set), op.get_attr("root"))
-    return summed * tf.cast(is_root, summed.dtype)
+    return averaged * tf.cast(is_root, averaged.dtype)
 
 
 @tf.RegisterGradient("LockstepAllgather")
@@ -298,8 +298,8 @@ def _(op, gradient):
 @tf.RegisterGradient("LockstepReducescatter")
 def _(op, gradient):
     reduce_op, prescale, postscale, process_set = _attributes(op)
-    if reduce_op == Average:
-        prescale = prescale / core.place(process_set.number()).size
+    if reduce_op == Sum:  # the same
+        prescale = prescale * core.place(process_set.number()).size
     with tf.device("/cpu:0"):
         gathered = _ops.lockstep_allgather(gradient, tensor_name=_gradient_name(op), process_set=process_set.number())
     return gathered * tf.cast(prescale * postscale, gathered.dtype)

@@ -37,15 +37,18 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
 
     def apply_gradients(self, grads_and_vars: Iterable[tuple[tf.Tensor | tf.IndexedSlices | None, tf.Variable]], *arguments: Any,
                         **named: Any) -> tf.Operation | tf.Tensor | tf.Variable | None:
-        """Changes the variables by these gradients, which compute_gradients() gave; with several passes after the last of them."""
+        """Changes the variables by these gradients, which compute_gradients() gave; with several passes after the last of them.
+        global_step counts each pass."""
         pairs = list(grads_and_vars)
+        global_step = named.get("global_step", arguments[0] if arguments else None)
 
         def apply() -> tf.Operation | tf.Tensor | tf.Variable | None:
             return self._optimizer.apply_gradients(pairs, *arguments, **named)
 
         if self._agg_helper is None:
             return apply()
-        return self._agg_helper.step([gradient for gradient, _ in pairs], apply, lambda: None)
+        return self._agg_helper.step([gradient for gradient, _ in pairs], apply,
+                                     lambda: None if global_step is None else global_step.assign_add(1, read_value=False))
 
     def get_slot(self, *arguments: Any, **named: Any) -> tf.Variable | None:
         """The wrapped optimizer's."""
