@@ -58,7 +58,7 @@ class Swap {
  public:
   static bool serves(const MpiCollective& call) {
     return call.ranks == 2 && static_cast<Operation>(call.operation) == Operation::all_reduce &&
-           call.elements * size_of(static_cast<Dtype>(call.dtype)) <= most_bytes;
+           call.elements > 0 && call.elements * size_of(static_cast<Dtype>(call.dtype)) <= most_bytes;
   }
   explicit Swap(const MpiCollective& call)
       : call_(call), bytes_(call.elements * size_of(static_cast<Dtype>(call.dtype))), theirs_(bytes_) {}
