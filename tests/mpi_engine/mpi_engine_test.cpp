@@ -44,13 +44,19 @@ class MpiEngine : public JobTest, public ::testing::WithParamInterface<Case> {
     remove_leftovers("/dev/shm", "mpich_shm_");
     JobTest::TearDown();
   }
+  static std::string rank_variable() {
+    return GetParam().mpi.family == "openmpi" ? "OMPI_COMM_WORLD_RANK" : "PMI_RANK";
+  }
   /// Two ranks on each host, in the order of ranks.
   Ending launch(const std::string& words, const Variables& more = {}) const {
+    return launch(GetParam().ranks, words, more);
+  }
+  Ending launch(int ranks, const std::string& words, const Variables& more) const {
     const MpiPeer& mpi = GetParam().mpi;
     std::vector<std::string> all = {mpi.home() / mpi.launcher};
     all.insert(all.end(), mpi.launcher_words.begin(), mpi.launcher_words.end());
-    const std::string rank = mpi.family == "openmpi" ? "OMPI_COMM_WORLD_RANK" : "PMI_RANK";
-    all.insert(all.end(), {"-n", std::to_string(GetParam().ranks), "/bin/sh", "-c",
+    const std::string rank = rank_variable();
+    all.insert(all.end(), {"-n", std::to_string(ranks), "/bin/sh", "-c",
                            "LOCKSTEP_NODE=$((" + rank + " / 2)) exec " + words});
     Variables variables = mpi.variables();
     variables.insert(variables.end(),
@@ -243,8 +249,22 @@ TEST_P(MpiEngineUnder, HalvesOnTheWireAreRefused) {
                         "sends, in full width: leave one of them out"));
 }
 
+// MPI does not tell who is missing: ranks 0 and 1 say that they wait for each other, and rank 3 says nothing.
+TEST_P(MpiEngineUnder, ARankThatDoesNotComeIsNamedAmongThoseThatWait) {
+  const std::string probe = "exec " + program("probe_rank");
+  const Ending ending =
+      launch(4,
+             "/bin/sh -c 'case $" + rank_variable() + " in 3) " + probe + " barrier sleep,4000;; 2) " +
+                 probe + " barrier all_to_all_v,9-9-9-9,9-9-9-9;; *) " + probe +
+                 " barrier sleep,300 all_to_all_v,9-9-9-9,9-9-9-9;; esac'",
+             {{"LOCKSTEP_TIMEOUT", "2s"}});
+  EXPECT_NE(ending.exit_code, 0);
+  EXPECT_THAT(ending.err, HasSubstr("rank 3 did not arrive within 2 s"));
+  await_end_of_processes();
+}
+
 TEST_P(MpiEngineUnder, RanksWithDifferentEnginesAreNamed) {
-  const std::string rank = GetParam().mpi.family == "openmpi" ? "OMPI_COMM_WORLD_RANK" : "PMI_RANK";
+  const std::string rank = rank_variable();
   const Ending ending = launch("/bin/sh -c 'test $" + rank + " = 2 && export LOCKSTEP_ENGINE=native; exec " +
                                program("probe_rank") + " barrier'");
   EXPECT_NE(ending.exit_code, 0);

@@ -133,8 +133,7 @@ Blame::Culprits Blame::culprits(const std::vector<int>& missing) {
   // A rank that was stopped while it waited had said for whom. By the time-out that has to be too old, or it
   // would pass for one that waits.
   const auto fresh = std::clamp<std::chrono::nanoseconds>(options_.timeout / 2, 2 * waiting_told_again, 1s);
-  std::set<int> guilty;
-  std::set<int> circle;
+  std::set<int> silent, elsewhere, circle;
   for (const int first : missing) {
     // Those that wait for another are not to blame: follow them to one who does not, or back into the chain.
     std::vector<int> chain = {first};
@@ -144,14 +143,16 @@ Blame::Culprits Blame::culprits(const std::vector<int>& missing) {
       next = transport_.awaited_by(*next, fresh);
     }
     if (!next) {
-      guilty.insert(chain.back());
+      silent.insert(chain.back());
     } else if (*next == parts_.rank()) {
       circle.insert(chain.begin(), chain.end());
       circle.insert(parts_.rank());
     } else {
-      guilty.insert(std::find(chain.begin(), chain.end(), *next), chain.end());
+      elsewhere.insert(std::find(chain.begin(), chain.end(), *next), chain.end());
     }
   }
+  // Where several are awaited each names but one of them: those that wait for each other all wait for one that says nothing.
+  const auto& guilty = silent.empty() ? elsewhere : silent;
   const bool is_circle = guilty.empty();
   const auto& named = is_circle ? circle : guilty;
   return {{named.begin(), named.end()}, is_circle};

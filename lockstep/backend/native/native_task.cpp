@@ -312,11 +312,13 @@ std::vector<int> NativeTask::missing() const {
     if (step.kind == StepKind::await) add_late(step.target);
     if (step.kind == StepKind::wait && execution_.awaited().kind != StepKind::exchange)
       ranks.push_back(static_cast<int>(execution_.awaited().target));
-    // The engine does not say for whom it waits.
-    for (int rank = 0; step.kind == StepKind::wait && execution_.awaited().kind == StepKind::exchange &&
-                       rank < parts_.ranks();
-         ++rank) {
-      if (!parts_.members[rank].is_here()) ranks.push_back(rank);
+    if (step.kind == StepKind::wait && execution_.awaited().kind == StepKind::exchange) {
+      // The engine does not say for whom it waits. Where the ranks of this host have met, it is not for them.
+      const bool have_met =
+          parts_.arrivals && parts_.arrivals->has_arrived(number, 1, parts_.members.self().local);
+      for (int rank = 0; rank < parts_.ranks(); ++rank) {
+        if (!have_met || !parts_.members[rank].is_here()) ranks.push_back(rank);
+      }
     }
   }
   std::erase(ranks, parts_.rank());
