@@ -53,23 +53,32 @@ void* in_place() { return reinterpret_cast<void*>(mpi_in_place); }
 struct Comm {
   MPI_Comm handle;
 };
+
+/// Of a reduction's elements.
+std::size_t bytes_of(const MpiCollective& call) {
+  return call.elements * size_of(static_cast<Dtype>(call.dtype));
+}
+/// What adds up for an average, which is scaled afterwards.
+constexpr ReduceOp combining(ReduceOp reduce_op) {
+  return reduce_op == ReduceOp::average ? ReduceOp::sum : reduce_op;
+}
+
 /// An all_reduce of two ranks that is two messages, and an addition: MPIs take their schedules of non-blocking collectives for more.
 class Swap {
  public:
   static bool serves(const MpiCollective& call) {
     return call.ranks == 2 && static_cast<Operation>(call.operation) == Operation::all_reduce &&
-           call.elements > 0 && call.elements * size_of(static_cast<Dtype>(call.dtype)) <= most_bytes;
+           call.elements > 0 && bytes_of(call) <= most_bytes;
   }
   explicit Swap(const MpiCollective& call)
-      : call_(call), bytes_(call.elements * size_of(static_cast<Dtype>(call.dtype))), theirs_(bytes_) {}
+      : call_(call), mine_(call.in_place != 0 ? call.output : call.input), theirs_(bytes_of(call)) {}
   int start(MPI_Comm comm) {
-    const int count = static_cast<int>(bytes_), other = 1 - call_.rank;
-    const void* const mine = call_.in_place != 0 ? call_.output : call_.input;
+    const int count = static_cast<int>(theirs_.size()), other = 1 - call_.rank;
     const int error = LOCKSTEP_MPI(Irecv, void*, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request*)(
         theirs_.data(), count, byte_type(), other, tag, comm, &receipt_);
     return error != 0 ? error
                       : LOCKSTEP_MPI(Isend, const void*, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request*)(
-                            mine, count, byte_type(), other, tag, comm, &message_);
+                            mine_, count, byte_type(), other, tag, comm, &message_);
   }
   int test(int* is_over) {
     for (auto [handle, is_here] : {std::pair{&receipt_, &is_received_}, {&message_, &is_sent_}}) {
@@ -88,21 +97,18 @@ class Swap {
 
   /// The first rank's on the left, by both ranks, so that both have the same bits.
   void combine() {
-    const int reduce_op = static_cast<ReduceOp>(call_.reduce_op) == ReduceOp::average
-                              ? static_cast<int>(ReduceOp::sum)
-                              : call_.reduce_op;
+    const int reduce_op = static_cast<int>(combining(static_cast<ReduceOp>(call_.reduce_op)));
     if (call_.rank == 0) {
-      const void* const mine = call_.in_place != 0 ? call_.output : call_.input;
-      reduce_by_core(call_.dtype, reduce_op, mine, theirs_.data(), call_.elements);
-      std::memcpy(call_.output, theirs_.data(), bytes_);
+      reduce_by_core(call_.dtype, reduce_op, mine_, theirs_.data(), call_.elements);
+      std::memcpy(call_.output, theirs_.data(), theirs_.size());
     } else {
-      if (call_.in_place == 0) std::memmove(call_.output, call_.input, bytes_);
+      if (call_.in_place == 0) std::memmove(call_.output, call_.input, theirs_.size());
       reduce_by_core(call_.dtype, reduce_op, theirs_.data(), call_.output, call_.elements);
     }
   }
 
   const MpiCollective call_;
-  const std::size_t bytes_;
+  const void* const mine_;
   std::vector<std::byte> theirs_;
   MPI_Request receipt_{}, message_{};
   int is_received_ = 0, is_sent_ = 0;
@@ -160,7 +166,7 @@ void make_own_reductions() {
 
 Predefined reduction_of(Dtype dtype, ReduceOp reduce_op) {
   if (const auto known = predefined_reduction(dtype, reduce_op)) return *known;
-  const ReduceOp own = reduce_op == ReduceOp::average ? ReduceOp::sum : reduce_op;
+  const ReduceOp own = combining(reduce_op);
   const auto* const found = std::find_if(std::begin(combines), std::end(combines),
                                          [&](const auto& one) { return one.first == own; });
   return {own_types[static_cast<std::size_t>(dtype)], own_ops[static_cast<std::size_t>(found - combines)]};
@@ -344,7 +350,7 @@ int start_on(MPI_Comm comm, const MpiCollective& call, Request& request) {
         reduction_of(static_cast<Dtype>(call.dtype), static_cast<ReduceOp>(call.reduce_op));
     const void* const from = call.in_place != 0 ? in_place() : call.input;
     if (operation == Operation::all_reduce) {
-      all_reduce_algorithm.choose(call.elements * size_of(static_cast<Dtype>(call.dtype)), call.ranks);
+      all_reduce_algorithm.choose(bytes_of(call), call.ranks);
       return LOCKSTEP_MPI(Iallreduce, const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request*)(
           from, call.output, count, type, op, comm, &request.handle);
     }

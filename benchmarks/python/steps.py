@@ -9,6 +9,8 @@ import sys
 here = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(here.parent / "training")]
 
+import horovod_step  # noqa: E402
+
 MODES = ("lockstep", "horovod", "c10d", "registered", "gloo", "nothing", "unconnected")
 
 
@@ -63,12 +65,7 @@ def main():
 
 
 if __name__ == "__main__":
-    if "--ranks" in sys.argv or "HOROVOD_LOCAL_RANK" in os.environ:
-        import horovod_step
-
-        if "--ranks" in sys.argv:
-            sys.exit(horovod_step.launch(__file__))
-        horovod_step.pin()
+    horovod_step.be_launcher_or_pinned(__file__)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     main()
     sys.stdout.flush()

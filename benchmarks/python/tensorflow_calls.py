@@ -12,6 +12,8 @@ import time
 
 here = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(here.parent / "training")]
+
+import horovod_step  # noqa: E402
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
@@ -79,13 +81,6 @@ def main():
 
 
 if __name__ == "__main__":
-    if "--ranks" in sys.argv:
-        import horovod_step
-
-        sys.exit(horovod_step.launch(__file__))
-    if "HOROVOD_LOCAL_RANK" in os.environ:
-        import horovod_step
-
-        horovod_step.pin()
+    horovod_step.be_launcher_or_pinned(__file__)
     main()
     sys.stdout.flush()

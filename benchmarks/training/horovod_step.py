@@ -29,6 +29,14 @@ def pin():
     os.sched_setaffinity(0, {cores[int(os.environ["HOROVOD_LOCAL_RANK"]) % len(cores)]})
 
 
+def be_launcher_or_pinned(program):
+    """What a program does before all else that horovodrun may start: with --ranks it is the launcher, and ends; as a rank it is pinned."""
+    if "--ranks" in sys.argv:
+        sys.exit(launch(program))
+    if "HOROVOD_LOCAL_RANK" in os.environ:
+        pin()
+
+
 def train():
     import horovod.torch as hvd
     import torch

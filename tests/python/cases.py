@@ -40,6 +40,48 @@ def add_common_cases():
         return [hvd.size(), hvd.rank(), hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size(), hvd.is_initialized()]
 
 
+def add_cases_of_wrong_use(ones, float32, float64):
+    """Of ranks that differ. `ones(shape, dtype=...)`: a tensor of the framework's."""
+    @case("shapes that differ")
+    def _(hvd):
+        return hvd.allreduce(ones(3 + hvd.rank()), name="differs")
+
+    @case("types that differ")
+    def _(hvd):
+        return hvd.allreduce(ones(3, dtype=float32 if hvd.rank() == 0 else float64), name="differs")
+
+    @case("roots that differ")
+    def _(hvd):
+        return hvd.broadcast(ones(3), hvd.rank(), name="differs")
+
+    @case("operations that differ")
+    def _(hvd):
+        return hvd.allreduce(ones(3), name="differs", op=hvd.Sum if hvd.rank() == 0 else hvd.Max)
+
+    @case("rows of allgather that differ in another dimension")
+    def _(hvd):
+        return hvd.allgather(ones([2, 3 + hvd.rank()]), name="differs")
+
+
+def joined(hvd, ones):
+    """What a rank has that joins later than those of lower numbers."""
+    found = [hvd.allreduce(ones(2), op=hvd.Sum, name=f"turn{turn}") for turn in range(2 + hvd.rank())]
+    last = hvd.join()
+    return [last, found[:2]]
+
+
+def in_a_process_set(hvd, ones, more=lambda evens: []):
+    """Of the ranks with even numbers; `more(set)`: answers besides."""
+    evens = hvd.add_process_set([r for r in range(hvd.size()) if r % 2 == 0])
+    found = [evens.included(), evens.size(), evens.ranks, evens.rank() if evens.included() else None]
+    if evens.included():
+        found += [hvd.allreduce(ones(2) * hvd.rank(), op=hvd.Sum, name="s", process_set=evens),
+                  hvd.allgather(ones(1) * hvd.rank(), name="g", process_set=evens)]
+    else:
+        found += [None, None]
+    return [*found, *more(evens), hvd.remove_process_set(evens)]
+
+
 def plain_of(value, plain_tensor):
     made = plain_tensor(value)
     if made is not None:

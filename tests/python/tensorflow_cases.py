@@ -1,4 +1,4 @@
-"""What programs for Horovod ask of its TensorFlow and Keras modules, each as a case with one answer (cases.py). For Keras 2.
+"""What programs for Horovod ask of its TensorFlow and Keras modules, each as a case with one answer (cases.py).
 
     lockstep run -np 2 python tensorflow_cases.py lockstep.tensorflow OUT     # OUT.RANK: a line of JSON for each case
 """
@@ -11,7 +11,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 import numpy as np
 import tensorflow as tf
 
-from cases import ERRORS, add_common_cases, answer_all, case
+from cases import ERRORS, add_cases_of_wrong_use, add_common_cases, answer_all, case, in_a_process_set, joined
 
 FLOATS = [tf.float32, tf.float64, tf.float16]
 TYPES = [tf.uint8, tf.int8, tf.int32, tf.int64, *FLOATS]
@@ -203,6 +203,7 @@ def _(hvd):
 
 add_common_cases()
 
+
 @case("broadcast_object_fn")
 def _(hvd):
     return hvd.broadcast_object_fn(root_rank=1)(["rank", hvd.rank()])
@@ -224,22 +225,12 @@ def _(hvd):
 
 @case("join")
 def _(hvd):
-    found = [hvd.allreduce(tf.ones(2), op=hvd.Sum, name=f"turn{turn}") for turn in range(2 + hvd.rank())]
-    last = hvd.join()
-    return [last, found[:2]]
+    return joined(hvd, tf.ones)
 
 
 @case("process set")
 def _(hvd):
-    evens = hvd.add_process_set([r for r in range(hvd.size()) if r % 2 == 0])
-    found = [evens.included(), evens.size(), evens.ranks, evens.rank() if evens.included() else None]
-    if evens.included():
-        found += [hvd.allreduce(tf.ones(2) * hvd.rank(), op=hvd.Sum, name="s", process_set=evens),
-                  hvd.allgather(tf.ones(1) * hvd.rank(), name="g", process_set=evens)]
-    else:
-        found += [None, None]
-    found.append(hvd.process_set_included_op(evens.process_set_id))
-    return [*found, hvd.remove_process_set(evens)]
+    return in_a_process_set(hvd, tf.ones, lambda evens: [hvd.process_set_included_op(evens.process_set_id)])
 
 
 @case("place by operations")
@@ -249,29 +240,7 @@ def _(hvd):
 
 # ---- wrong use ----
 
-@case("shapes that differ")
-def _(hvd):
-    return hvd.allreduce(tf.ones(3 + hvd.rank()), name="differs")
-
-
-@case("types that differ")
-def _(hvd):
-    return hvd.allreduce(tf.ones(3, tf.float32 if hvd.rank() == 0 else tf.float64), name="differs")
-
-
-@case("roots that differ")
-def _(hvd):
-    return hvd.broadcast(tf.ones(3), hvd.rank(), name="differs")
-
-
-@case("operations that differ")
-def _(hvd):
-    return hvd.allreduce(tf.ones(3), name="differs", op=hvd.Sum if hvd.rank() == 0 else hvd.Max)
-
-
-@case("rows of allgather that differ in another dimension")
-def _(hvd):
-    return hvd.allgather(tf.ones([2, 3 + hvd.rank()]), name="differs")
+add_cases_of_wrong_use(tf.ones, tf.float32, tf.float64)
 
 
 @case("shapes that differ, in a graph")

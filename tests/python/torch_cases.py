@@ -4,7 +4,7 @@
 """
 import torch
 
-from cases import add_common_cases, answer_all, case
+from cases import add_cases_of_wrong_use, add_common_cases, answer_all, case, in_a_process_set, joined
 
 FLOATS = [torch.float32, torch.float64, torch.float16]
 TYPES = [torch.uint8, torch.int8, torch.int32, torch.int64, *FLOATS]
@@ -193,6 +193,7 @@ def _(hvd):
 
 add_common_cases()
 
+
 @case("alltoall with splits")
 def _(hvd):
     splits = torch.tensor([(hvd.rank() + i) % 3 for i in range(hvd.size())])
@@ -223,23 +224,12 @@ def _(hvd):
 
 @case("join")
 def _(hvd):
-    found = []
-    for turn in range(2 + hvd.rank()):
-        found.append(hvd.allreduce(torch.ones(2), op=hvd.Sum, name=f"turn{turn}"))
-    last = hvd.join()
-    return [last, found[:2]]
+    return joined(hvd, torch.ones)
 
 
 @case("process set")
 def _(hvd):
-    evens = hvd.add_process_set([r for r in range(hvd.size()) if r % 2 == 0])
-    found = [evens.included(), evens.size(), evens.ranks, evens.rank() if evens.included() else None]
-    if evens.included():
-        found += [hvd.allreduce(torch.ones(2) * hvd.rank(), op=hvd.Sum, name="s", process_set=evens),
-                  hvd.allgather(torch.ones(1) * hvd.rank(), name="g", process_set=evens)]
-    else:
-        found += [None, None]
-    return [*found, hvd.remove_process_set(evens)]
+    return in_a_process_set(hvd, torch.ones)
 
 
 @case("process set of the whole world")
@@ -254,31 +244,7 @@ def _(hvd):
 
 # ---- wrong use ----
 
-@case("shapes that differ")
-def _(hvd):
-    return hvd.allreduce(torch.ones(3 + hvd.rank()), name="differs")
-
-
-@case("types that differ")
-def _(hvd):
-    return hvd.allreduce(torch.ones(3, dtype=torch.float32 if hvd.rank() == 0 else torch.float64), name="differs")
-
-
-@case("roots that differ")
-def _(hvd):
-    return hvd.broadcast(torch.ones(3), hvd.rank(), name="differs")
-
-
-@case("operations that differ")
-def _(hvd):
-    if hvd.rank() == 0:
-        return hvd.allreduce(torch.ones(3), name="differs", op=hvd.Sum)
-    return hvd.allreduce(torch.ones(3), name="differs", op=hvd.Max)
-
-
-@case("rows of allgather that differ in another dimension")
-def _(hvd):
-    return hvd.allgather(torch.ones(2, 3 + hvd.rank()), name="differs")
+add_cases_of_wrong_use(torch.ones, torch.float32, torch.float64)
 
 
 @case("a name twice")

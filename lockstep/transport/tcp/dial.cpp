@@ -80,13 +80,14 @@ void Dial::connect() {
 }
 
 void Dial::open() {
-  const auto may_go_on = [this] {
-    const std::lock_guard lock(mutex_);
+  const auto lock_unless_given_up = [this] {
+    std::unique_lock lock(mutex_);
     if (giving_up_) throw Error(ErrorCode::aborted, "given up");
+    return lock;
   };
-  Socket socket = Socket::connect_through_cuts(call_.endpoint, call_.deadline, may_go_on);
-  const std::lock_guard lock(mutex_);
-  if (giving_up_) throw Error(ErrorCode::aborted, "given up");
+  Socket socket =
+      Socket::connect_through_cuts(call_.endpoint, call_.deadline, [&] { (void)lock_unless_given_up(); });
+  const auto lock = lock_unless_given_up();
   socket_ = std::move(socket);
 }
 
