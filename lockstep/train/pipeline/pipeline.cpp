@@ -230,7 +230,7 @@ void Pipeline::make_ties(const Layers& layers) {
   }
 }
 
-double Pipeline::step(const Tensor& input, const Tensor& target, const PipelineLoss& loss) {
+double Pipeline::step(const Tensor& input, const Tensor& target, const PipelineLoss& loss) try {
   Step step(group_, plan_, stages_, options_.non_finite, loss);
   step.run(plan_.ranks[static_cast<std::size_t>(group_.rank())], input, target);
   add_up_ties();
@@ -241,6 +241,11 @@ double Pipeline::step(const Tensor& input, const Tensor& target, const PipelineL
   double mean = step.loss();
   broadcast(group_, std::span(&mean, 1), plan_.shape.rank_of(plan_.shape.stages - 1)).wait();
   return mean;
+} catch (const std::exception& error) {
+  // Stages know nothing of other stages' replicas, nor replicas of other stages.
+  group_.abort(error.what());
+  if (options_.replicas) options_.replicas->abort(error.what());
+  throw;
 }
 
 Tensor Pipeline::evaluate(const Tensor& input) {
@@ -274,12 +279,7 @@ void Pipeline::add_up_ties() {
 void Pipeline::compare_replicas() {
   const std::uint64_t step = steps_++;
   if (!is_step_to_compare(step) || have_the_same(*options_.replicas, drift_->digest(step))) return;
-  try {
-    drift_->compare(*options_.replicas, step, true);
-  } catch (const Error& error) {
-    group_.abort(error.what());  // other stages' replicas may be equal
-    throw;
-  }
+  drift_->compare(*options_.replicas, step, true);
 }
 
 void Pipeline::average_over_replicas() {

@@ -582,6 +582,20 @@ TEST(PipelineFailures, NameRankStageAndMicroBatch) {
   EXPECT_THAT(undefined[1].text, HasSubstr("a stage hands on an undefined tensor"));
 }
 
+TEST(PipelineFailures, ReachTheReplicasOfOtherStages) {
+  const auto endings = run_ranks(4, [](const Group& world) {
+    const Group stages = *world.split(world.rank() / 2), replicas = *world.split(world.rank() % 2);
+    Layers layers;
+    layers.add<Linear>(2, 2).add<Linear>(2, 2).add([&](const Tensor& x) -> Tensor {
+      if (world.rank() == 1) throw std::runtime_error("no more");
+      return x * 1;
+    });
+    Pipeline pipe(layers, stages, {.micro_batches = 2, .replicas = replicas});
+    pipe.step(samples(4, 2, 1), samples(4, 2, 2), mse);
+  });
+  for (const Ending& ending : endings) EXPECT_THAT(ending.text, HasSubstr("layer \"2\": no more"));
+}
+
 TEST(PipelineFailures, OfBatchesThatDoNotFit) {
   const auto step = [](const Tensor& x, const Tensor& y) {
     return run_ranks(2, [&](const Group& world) {
