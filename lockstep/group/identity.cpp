@@ -175,7 +175,7 @@ std::shared_ptr<ProcessManager> board_of(const LaunchedRank& launched, Identity&
     if (!Pmix::is_offered()) return nullptr;
     // Open MPI begins PMIx itself, and does not bear that others did so before, even where they have left it.
     if (choose_engine(options.engine, "InitOptions::engine") == EngineChoice::mpi)
-      identity.mpi = MpiLibrary::open(identity.rank, identity.size);
+      identity.mpi = MpiLibrary::open(identity.rank, identity.size, arrival_timeout(options));
     return std::make_shared<Pmix>();
   }
   if (launched.pmi2_job.empty()) return std::make_shared<Pmi1>(*launched.pmi_fd);

@@ -213,7 +213,8 @@ void prepare(Group::Impl& impl, const Identity& identity, const Crew& crew, Dead
   trace::set_current_spans(std::make_shared<trace::SpanRecorder>(context.page->spans(mine), context.page));
   begin_status(*context.page, mine, impl.members.self().local == 0);
   if (local_ranks < hints.size() && hints[0].engine == to_string(EngineChoice::mpi))
-    context.mpi = identity.mpi ? identity.mpi : MpiLibrary::open(identity.rank, hints.size());
+    context.mpi =
+        identity.mpi ? identity.mpi : MpiLibrary::open(identity.rank, hints.size(), context.arrival_timeout);
   if (context.mpi && impl.tuning.wire_dtype) {
     throw_invalid_argument(fmt::format(
         "rank 0 has LOCKSTEP_WIRE_DTYPE={}, but with the engine mpi it is MPI that sends, in full width: "

@@ -109,6 +109,30 @@ class MpiEngineUnder : public MpiEngine {
     remove_leftovers("/dev/shm", "sm_segment.");
     remove_leftovers(folder() / "tmp", "ompi.");
   }
+  /// AddressSanitizer is to be loaded first, or not to mind.
+  static std::string preloading(const std::string& library) {
+    return "env ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 LD_PRELOAD=" + library + " ";
+  }
+  /// A library whose `function` comes back to no one on rank 1, and does MPI's own elsewhere.
+  std::string one_that_blocks(const std::string& name) const {
+    const std::string source = folder() / "blocks.c", target = folder() / "blocks.so";
+    std::ofstream(source) << "#define NAME " << name << R"(
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+#define TEXT_OF(name) #name
+#define TEXT(name) TEXT_OF(name)
+int NAME(void* a, void* b, void* c, void* d) {
+  while (getenv(")" << rank_variable()
+                          << R"(")[0] == '1') pause();
+  return ((int (*)(void*, void*, void*, void*))dlsym(RTLD_NEXT, TEXT(NAME)))(a, b, c, d);
+}
+)";
+    const Ending made = run({.words = {"cc", "-shared", "-fPIC", source, "-o", target}});
+    EXPECT_EQ(made.exit_code, 0) << made.err;
+    return target;
+  }
   /// A program that uses MPI itself, compiled with it; its arguments say how.
   std::string users_program() const {
     const std::string source = folder() / "user.cpp", target = folder() / "user";
@@ -220,12 +244,44 @@ TEST_P(MpiEngineUnder, ARankThatAbortsMpiEndsTheJob) {
 }
 
 TEST_P(MpiEngineUnder, OneThatIsPreloadedIsTaken) {
-  // AddressSanitizer is to be loaded first, or not to mind.
-  const Ending ending = launch(
-      "env ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 LD_PRELOAD=" + library_of(GetParam().mpi) +
-      " " + program("probe_rank") + " all_reduce,f32,1000");
+  const Ending ending =
+      launch(preloading(library_of(GetParam().mpi)) + program("probe_rank") + " all_reduce,f32,1000");
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_THAT(lines_with(ending.out, "probe rank="), SizeIs(GetParam().ranks)) << ending.out;
+}
+
+TEST_P(MpiEngineUnder, AGroupThatMpiDoesNotMakeIsGivenUpAtTheDeadline) {
+  const Ending ending =
+      launch(preloading(one_that_blocks("MPI_Comm_create_group")) + program("probe_rank") + " barrier",
+             {{"LOCKSTEP_INIT_TIMEOUT", "3s"}});
+  EXPECT_NE(ending.exit_code, 0);
+  EXPECT_THAT(
+      ending.err,
+      HasSubstr("code=timeout peer=none text=MPI_Comm_create_group has not come back by the deadline "
+                "(InitOptions::arrival_timeout, LOCKSTEP_INIT_TIMEOUT): a rank does not make this call, "
+                "or is stopped, or the network between the hosts carries nothing"));
+  await_end_of_processes();
+}
+
+TEST_P(MpiEngineUnder, AnMpiThatDoesNotEndIsLeftAtTheDeadline) {
+  const Ending ending =
+      launch(preloading(one_that_blocks("MPI_Finalize")) + program("probe_rank") + " barrier",
+             {{"LOCKSTEP_INIT_TIMEOUT", "3s"}});
+  EXPECT_THAT(ending.err, HasSubstr("rank 1: MPI_Finalize has not come back by the deadline"));
+  for (const int rank : {0, 1, 2})  // all is done
+    EXPECT_THAT(ending.out, HasSubstr("probe rank=" + std::to_string(rank) + " of 3"));
+  await_end_of_processes();
+}
+
+TEST_P(MpiEngineUnder, AnMpiThatDoesNotBeginIsLeftAtTheDeadline) {
+  const Ending ending =
+      launch(preloading(one_that_blocks("MPI_Init_thread")) + program("probe_rank") + " barrier",
+             {{"LOCKSTEP_INIT_TIMEOUT", "3s"}});
+  EXPECT_NE(ending.exit_code, 0);
+  EXPECT_THAT(ending.err, ::testing::ContainsRegex(
+                              "rank [012]: MPI_Init_thread has not come back by the deadline .*; this "
+                              "process ends, since MPI cannot be left"));
+  await_end_of_processes();
 }
 
 TEST_P(MpiEngineUnder, AnMpiOfAnotherFamilyThanTheLaunchersIsSaid) {

@@ -21,17 +21,24 @@ std::size_t all_of(const ExchangeCall& call, int ranks) {
 }  // namespace
 
 MpiExchange::MpiExchange(std::shared_ptr<MpiLibrary> library, const Members& members,
-                         const std::string& group)
+                         const std::string& group, Deadline deadline, const std::function<void()>& look)
     : library_(std::move(library)) {
+  const auto make_comm = [&](const std::vector<int>& ranks, int tag) {
+    std::vector<int> worlds;
+    for (const int rank : ranks) worlds.push_back(members[rank].world);
+    return Comm{.handle = library_->make_comm(worlds, tag, deadline, look),
+                .rank = static_cast<int>(std::ranges::find(ranks, members.rank()) - ranks.begin()),
+                .ranks = static_cast<int>(ranks.size())};
+  };
   const int tag = static_cast<int>(fnv1a_32(group) % (tags / 2));
   std::vector<int> everybody(static_cast<std::size_t>(members.size()));
   std::iota(everybody.begin(), everybody.end(), 0);
-  all_ = make_comm(members, everybody, tag);
+  all_ = make_comm(everybody, tag);
   const schedule::Hosts hosts({.rank = members.rank(), .ranks = members.size(), .host_of = members.hosts()});
   if (!hosts.owns_one() || hosts.slices == 1) return;
   std::vector<int> owners;
   for (int host = 0; host < hosts.count(); ++host) owners.push_back(hosts.owner(host, hosts.local));
-  slice_ = make_comm(members, owners, static_cast<int>(tags / 2) + tag);
+  slice_ = make_comm(owners, static_cast<int>(tags / 2) + tag);
 }
 
 MpiExchange::~MpiExchange() {
@@ -39,17 +46,6 @@ MpiExchange::~MpiExchange() {
   for (Comm* comm : {&slice_, &all_}) {
     if (comm->handle != nullptr) library_->functions().free_comm(comm->handle);
   }
-}
-
-MpiExchange::Comm MpiExchange::make_comm(const Members& members, const std::vector<int>& ranks,
-                                         int tag) const {
-  std::vector<int> worlds;
-  for (const int rank : ranks) worlds.push_back(members[rank].world);
-  Comm comm{.ranks = static_cast<int>(ranks.size())};
-  comm.rank = static_cast<int>(std::ranges::find(ranks, members.rank()) - ranks.begin());
-  library_->check(library_->functions().make_comm(worlds.data(), comm.ranks, tag, &comm.handle),
-                  "MPI_Comm_create_group");
-  return comm;
 }
 
 std::uint64_t MpiExchange::start(const ExchangeCall& call) {

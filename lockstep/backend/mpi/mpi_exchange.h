@@ -15,8 +15,9 @@ namespace lockstep {
 
 class MpiExchange final : public Exchange {
  public:
-  /// Collective over the group's ranks. Throws Error as MpiLibrary::check() does.
-  MpiExchange(std::shared_ptr<MpiLibrary> library, const Members& members, const std::string& group);
+  /// Collective over the group's ranks. Throws Error as MpiLibrary::make_comm() does.
+  MpiExchange(std::shared_ptr<MpiLibrary> library, const Members& members, const std::string& group,
+              Deadline deadline, const std::function<void()>& look);
   ~MpiExchange() override;
 
   std::uint64_t start(const ExchangeCall& call) override;
@@ -36,7 +37,6 @@ class MpiExchange final : public Exchange {
     void* handle = nullptr;
     int rank = 0, ranks = 0;
   };
-  Comm make_comm(const Members& members, const std::vector<int>& ranks, int tag) const;
   void check(int error, Operation operation) const;
 
   std::shared_ptr<MpiLibrary> library_;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "lockstep/backend/mpi/blocking_calls.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
@@ -141,20 +142,24 @@ void reduce(int dtype, int reduce_op, const void* left, void* right, std::size_t
 
 }  // namespace
 
-std::shared_ptr<MpiLibrary> MpiLibrary::open(int rank, int ranks) {
+std::shared_ptr<MpiLibrary> MpiLibrary::open(int rank, int ranks, std::chrono::nanoseconds patience) {
   // MPI can be initialised once in a process, and so it serves all worlds, until the process ends.
   static std::shared_ptr<MpiLibrary> kept;
   if (kept && kept->functions().is_finalized() == 0) return kept;
   std::shared_ptr<MpiLibrary> made(new MpiLibrary());
   const mpi::Family family = find_mpi();
   made->functions_ = load_plugin(family);
+  made->rank_ = rank;
+  made->patience_ = patience;
   const MpiFunctions& functions = made->functions();
   if (functions.is_finalized() != 0)
     refuse(ErrorCode::invalid_argument, "the program has called MPI_Finalize() before lockstep::init()");
   const bool was_initialized = functions.is_initialized() != 0;
   if (!was_initialized) warn_of_another_launcher(family);
   int level = 0;
-  made->check(functions.begin(reduce, &level), "MPI_Init_thread");
+  const auto begin = [&] { return functions.begin(reduce, &level); };
+  made->check(mpi::call_or_end(made->said_by_rank("MPI_Init_thread"), Deadline::after(patience), 1, begin),
+              "MPI_Init_thread");
   made->has_initialized_ = !was_initialized;
   if (level < serialized) {
     refuse(
@@ -178,13 +183,41 @@ std::shared_ptr<MpiLibrary> MpiLibrary::open(int rank, int ranks) {
   }
   if (made->has_initialized_) {
     kept = made;
-    (void)std::atexit([] { kept.reset(); });  // before what MPI itself does at the end, which was there first
+    // Before what MPI itself does at the end, which was there first.
+    (void)::on_exit([](int exit_code, void*) { kept->end(exit_code); }, nullptr);
   }
   return made;
 }
 
-MpiLibrary::~MpiLibrary() {
-  if (has_initialized_ && others_come_ && functions_->is_finalized() == 0) (void)functions_->finalize();
+void MpiLibrary::end(int exit_code) const {
+  if (!has_initialized_ || !others_come_ || functions_->is_finalized() != 0) return;
+  mpi::call_or_end(said_by_rank("MPI_Finalize"), Deadline::after(patience_), exit_code, functions_->finalize);
+}
+
+std::string MpiLibrary::said_by_rank(const char* function) const {
+  return fmt::format("rank {}: {}", rank_, function);
+}
+
+void* MpiLibrary::make_comm(std::span<const int> ranks, int tag, Deadline deadline,
+                            const std::function<void()>& look) {
+  // Of the thread, which may outlast this call.
+  struct Making {
+    std::vector<int> ranks;
+    void* comm = nullptr;
+  };
+  const auto making = std::make_shared<Making>(Making{.ranks = {ranks.begin(), ranks.end()}});
+  constexpr const char* function = "MPI_Comm_create_group";
+  try {
+    const int error = mpi::call_until(function, deadline, look, [making, tag, functions = functions_] {
+      return functions->make_comm(making->ranks.data(), static_cast<int>(making->ranks.size()), tag,
+                                  &making->comm);
+    });
+    check(error, function);
+  } catch (...) {
+    note_failure();
+    throw;
+  }
+  return making->comm;
 }
 
 std::string MpiLibrary::version() const {
