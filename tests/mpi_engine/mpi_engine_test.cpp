@@ -238,9 +238,8 @@ TEST_P(MpiEngineUnder, AnErrorHandlerOfTheProgramsStaysItsOwn) {
 // MPI ends the whole job; what JobTest asks is that nothing of it is left.
 TEST_P(MpiEngineUnder, ARankThatAbortsMpiEndsTheJob) {
   const Ending ending = launch(users_program() + " abort");
-  EXPECT_NE(ending.exit_code, 0);
-  EXPECT_THAT(ending.out + ending.err, ::testing::ContainsRegex("MPI_Abort|MPI_ABORT"));
-  await_end_of_processes();  // MPICH's launcher ends before the last of them
+  EXPECT_EQ(ending.exit_code, 7) << ending.out << ending.err;  // MPICH's launcher may lose its words
+  await_end_of_processes();                                    // and ends before the last of its ranks
 }
 
 TEST_P(MpiEngineUnder, OneThatIsPreloadedIsTaken) {
