@@ -1,4 +1,4 @@
-"""`horovodrun` is `lockstep run`, which understands its options."""
+"""`horovodrun` is `lockstep run`, which understands its options. (A name that lockstep has, too, would be that module.)"""
 import os
 import sys
 
