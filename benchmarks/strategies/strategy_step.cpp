@@ -3,23 +3,30 @@
 //   strategy_step --mode pipeline --steps 5
 //   {"case": "pipeline", "seconds": 0.412}
 //
-// Modes: single, accumulating, naive, pipeline (ResNet-18); tensor_parallel, serial (blocks of an MLP); mirrored, central, processes
+// Modes: single, accumulating, naive, pipeline, simulated (ResNet-18; simulated: what the simulator says of pipeline, by stages that
+// are timed here); tensor_parallel, serial (blocks of an MLP); mirrored, central, processes
 // (an MLP; processes: one for each part of the batch); parameter_server (pull and push alone); elastic, diloco (an MLP).
 #include <lockstep/lockstep.h>
 #include <lockstep/train.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <numeric>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "examples/support/resnet.h"
+#include "lockstep/pipeline/schedules.h"
+#include "lockstep/pipeline/simulate.h"
 
 namespace {
 
@@ -41,17 +48,24 @@ void say(const std::string& name, double seconds) {
   std::printf("{\"case\": \"%s\", \"seconds\": %.9f}\n", name.c_str(), seconds);
 }
 
+double seconds_of(const std::function<void()>& once) {
+  const auto begin = std::chrono::steady_clock::now();
+  once();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+double median(std::vector<double> seconds) {
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return *middle;
+}
+
 /// The median of the steps of `once`.
 double median_of(const Options& options, const std::function<void()>& once) {
   for (int step = 0; step < options.warm_up; ++step) once();
   std::vector<double> seconds;
-  for (int step = 0; step < options.steps; ++step) {
-    const auto begin = std::chrono::steady_clock::now();
-    once();
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  }
-  std::nth_element(seconds.begin(), seconds.begin() + options.steps / 2, seconds.end());
-  return seconds[static_cast<std::size_t>(options.steps / 2)];
+  for (int step = 0; step < options.steps; ++step) seconds.push_back(seconds_of(once));
+  return median(std::move(seconds));
 }
 
 /// The layers of peer_strategy.py's ResNet-18.
@@ -71,8 +85,91 @@ lockstep::Layers resnet18() {
   return layers;
 }
 
+std::int64_t images_of(const Options& options) { return options.batch != 0 ? options.batch : 64; }
+
+/// What a pipeline's step and its optimizer's take by the simulator: each rank times its stage for a while, as the others do theirs.
+void simulated(const Group& world, const Options& options) {
+  using lockstep::pipeline::StageTimes;
+  constexpr auto timed = std::chrono::seconds(3);
+  const auto rank = static_cast<std::size_t>(world.rank());
+  const bool is_first = world.rank() == 0, is_last = world.rank() + 1 == world.size();
+  const auto first = std::accumulate(options.cut.begin(), options.cut.begin() + world.rank(), std::size_t{0});
+  const auto layers = resnet18();
+  std::vector<lockstep::BuiltLayer> stage;
+  std::vector<Tensor> parameters;
+  const std::int64_t samples = images_of(options) / options.micro_batches;
+  const Tensor labels = torch::randint(10, {samples}, torch::kInt64);
+  std::vector<Tensor> input = {torch::randn({samples, 3, 64, 64})};
+  for (std::size_t i = 0; i < first + options.cut[rank]; ++i) {
+    auto layer = layers.layers()[i].build();
+    if (i < first) {
+      const torch::NoGradGuard no_grad;
+      input = layer.forward(input);
+      continue;
+    }
+    if (layer.module) {
+      for (const Tensor& parameter : layer.module->parameters()) parameters.push_back(parameter);
+    }
+    stage.push_back(std::move(layer));
+  }
+  std::vector<double> forwards, backwards, steps;
+  torch::optim::SGD sgd(parameters, 0.01);
+  lockstep::barrier(world).wait();
+  for (const auto begin = std::chrono::steady_clock::now();
+       std::chrono::steady_clock::now() - begin < timed;) {
+    std::vector<Tensor> x = {input[0].detach().set_requires_grad(!is_first)};
+    forwards.push_back(seconds_of([&] {
+      for (const auto& layer : stage) x = layer.forward(x);
+      if (is_last) x = {torch::nn::functional::cross_entropy(x[0], labels)};
+    }));
+    const Tensor gradient = torch::ones_like(x[0]);
+    backwards.push_back(seconds_of([&] { x[0].backward(gradient); }));
+    if (forwards.size() % static_cast<std::size_t>(options.micro_batches) != 0) continue;
+    steps.push_back(seconds_of([&] { sgd.step(); }));
+    sgd.zero_grad();
+  }
+  // What a stage takes in, there and back.
+  double message = 0;
+  for (int later = 1; later < world.size(); ++later) {
+    const bool is_sender = world.rank() + 1 == later;
+    if (world.rank() == later || is_sender) {
+      std::int64_t bytes = is_sender ? 0 : input[0].numel() * input[0].element_size();
+      if (is_sender) {
+        lockstep::recv(world, std::span(&bytes, 1), later).wait();
+      } else {
+        lockstep::send(world, std::span(&bytes, 1), later - 1).wait();
+      }
+      std::vector<std::byte> memory(static_cast<std::size_t>(bytes));
+      const double both_ways = median_of(options, [&] {
+        if (is_sender) lockstep::send(world, std::span(memory), later).wait();
+        lockstep::recv(world, std::span(memory), is_sender ? later : later - 1).wait();
+        if (!is_sender) lockstep::send(world, std::span(memory), later - 1).wait();
+      });
+      if (!is_sender) message = both_ways / 2;
+    }
+    lockstep::barrier(world).wait();
+  }
+  const std::array<double, 4> mine = {median(forwards), median(backwards), message, median(steps)};
+  std::vector<double> of_all(mine.size() * static_cast<std::size_t>(world.size()));
+  lockstep::all_gather(world, std::span<const double>(mine), std::span(of_all)).wait();
+  std::vector<StageTimes> times(static_cast<std::size_t>(world.size()));
+  double slowest_step = 0;
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    const auto of_rank = std::span(of_all).subspan(i * mine.size(), mine.size());
+    times[i].forward = of_rank[0];
+    times[i].backward = of_rank[1];
+    times[i].send_backward = of_rank[2];
+    if (i > 0) times[i - 1].send_forward = of_rank[2];
+    slowest_step = std::max(slowest_step, of_rank[3]);
+  }
+  const auto plan = lockstep::pipeline::plan_of(
+      lockstep::pipeline::schedule_named("1f1b"),
+      {.ranks = world.size(), .stages = world.size(), .micro_batches = options.micro_batches});
+  if (is_first) say(options.mode, lockstep::pipeline::simulate(plan, times).seconds + slowest_step);
+}
+
 void pipeline(const Group& world, const Options& options) {
-  const std::int64_t batch = options.batch != 0 ? options.batch : 64;
+  const std::int64_t batch = images_of(options);
   const bool is_alone = options.mode == "single" || options.mode == "accumulating";
   const Group group = is_alone ? *world.split(world.rank()) : world;
   const bool is_whole = options.mode == "single" || options.mode == "naive";
@@ -249,6 +346,7 @@ void run(const Options& options) {
   if (options.mode == "mirrored" || options.mode == "central") return devices(world, options);
   if (options.mode == "processes" || options.mode == "elastic" || options.mode == "diloco")
     return processes(world, options);
+  if (options.mode == "simulated") return simulated(world, options);
   pipeline(world, options);
 }
 
@@ -258,8 +356,9 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app("Measures steps of one strategy");
   app.add_option("--mode", options.mode)
-      ->check(CLI::IsMember({"single", "accumulating", "naive", "pipeline", "tensor_parallel", "serial",
-                             "mirrored", "central", "processes", "elastic", "diloco", "parameter_server"}));
+      ->check(CLI::IsMember({"single", "accumulating", "naive", "pipeline", "simulated", "tensor_parallel",
+                             "serial", "mirrored", "central", "processes", "elastic", "diloco",
+                             "parameter_server"}));
   app.add_option("--steps", options.steps)->check(CLI::Range(1, 100000));
   app.add_option("--warm-up", options.warm_up)->check(CLI::Range(0, 100000));
   app.add_option("--batch", options.batch);

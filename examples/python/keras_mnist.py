@@ -16,7 +16,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=12, help="of one process; several share them [%(default)s]")
     parser.add_argument("--batch-size", type=int, default=128)
-    parser.add_argument("--lr", type=float, default=0.01, help="of one process [%(default)s]")
+    parser.add_argument("--lr", type=float, default=0.001, help="of one process [%(default)s]")
     parser.add_argument("--warmup-epochs", type=int, default=3)
     parser.add_argument("--model", metavar="FILE", help="rank 0 writes the model there after each epoch, as x.keras")
     images.add_flags(parser, "data/mnist")
@@ -39,7 +39,7 @@ def main():
         tf.keras.layers.Dense(10, activation="softmax"),
     ])
     rate = options.lr * hvd.size()
-    optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(rate, momentum=0.9))
+    optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.Adam(rate))
     model.compile(loss="sparse_categorical_crossentropy", optimizer=optimizer, metrics=["accuracy"])
 
     callbacks = [

@@ -28,7 +28,7 @@ def main():
         tf.config.experimental.set_memory_growth(gpu, True)
         if number == hvd.local_rank():
             tf.config.set_visible_devices(gpu, "GPU")
-    tf.random.set_seed(hvd.rank())
+    tf.keras.utils.set_random_seed(hvd.rank())
 
     (x, y), _ = images.mnist(options)
     dataset = tf.data.Dataset.from_tensor_slices((x[..., None], y))

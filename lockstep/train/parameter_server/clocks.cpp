@@ -70,6 +70,19 @@ bool Clocks::has_workers() const {
   return std::ranges::any_of(workers_, [](const auto& item) { return !item.second.has_left; });
 }
 
+std::size_t Clocks::working() const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(workers_, [](const auto& item) { return item.second.counts(); }));
+}
+
+std::uint64_t Clocks::lead() const {
+  std::uint64_t first = slowest();
+  for (const auto& [life, worker] : workers_) {
+    if (worker.counts()) first = std::max(first, worker.clock);
+  }
+  return first - slowest();
+}
+
 std::uint64_t Clocks::slowest() const {
   std::optional<std::uint64_t> least;
   for (const auto& [life, worker] : workers_) {

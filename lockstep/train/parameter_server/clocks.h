@@ -8,6 +8,7 @@
 // "Scaling Distributed Machine Learning with the Parameter Server".
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -49,6 +50,9 @@ class Clocks {
   std::uint64_t clock_of(const Life& worker) const { return workers_.at(worker).clock; }
   /// Of those that work.
   std::uint64_t slowest() const;
+  /// How many those are, and by how many pushes the first of them is ahead of the slowest.
+  std::size_t working() const;
+  std::uint64_t lead() const;
 
  private:
   struct Worker {

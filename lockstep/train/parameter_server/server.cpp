@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/words.h"
+#include "lockstep/trace/traced_range.h"
 
 namespace lockstep::ps {
 using torch::Tensor;
@@ -46,6 +47,7 @@ void Server::serve() {
                       lost_coordinator_,
                   crew_.coordinator());
     put_out_the_silent();
+    tell_counters();
     require_workers();
     is_done = is_over();
     if (!is_done) changed_.wait_for(lock, looks_every);
@@ -84,6 +86,23 @@ void Server::put_out_the_silent() {
     when = now - lost_after_ +
            std::min<std::chrono::nanoseconds>(lost_after_, std::chrono::seconds(1));  // if it is still there
   }
+}
+
+/// For the launcher's metrics and for timelines. REQUIRES: the mutex.
+void Server::tell_counters() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - told_at_ < std::chrono::milliseconds(100)) return;
+  told_at_ = now;
+  const std::map<std::string, double> counters = {
+      {"parameter server pulls", static_cast<double>(statistics_.pulls)},
+      {"parameter server pushes", static_cast<double>(statistics_.pushes)},
+      {"parameter server workers", static_cast<double>(clocks_.working())},
+      {"parameter server lead", static_cast<double>(clocks_.lead())}};
+  for (const auto& [name, value] : counters) {
+    const auto told = told_.find(name);
+    if (told == told_.end() || told->second != value) traced_counter(name, value);
+  }
+  told_ = counters;
 }
 
 /// REQUIRES: the mutex.

@@ -65,6 +65,7 @@ class Server {
   void end_round_if_over();
   bool is_over();
   void put_out_the_silent();
+  void tell_counters();
 
   Crew& crew_;
   const Placement& placement_;
@@ -84,6 +85,8 @@ class Server {
   std::string lost_coordinator_;                                 // and how
   std::map<Life, std::chrono::steady_clock::time_point> heard_;  // the last time
   bool is_ended_ = false, is_closing_ = false;
+  std::map<std::string, double> told_;
+  std::chrono::steady_clock::time_point told_at_;
   Sessions sessions_;  // the last: its threads use all of this
 };
 

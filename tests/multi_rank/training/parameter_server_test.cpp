@@ -1,7 +1,10 @@
 // Parameter servers on processes: what workers compute, and what happens when they die, stop, throw, and come back.
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <thread>
 
+#include "tests/support/http_client.h"
 #include "tests/support/ssh_job_test.h"
 
 namespace lockstep::testing {
@@ -160,6 +163,31 @@ TEST_F(ParameterServers, GoOnWithoutAWorkerThatDoesNotAnswer) {
              {{"LOCKSTEP_TIMEOUT", "3s"}});
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_THAT(ending.out, HasSubstr("rank 1 counted 20, done 20, failed 0\n")) << ending.err;
+}
+
+TEST_F(ParameterServers, TellTheirNumbersToMetricsWhileTheyRun) {
+  Process job = begin({"-np", "3", "--metrics", std::to_string(port()), "--", "loop", "staleness=2"});
+  job.await_err("lockstep run: metrics are at ");
+  double pushes = 0, pulls = 0, workers = 0, lead = 0;
+  for (const Deadline limit = http::patience(); pushes < 300 && !limit.expired();) {
+    const std::string answer = http::ask(port(), "GET /metrics HTTP/1.1");
+    const auto counter = [&](const std::string& name) {
+      const std::string key = "lockstep_counter{name=\"parameter server " + name + "\",rank=\"0\"} ";
+      const auto found = answer.find(key);
+      return found == std::string::npos ? 0.0 : std::stod(answer.substr(found + key.size()));
+    };
+    pushes = counter("pushes");
+    pulls = counter("pulls");
+    workers = counter("workers");
+    lead = counter("lead");
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  EXPECT_GE(pushes, 300);
+  EXPECT_GE(pulls, pushes - 1000);
+  EXPECT_EQ(workers, 2);
+  EXPECT_LE(lead, 3);
+  job.send(SIGTERM);
+  (void)job.finish();
 }
 
 TEST_F(ParameterServers, WaitForACoordinatorThatIsBusyWithOtherThings) {
