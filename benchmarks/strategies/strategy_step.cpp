@@ -5,7 +5,7 @@
 //
 // Modes: single, accumulating, naive, pipeline, simulated (ResNet-18; simulated: what the simulator says of pipeline, by stages that
 // are timed here); tensor_parallel, serial (blocks of an MLP); mirrored, central, processes
-// (an MLP; processes: one for each part of the batch); parameter_server (pull and push alone); elastic, diloco (an MLP).
+// (an MLP; processes: one for each part of the batch); parameter_server (pull and push alone); elastic, diloco (an MLP); vote (of Elastic, alone).
 #include <lockstep/lockstep.h>
 #include <lockstep/train.h>
 
@@ -86,6 +86,18 @@ lockstep::Layers resnet18() {
 }
 
 std::int64_t images_of(const Options& options) { return options.batch != 0 ? options.batch : 64; }
+
+/// What Elastic adds to a step before it is taken: 1,000 votes after each other, so that ranks arrive together.
+void vote(const Group& world, const Options& options) {
+  constexpr int votes = 1000;
+  const double seconds = median_of(options, [&] {
+    for (int i = 0; i < votes; ++i) {
+      std::array<std::uint64_t, 1> changed{lockstep::world_has_changed() ? std::uint64_t{1} : 0};
+      lockstep::all_reduce(world, changed, lockstep::ReduceOp::max).wait();
+    }
+  });
+  if (world.rank() == 0) say(options.mode, seconds / votes);
+}
 
 /// What a pipeline's step and its optimizer's take by the simulator: each rank times its stage for a while, as the others do theirs.
 void simulated(const Group& world, const Options& options) {
@@ -346,6 +358,7 @@ void run(const Options& options) {
   if (options.mode == "mirrored" || options.mode == "central") return devices(world, options);
   if (options.mode == "processes" || options.mode == "elastic" || options.mode == "diloco")
     return processes(world, options);
+  if (options.mode == "vote") return vote(world, options);
   if (options.mode == "simulated") return simulated(world, options);
   pipeline(world, options);
 }
@@ -357,7 +370,7 @@ int main(int argc, char** argv) {
   CLI::App app("Measures steps of one strategy");
   app.add_option("--mode", options.mode)
       ->check(CLI::IsMember({"single", "accumulating", "naive", "pipeline", "simulated", "tensor_parallel",
-                             "serial", "mirrored", "central", "processes", "elastic", "diloco",
+                             "serial", "mirrored", "central", "processes", "elastic", "vote", "diloco",
                              "parameter_server"}));
   app.add_option("--steps", options.steps)->check(CLI::Range(1, 100000));
   app.add_option("--warm-up", options.warm_up)->check(CLI::Range(0, 100000));

@@ -23,6 +23,7 @@ struct Options {
   int width = 64;
   int least = 1;
   int kill = -1;  // the rank that kills itself half-way, in its first life
+  bool spread_state = false;
   bool tells_steps = false;
 };
 
@@ -63,7 +64,8 @@ void run(const Options& options) {
 
   Net net(options.width);
   torch::optim::Adam adam(net->parameters(), 0.003);
-  lockstep::Elastic job(net, adam, {.parts = options.parts, .least = options.least});
+  lockstep::Elastic job(
+      net, adam, {.parts = options.parts, .least = options.least, .spread_state = options.spread_state});
   lockstep::PartSampler sampler(static_cast<std::size_t>(x.size(0)), static_cast<std::size_t>(options.batch));
   const int me = job.world().world_rank(job.world().rank());
   if (job.steps() > 0) std::printf("rank %d comes at step %d\n", me, static_cast<int>(job.steps()));
@@ -112,6 +114,8 @@ int main(int argc, char** argv) {
   count("--width", options.width, "Of the hidden layer");
   count("--least", options.least, "Fewer ranks wait for others");
   app.add_option("--kill", options.kill, "The rank that kills itself half-way, in its first life");
+  app.add_flag("--spread_state", options.spread_state,
+               "Each parameter's optimizer state is on two ranks only");
   app.add_flag("--tell_steps", options.tells_steps, "A line for each step, on each rank");
   return examples::run(app, argc, argv, [&] { run(options); });
 }

@@ -27,7 +27,7 @@ std::vector<std::size_t> alike(const Group& group, std::size_t elements) {
 struct Blocks {
   const Group& group;
   std::vector<std::size_t> counts;
-  bool in_arena;
+  Memory memory;
 
   std::size_t count(int rank) const { return counts[static_cast<std::size_t>(rank)]; }
   std::size_t mine() const { return count(group.rank()); }
@@ -37,7 +37,7 @@ struct Blocks {
   std::size_t total() const { return before(group.size()); }
   /// A buffer of `elements` on the ranks that need it.
   Bytes bytes(std::size_t elements, bool is_needed = true) const {
-    return {group, is_needed ? elements : 0, in_arena};
+    return {group, is_needed ? elements : 0, memory};
   }
   Span block(Span whole, int rank) const { return whole.subspan(before(rank), count(rank)); }
   void require_blocks(const std::string& call, Span whole) const {
@@ -46,10 +46,10 @@ struct Blocks {
 };
 
 Blocks even_blocks(const Group& group, const Shape& shape) {
-  return {group, alike(group, shape.elements), shape.in_arena};
+  return {group, alike(group, shape.elements), shape.memory};
 }
 Blocks uneven_blocks(const Group& group, const Shape& shape) {
-  return {group, uneven(group, shape.elements), shape.in_arena};
+  return {group, uneven(group, shape.elements), shape.memory};
 }
 
 template <class Call>
@@ -73,8 +73,8 @@ void gather_by(const Blocks& blocks, bool gets_all, const std::string& name, con
 
 template <class Call>
 void reduce_scatter_by(const Blocks& blocks, const Call& call) {
-  const Buffer<float> input(blocks.group, blocks.total(), blocks.in_arena);
-  const Buffer<float> output(blocks.group, blocks.mine(), blocks.in_arena);
+  const Buffer<float> input(blocks.group, blocks.total(), blocks.memory);
+  const Buffer<float> output(blocks.group, blocks.mine(), blocks.memory);
   for (std::size_t i = 0; i < blocks.total(); ++i)
     input.span()[i] = static_cast<float>(contribution(blocks.group.rank(), i));
   call(input.span(), output.span());
@@ -144,8 +144,8 @@ void all_to_all_v(const Group& group, const Shape& shape) {
   const auto counts = uneven(group, shape.elements);
   const std::size_t mine = counts[static_cast<std::size_t>(group.rank())];
   // Every rank sends alike to all, each rank something else.
-  const Blocks sent{group, alike(group, mine), shape.in_arena};
-  const Blocks received{group, counts, shape.in_arena};
+  const Blocks sent{group, alike(group, mine), shape.memory};
+  const Blocks received{group, counts, shape.memory};
   const Bytes input = sent.bytes(sent.total());
   const Bytes output = received.bytes(received.total());
   for (int rank = 0; rank < group.size(); ++rank) fill(sent.block(input.span(), rank), group.rank() + rank);

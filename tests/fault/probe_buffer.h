@@ -8,26 +8,28 @@
 #include "lockstep/base/half.h"
 #include "lockstep/group/group.h"
 #include "probe_collectives.h"
+#include "tests/fault/probe_memory.h"
 
 namespace probe {
 
-/// In the arena, or private.
 template <class T>
 class Buffer {
  public:
-  Buffer(const lockstep::Group& group, std::size_t elements, bool in_arena) {
-    if (in_arena) {
+  Buffer(const lockstep::Group& group, std::size_t elements, Memory memory) {
+    if (memory == Memory::arena) {
       shared_ = group.allocate<T>(elements);
     } else {
       private_.resize(elements);
     }
-    span_ = in_arena ? shared_.span().first(elements) : std::span<T>(private_);
+    span_ = memory == Memory::arena ? shared_.span().first(elements) : std::span<T>(private_);
+    if (memory == Memory::registered && elements > 0) registered_ = group.register_memory(span_);
   }
   std::span<T> span() const { return span_; }
 
  private:
   lockstep::ArenaBuffer<T> shared_;
   std::vector<T> private_;
+  lockstep::RegisteredMemory registered_;  // ends before it
   std::span<T> span_;
 };
 

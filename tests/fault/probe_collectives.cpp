@@ -22,21 +22,21 @@ T element(double value) {
 }
 
 template <class T>
-void all_reduce_as(const Group& group, std::size_t elements, bool in_arena, ReduceOp op) {
-  const Buffer<T> buffer(group, elements, in_arena);
+void all_reduce_as(const Group& group, std::size_t elements, Memory memory, ReduceOp op) {
+  const Buffer<T> buffer(group, elements, memory);
   for (std::size_t i = 0; i < elements; ++i) buffer.span()[i] = element<T>(contribution(group.rank(), i));
   lockstep::all_reduce(group, buffer.span(), op).wait();
   require<T>("all_reduce", buffer.span(),
              [&](std::size_t i) { return element<T>(reduced(op, group.size(), i)); });
 }
 
-int everything_reduced(const Group& group, std::size_t elements, bool in_arena) {
+int everything_reduced(const Group& group, std::size_t elements, Memory memory) {
   int calls = 0;
   for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::i32, Dtype::i64, Dtype::bf16, Dtype::f16}) {
     const bool whole = dtype == Dtype::i32 || dtype == Dtype::i64;
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::average}) {
       if (whole && op == ReduceOp::average) continue;
-      all_reduce(group, dtype, elements, in_arena, op);
+      all_reduce(group, dtype, elements, memory, op);
       ++calls;
     }
   }
@@ -45,32 +45,32 @@ int everything_reduced(const Group& group, std::size_t elements, bool in_arena) 
 
 }  // namespace
 
-void all_reduce(const Group& group, Dtype dtype, std::size_t elements, bool in_arena, ReduceOp op) {
+void all_reduce(const Group& group, Dtype dtype, std::size_t elements, Memory memory, ReduceOp op) {
   switch (dtype) {
-    case Dtype::f32: return all_reduce_as<float>(group, elements, in_arena, op);
-    case Dtype::f64: return all_reduce_as<double>(group, elements, in_arena, op);
-    case Dtype::i32: return all_reduce_as<std::int32_t>(group, elements, in_arena, op);
-    case Dtype::i64: return all_reduce_as<std::int64_t>(group, elements, in_arena, op);
-    case Dtype::bf16: return all_reduce_as<lockstep::bfloat16>(group, elements, in_arena, op);
-    case Dtype::f16: return all_reduce_as<lockstep::float16>(group, elements, in_arena, op);
+    case Dtype::f32: return all_reduce_as<float>(group, elements, memory, op);
+    case Dtype::f64: return all_reduce_as<double>(group, elements, memory, op);
+    case Dtype::i32: return all_reduce_as<std::int32_t>(group, elements, memory, op);
+    case Dtype::i64: return all_reduce_as<std::int64_t>(group, elements, memory, op);
+    case Dtype::bf16: return all_reduce_as<lockstep::bfloat16>(group, elements, memory, op);
+    case Dtype::f16: return all_reduce_as<lockstep::float16>(group, elements, memory, op);
     default: break;
   }
   throw std::invalid_argument("all_reduce of " + std::string(to_string(dtype)) +
                               " is not one of the probe's");
 }
 
-void broadcast(const Group& group, std::size_t bytes, int root, bool in_arena) {
-  const Buffer<unsigned char> buffer(group, bytes, in_arena);
+void broadcast(const Group& group, std::size_t bytes, int root, Memory memory) {
+  const Buffer<unsigned char> buffer(group, bytes, memory);
   fill(buffer.span(), group.rank());
   lockstep::broadcast(group, buffer.span(), root).wait();
   require_bytes_of("broadcast", buffer.span(), root);
 }
 
-void all_gather(const Group& group, std::size_t bytes_of_each, bool in_arena) {
+void all_gather(const Group& group, std::size_t bytes_of_each, Memory memory) {
   std::vector<unsigned char> mine(bytes_of_each);
   fill(mine, group.rank());
   const auto ranks = static_cast<std::size_t>(group.size());
-  const Buffer<unsigned char> all(group, bytes_of_each * ranks, in_arena);
+  const Buffer<unsigned char> all(group, bytes_of_each * ranks, memory);
   lockstep::all_gather(group, mine, all.span()).wait();
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     require_bytes_of("all_gather", all.span().subspan(rank * bytes_of_each, bytes_of_each),
@@ -80,12 +80,12 @@ void all_gather(const Group& group, std::size_t bytes_of_each, bool in_arena) {
 
 int everything(const Group& group) {
   int calls = 0;
-  for (const bool in_arena : {false, true}) {
+  for (const Memory memory : all_memories) {
     for (const std::size_t size : {0U, 1U, 7U, 1000U, 30'000U, 300'000U}) {
-      calls += everything_reduced(group, size, in_arena);
-      for (int root = 0; root < group.size(); ++root) broadcast(group, size, root, in_arena);
+      calls += everything_reduced(group, size, memory);
+      for (int root = 0; root < group.size(); ++root) broadcast(group, size, root, memory);
       for (const Collective& collective : all_collectives()) {
-        collective.call(group, {.elements = size, .in_arena = in_arena, .root = group.size() - 1});
+        collective.call(group, {.elements = size, .memory = memory, .root = group.size() - 1});
         ++calls;
       }
       calls += group.size();

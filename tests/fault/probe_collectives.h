@@ -7,6 +7,7 @@
 
 #include "lockstep/base/dtype.h"
 #include "lockstep/group/collectives.h"
+#include "tests/fault/probe_memory.h"
 
 namespace probe {
 
@@ -16,12 +17,12 @@ class WrongResult : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Each fills a buffer (in the arena, or private), calls, waits and checks.
+/// Each fills a buffer, calls, waits and checks.
 /// Throws WrongResult, and lockstep::Error as the library does.
-void all_reduce(const lockstep::Group& group, lockstep::Dtype dtype, std::size_t elements, bool in_arena,
+void all_reduce(const lockstep::Group& group, lockstep::Dtype dtype, std::size_t elements, Memory memory,
                 lockstep::ReduceOp op = lockstep::ReduceOp::sum);
-void broadcast(const lockstep::Group& group, std::size_t bytes, int root, bool in_arena);
-void all_gather(const lockstep::Group& group, std::size_t bytes_of_each, bool in_arena);
+void broadcast(const lockstep::Group& group, std::size_t bytes, int root, Memory memory);
+void all_gather(const lockstep::Group& group, std::size_t bytes_of_each, Memory memory);
 
 /// All of the above with many sizes, types and roots, and all_collectives() of probe_shapes.h. Returns how
 /// many calls were checked.

@@ -28,8 +28,8 @@ std::string cycle(int cycles, const std::function<void(int index)>& once) {
 }
 
 void call(const Group& group) {
-  all_reduce(group, lockstep::Dtype::f32, 1000, true);
-  all_reduce(group, lockstep::Dtype::f32, 30'000, false);
+  all_reduce(group, lockstep::Dtype::f32, 1000, Memory::arena);
+  all_reduce(group, lockstep::Dtype::f32, 30'000, Memory::own);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ void call_something(const Group& group, std::mt19937_64& dice, const std::string
   static constexpr std::array<std::size_t, 6> sizes = {1, 8, 1000, 20'000, 300'000, 1'000'000};
   const auto all = all_collectives();
   const Shape shape{.elements = sizes[dice() % sizes.size()],
-                    .in_arena = dice() % 2 == 0,
+                    .memory = all_memories[dice() % all_memories.size()],
                     .root = static_cast<int>(dice() % static_cast<std::uint64_t>(group.size()))};
   const Collective& any = all[dice() % all.size()];
   (only.empty() ? any : collective_named(only)).call(group, shape);

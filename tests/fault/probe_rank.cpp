@@ -60,8 +60,9 @@ Words split_words(const std::string& text, char by) {
 
 std::size_t count(const Words& words, std::size_t index) { return std::stoull(words.at(index)); }
 int number(const Words& words, std::size_t index) { return std::stoi(words.at(index)); }
-bool in_arena(const Words& words, std::size_t index) {
-  return words.size() > index && words[index] == "arena";
+probe::Memory memory(const Words& words, std::size_t index) {
+  const bool is_arena = words.size() > index && words[index] == "arena";
+  return is_arena ? probe::Memory::arena : probe::Memory::own;
 }
 
 void complain(const std::string& rank, const lockstep::Error& error) {
@@ -261,19 +262,18 @@ const std::map<std::string, Action>& actions() {
   static const std::map<std::string, Action> known = {
       {"all_reduce",
        [](auto& group, auto& words) {
-         all_reduce(group, dtype_named(words.at(1)), count(words, 2), in_arena(words, 3));
+         all_reduce(group, dtype_named(words.at(1)), count(words, 2), memory(words, 3));
        }},
       {"all_reduce_max",
        [](auto& group, auto& words) {
-         all_reduce(group, dtype_named(words.at(1)), count(words, 2), in_arena(words, 3),
+         all_reduce(group, dtype_named(words.at(1)), count(words, 2), memory(words, 3),
                     lockstep::ReduceOp::max);
        }},
       {"broadcast",
        [](auto& group, auto& words) {
-         broadcast(group, count(words, 1), number(words, 2), in_arena(words, 3));
+         broadcast(group, count(words, 1), number(words, 2), memory(words, 3));
        }},
-      {"all_gather",
-       [](auto& group, auto& words) { all_gather(group, count(words, 1), in_arena(words, 2)); }},
+      {"all_gather", [](auto& group, auto& words) { all_gather(group, count(words, 1), memory(words, 2)); }},
       {"all_to_all_v", all_to_all_of_counts},
       {"barrier", [](auto& group, auto&) { lockstep::barrier(group).wait(); }},
       {"send",

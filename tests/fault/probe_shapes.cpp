@@ -16,7 +16,7 @@ using lockstep::Group;
 using lockstep::ReduceOp;
 
 void reduce(const Group& group, const Shape& shape) {
-  const Buffer<float> buffer(group, shape.elements, shape.in_arena);
+  const Buffer<float> buffer(group, shape.elements, shape.memory);
   for (std::size_t i = 0; i < shape.elements; ++i)
     buffer.span()[i] = static_cast<float>(contribution(group.rank(), i));
   lockstep::reduce(group, buffer.span(), buffer.span(), shape.root).wait();
@@ -28,7 +28,7 @@ void reduce(const Group& group, const Shape& shape) {
 
 /// Two all_reduces under way at once, as gradients' buckets are.
 void overlapping(const Group& group, const Shape& shape) {
-  const Buffer<float> first(group, shape.elements, true), second(group, shape.elements, false);
+  const Buffer<float> first(group, shape.elements, Memory::arena), second(group, shape.elements, Memory::own);
   std::fill(first.span().begin(), first.span().end(), 1.0F);
   std::fill(second.span().begin(), second.span().end(), 2.0F);
   auto one = lockstep::all_reduce(group, first.span());
@@ -43,7 +43,7 @@ void overlapping(const Group& group, const Shape& shape) {
 void all_reduce_grouped(const Group& group, const Shape& shape) {
   const std::array sizes = {std::size_t{3}, shape.elements, shape.elements / 2, std::size_t{0}};
   std::vector<Buffer<float>> memory;
-  for (const std::size_t size : sizes) memory.emplace_back(group, size, shape.in_arena);
+  for (const std::size_t size : sizes) memory.emplace_back(group, size, shape.memory);
   std::vector<std::span<float>> buffers;
   for (const auto& buffer : memory) {
     buffers.push_back(buffer.span());
@@ -60,7 +60,7 @@ void all_reduce_grouped(const Group& group, const Shape& shape) {
 
 /// Rank r contributes r + 1 inputs, each all ones.
 void reproducible_all_reduce(const Group& group, const Shape& shape) {
-  const Buffer<float> ones(group, shape.elements, shape.in_arena), sum(group, shape.elements, shape.in_arena);
+  const Buffer<float> ones(group, shape.elements, shape.memory), sum(group, shape.elements, shape.memory);
   std::fill(ones.span().begin(), ones.span().end(), 1.0F);
   const std::vector<std::span<const float>> inputs(static_cast<std::size_t>(group.rank()) + 1, ones.span());
   lockstep::reproducible_all_reduce(group, inputs, sum.span());
@@ -71,7 +71,7 @@ void reproducible_all_reduce(const Group& group, const Shape& shape) {
 void custom_op(const Group& group, const Shape& shape) {
   static const auto largest =
       lockstep::custom_op<float>("largest", [](float a, float b) { return std::max(a, b); });
-  const Buffer<float> buffer(group, shape.elements, shape.in_arena);
+  const Buffer<float> buffer(group, shape.elements, shape.memory);
   for (std::size_t i = 0; i < shape.elements; ++i)
     buffer.span()[i] = static_cast<float>(contribution(group.rank(), i));
   lockstep::all_reduce(group, buffer.span(), largest).wait();
@@ -102,7 +102,8 @@ void messages(const Group& group, const Shape& shape) {
 void sendrecv(const Group& group, const Shape& shape) {
   const int right = (group.rank() + 1) % group.size();
   const int left = (group.rank() + group.size() - 1) % group.size();
-  const Buffer<unsigned char> out(group, shape.elements, shape.in_arena), in(group, shape.elements, false);
+  const Buffer<unsigned char> out(group, shape.elements, shape.memory),
+      in(group, shape.elements, Memory::own);
   fill(out.span(), group.rank());
   lockstep::sendrecv(group, out.span(), right, in.span(), left, 7, 7).wait();
   require_bytes_of("sendrecv", in.span(), left);
@@ -112,14 +113,14 @@ void sendrecv(const Group& group, const Shape& shape) {
 void split(const Group& group, const Shape& shape) {
   {
     const auto half = group.split(group.rank() % 2, -group.rank());
-    all_reduce(*half, Dtype::f32, shape.elements, shape.in_arena);
+    all_reduce(*half, Dtype::f32, shape.elements, shape.memory);
   }
   lockstep::barrier(group).wait();
 }
 
 constexpr Collective collectives[] = {
     {"all_reduce", [](const Group& group,
-                      const Shape& shape) { all_reduce(group, Dtype::f32, shape.elements, shape.in_arena); }},
+                      const Shape& shape) { all_reduce(group, Dtype::f32, shape.elements, shape.memory); }},
     {"overlapping", overlapping},
     {"all_reduce_grouped", all_reduce_grouped},
     {"reproducible_all_reduce", reproducible_all_reduce},
@@ -128,13 +129,13 @@ constexpr Collective collectives[] = {
     {"reduce_scatter", reduce_scatter},
     {"reduce_scatter_v", reduce_scatter_v},
     {"broadcast", [](const Group& group,
-                     const Shape& shape) { broadcast(group, shape.elements, shape.root, shape.in_arena); }},
+                     const Shape& shape) { broadcast(group, shape.elements, shape.root, shape.memory); }},
     {"scatter", scatter},
     {"scatter_v", scatter_v},
     {"gather", gather},
     {"gather_v", gather_v},
     {"all_gather",
-     [](const Group& group, const Shape& shape) { all_gather(group, shape.elements, shape.in_arena); }},
+     [](const Group& group, const Shape& shape) { all_gather(group, shape.elements, shape.memory); }},
     {"all_gather_v", all_gather_v},
     {"all_to_all", all_to_all},
     {"all_to_all_v", all_to_all_v},

@@ -7,12 +7,13 @@
 #include <string_view>
 
 #include "lockstep/group/group.h"
+#include "tests/fault/probe_memory.h"
 
 namespace probe {
 
 struct Shape {
   std::size_t elements = 0;  ///< of the buffer or of one rank's block; bytes where nothing is added up
-  bool in_arena = false;
+  Memory memory = Memory::own;
   int root = 0;
 };
 

@@ -11,6 +11,7 @@
 
 #include "lockstep/group/grouped.h"
 #include "lockstep/kernel/reduce.h"
+#include "tests/fault/probe_buffer.h"
 
 namespace soak {
 namespace {
@@ -157,12 +158,9 @@ void DrawnCall::run(const lockstep::Group& group) const {
   const std::size_t size = lockstep::size_of(dtype);
   const std::size_t block = (has_counts(kind) && kind != Kind::grouped ? counts[me] : elements) * size;
   const std::size_t all = counts.empty() ? block * ranks : sum(counts) * size;
-  std::vector<std::byte> private_memory(in_arena ? 0 : block + all + 64);
-  const auto shared_memory =
-      in_arena ? group.allocate<std::byte>(block + all + 64) : lockstep::ArenaBuffer<std::byte>();
-  const Bytes memory = in_arena ? shared_memory.span() : Bytes(private_memory);
-  const Bytes one = memory.first(block);
-  const Bytes whole = memory.subspan((block + 15) / 16 * 16, all);
+  const probe::Buffer<std::byte> buffer(group, block + all + 64, memory);
+  const Bytes one = buffer.span().first(block);
+  const Bytes whole = buffer.span().subspan((block + 15) / 16 * 16, all);
   const Bytes at_root = group.rank() == root ? whole : Bytes();
   const lockstep::Reduction how{.dtype = dtype, .op = op, .prescale = prescale};
   switch (kind) {
@@ -239,7 +237,7 @@ DrawnMismatch draw_mismatch(std::mt19937_64& dice, int world_size) {
     drawn.others.push_back(one);
   }
   for (auto* calls : {&drawn.ones, &drawn.others}) {
-    for (DrawnCall& call : *calls) call.in_arena = pick(dice, 2) == 0;
+    for (DrawnCall& call : *calls) call.memory = probe::all_memories[pick(dice, probe::all_memories.size())];
   }
   return drawn;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/group/collectives.h"
+#include "tests/fault/probe_memory.h"
 
 namespace soak {
 
@@ -36,9 +37,9 @@ struct DrawnCall {
   lockstep::ReduceOp op = lockstep::ReduceOp::sum;
   float prescale = 1.0F;
   int root = 0;
-  std::size_t elements = 0;              ///< of the buffer, or of one rank's block
-  std::vector<std::size_t> counts = {};  ///< the v forms: of each rank; grouped: of each buffer
-  bool in_arena = false;                 ///< ranks may differ in it
+  std::size_t elements = 0;                   ///< of the buffer, or of one rank's block
+  std::vector<std::size_t> counts = {};       ///< the v forms: of each rank; grouped: of each buffer
+  probe::Memory memory = probe::Memory::own;  ///< ranks may differ in it
 
   /// As an error has to say it: "all_reduce (sum of f32 x 100)".
   std::string text() const;

@@ -13,8 +13,10 @@
 #include "lockstep/base/words.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/train/elastic/part_gradients.h"
+#include "lockstep/train/elastic/spread_state.h"
 #include "lockstep/train/optimizer/optimizer_state.h"
 #include "lockstep/train/replicas/broadcast_state.h"
+#include "lockstep/train/replicas/broadcast_tensors.h"
 #include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/replicas/same_facts.h"
 #include "lockstep/train/replicas/told_where.h"
@@ -37,6 +39,7 @@ std::vector<Fact> facts_of_job(const torch::nn::Module& module, const torch::opt
   facts.push_back({"seed", std::to_string(options.seed)});
   facts.push_back(
       {"rule for gradients that are no numbers", std::to_string(static_cast<int>(options.non_finite))});
+  facts.push_back({"spread_state", options.spread_state ? "on" : "off"});
   for (const ElasticValue& value : options.values) facts.push_back({"value " + value.name, "kept"});
   return facts;
 }
@@ -70,15 +73,17 @@ std::vector<int> only_in(const std::vector<int>& these, const std::vector<int>& 
 
 /// What a rank comes with.
 struct Elastic::Standing {
-  std::uint64_t facts = 0, steps = 0, is_whole = 0, is_complete = 0, is_spoiled = 0;
+  std::uint64_t facts = 0, steps = 0, is_whole = 0, is_complete = 0, is_spoiled = 0, has_half_taken = 0;
 };
 
 Elastic::Elastic(const torch::nn::Module& module, torch::optim::Optimizer& optimizer,
                  const ElasticOptions& options)
     : module_(module), optimizer_(optimizer), options_(options), steps_(options.steps) {
   require_sense();
-  gradients_ = std::make_unique<PartGradients>(distinct_parameters(tensors_of(module), true), options.parts,
-                                               options.non_finite != NonFinite::ignore);
+  const auto parameters = distinct_parameters(tensors_of(module), true);
+  gradients_ =
+      std::make_unique<PartGradients>(parameters, options.parts, options.non_finite != NonFinite::ignore);
+  if (options.spread_state) spread_ = std::make_unique<SpreadState>(parameters, optimizer);
   join();
 }
 
@@ -106,7 +111,10 @@ double Elastic::step(const Pass& pass) {
   for (;;) {
     if (has_changed_) leave();
     if (!world_) join();
-    if (taken_) return *std::exchange(taken_, std::nullopt);
+    if (taken_) {
+      ++steps_;
+      return *std::exchange(taken_, std::nullopt);
+    }
     try {
       compute(pass);
       gradients_->finish();
@@ -151,6 +159,14 @@ void Elastic::agree() {
 }
 
 double Elastic::take() {
+  half_taken_ = update();
+  if (spread_) spread_->gather(*world_);
+  ++steps_;
+  return *std::exchange(half_taken_, std::nullopt);
+}
+
+/// Of what this rank's optimizer steps. Returns the loss.
+double Elastic::update() {
   is_complete_ = false;
   const auto bad = gradients_->non_finite();
   if (bad && options_.non_finite == NonFinite::stop) {
@@ -162,10 +178,17 @@ double Elastic::take() {
                 bad->rank);
   }
   const double loss = gradients_->take();
+  if (spread_) spread_->leave_others();
   if (!bad) optimizer_.step();
   gradients_->drop();
-  ++steps_;
   return loss;
+}
+
+void Elastic::gather_state(int root) {
+  if (root < 0 || root >= world().size())
+    throw_invalid_argument(
+        c10::str("Elastic::gather_state: there is no rank ", root, " of ", world().size()));
+  if (spread_) spread_->gather_state(world(), root);
 }
 
 void Elastic::leave() {
@@ -226,8 +249,8 @@ bool Elastic::meet() {
     heap_.reset();
   }
   const auto facts = facts_of_job(module_, optimizer_, options_);
-  const std::array mine{
-      Standing{digest_of(facts), steps_, is_whole_ ? 1U : 0U, is_complete_ ? 1U : 0U, is_spoiled_ ? 1U : 0U}};
+  const std::array mine{Standing{digest_of(facts), taken_steps(), is_whole_ ? 1U : 0U, is_complete_ ? 1U : 0U,
+                                 is_spoiled_ ? 1U : 0U, half_taken_ ? 1U : 0U}};
   std::vector<Standing> all(static_cast<std::size_t>(world_->size()));
   all_gather(*world_, mine, all).wait();
   const auto whole = std::ranges::find(all, 1U, &Standing::is_whole);
@@ -259,21 +282,29 @@ bool Elastic::meet() {
 
 /// The step that some may have taken, and others have the gradients of.
 void Elastic::settle(const std::vector<Standing>& standings) {
+  if (half_taken_) taken_ = std::exchange(half_taken_, std::nullopt);  // so do the others
   if (!is_complete_) return;
   // Who has not got the gradients has not voted, so nobody has taken the step.
   const bool have_all = std::ranges::all_of(standings, [&](const Standing& one) {
-    return one.is_whole == 0 || one.steps > steps_ || one.is_complete != 0;
+    return one.is_whole == 0 || one.steps > taken_steps() || one.is_complete != 0 || one.has_half_taken != 0;
   });
   if (have_all) {
-    taken_ = take();
+    taken_ = update();
   } else {
     is_complete_ = false;
     gradients_->drop();
   }
 }
 
-/// What newcomers need, from one that has it.
+/// What newcomers need, from one that has it; and where state is spread, what others held who are gone.
 void Elastic::hand_over(const std::vector<Standing>& standings, int first) {
+  if (spread_) {
+    is_spoiled_ = !is_whole_ && world_->rank() != first;
+    const auto has = std::make_unique<bool[]>(standings.size());
+    for (std::size_t rank = 0; rank < standings.size(); ++rank)
+      has[rank] = standings[rank].is_whole != 0 || static_cast<int>(rank) == first;
+    spread_->deal(*world_, std::span(has.get(), standings.size()));
+  }
   std::vector<int> ranks{first};
   for (int rank = 0; rank < world_->size(); ++rank) {
     if (rank != first && standings[static_cast<std::size_t>(rank)].is_whole == 0) ranks.push_back(rank);
@@ -282,14 +313,21 @@ void Elastic::hand_over(const std::vector<Standing>& standings, int first) {
     const Group group = world_->subgroup(ranks);
     is_spoiled_ = group.rank() != 0;
     broadcast_parameters(group, module_, 0);
-    broadcast_optimizer_state(group, optimizer_, 0);
+    if (spread_) {
+      const auto options = broadcast_text(group, group.rank() == 0 ? optimizer_options(optimizer_) : "", 0);
+      if (group.rank() != 0) restore_options(optimizer_, options);
+    } else {
+      broadcast_optimizer_state(group, optimizer_, 0);
+    }
     c10::impl::GenericList values(c10::AnyType::get());
     values.push_back(static_cast<std::int64_t>(steps_));
+    values.push_back(taken_);  // it is of what the values do not know yet
     for (const ElasticValue& value : options_.values) values.push_back(value.get());
     const auto theirs = broadcast_object(group, values, 0).toList();
     if (group.rank() != 0) {
       steps_ = static_cast<std::uint64_t>(theirs.get(0).toInt());
-      for (std::size_t i = 0; i < options_.values.size(); ++i) options_.values[i].set(theirs.get(i + 1));
+      taken_ = theirs.get(1).isNone() ? std::nullopt : std::optional(theirs.get(1).toDouble());
+      for (std::size_t i = 0; i < options_.values.size(); ++i) options_.values[i].set(theirs.get(i + 2));
     }
   }
   is_whole_ = true;
@@ -301,7 +339,7 @@ void Elastic::tell_change() {
   for (int rank = 0; rank < world_->size(); ++rank) members.push_back(world_->world_rank(rank));
   const std::vector<int> before = std::exchange(members_, members);
   if (before.empty() || before == members || !on_change_) return;
-  on_change_({.steps = steps_,
+  on_change_({.steps = taken_steps(),
               .size = world_->size(),
               .came = only_in(members, before),
               .went = only_in(before, members)});

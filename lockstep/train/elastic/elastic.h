@@ -33,6 +33,7 @@ namespace lockstep {
 
 class PartGradients;
 class SharedHeap;
+class SpreadState;
 
 /// A value of the program that ranks that come later get, besides model, optimizer and the number of steps.
 struct ElasticValue {
@@ -88,6 +89,10 @@ struct ElasticOptions {
   /// on with the next step. Costs one more look at each gradient.
   NonFinite non_finite = NonFinite::ignore;
   std::vector<ElasticValue> values = {};
+  /// Each parameter's optimizer state is on two ranks only, which step it, and give its values to the others: of N ranks each has
+  /// 2/N of the state, and does as much of the optimizer's work. Costs a broadcast of the model in each step. Where both die together
+  /// the others throw Error{corrupt_data}: begin anew from a checkpoint (gather_state()).
+  bool spread_state = false;
   /// See DataParallelOptions.
   bool shared_heap = true;
   InitOptions init = {};
@@ -153,6 +158,9 @@ class Elastic {
   const Group& world() const;
   /// Called in step(), on every rank, as soon as a new world trains; on a newcomer not for the one it came to.
   void on_change(std::function<void(const ElasticChange&)> call) { on_change_ = std::move(call); }
+  /// Collective, between the same two steps: with `spread_state` the optimizer of `root`, a rank of world(), has all state until the
+  /// next step, to be saved. Cost: a broadcast of it.
+  void gather_state(int root = 0);
   /// How often a step was computed again, or what others had taken was taken later, because ranks died.
   std::uint64_t repeated() const { return repeated_; }
 
@@ -164,27 +172,32 @@ class Elastic {
   void leave();
   void await_enough();
   bool meet();
+  std::uint64_t taken_steps() const { return steps_ + (taken_ ? 1 : 0); }
   void settle(const std::vector<Standing>& standings);
   void hand_over(const std::vector<Standing>& standings, int first);
   void tell_change();
   void compute(const Pass& pass);
   void agree();
+  double update();
   double take();
 
   const torch::nn::Module& module_;
   torch::optim::Optimizer& optimizer_;
   ElasticOptions options_;
   std::unique_ptr<PartGradients> gradients_;
+  std::unique_ptr<SpreadState> spread_;  // where that is asked for
   std::unique_ptr<SharedHeap> heap_;
   std::optional<Group> world_;
   std::vector<int> members_;  // of the last world that trained
   std::function<void(const ElasticChange&)> on_change_;
   std::uint64_t steps_, repeated_ = 0;
-  bool is_whole_ = false;        // has the state that all have
-  bool is_spoiled_ = false;      // has some of another rank's
-  bool is_complete_ = false;     // has the gradients of the step that is not taken yet
-  bool has_changed_ = false;     // who lives, as all ranks of this world know
-  std::optional<double> taken_;  // the loss of a step that was taken while ranks met
+  bool is_whole_ = false;             // has the state that all have
+  bool is_spoiled_ = false;           // has some of another rank's
+  bool is_complete_ = false;          // has the gradients of the step that is not taken yet
+  std::optional<double> half_taken_;  // the loss of a step whose values are not everywhere yet
+  bool has_changed_ = false;          // who lives, as all ranks of this world know
+  // The loss of a step that was taken while ranks met, and that the program does not know of: steps_ counts it when it does.
+  std::optional<double> taken_;
 };
 
 }  // namespace lockstep

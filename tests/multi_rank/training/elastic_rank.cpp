@@ -1,9 +1,10 @@
 // A rank of an elastic training, which does what tests tell it to:
 //
-//   elastic_rank [steps=N] [parts=N] [least=N] [wait_ms=N] [non_finite=stop|skip] [DEED@STEP:RANK ...]
+//   elastic_rank [steps=N] [parts=N] [least=N] [wait_ms=N] [non_finite=stop|skip] [spread=1] [DEED@STEP:RANK ...]
 //
-// DEED, in that step and by that rank in its first life, or by all ("*"): die, throw, nan, stop (SIGSTOP), await (somebody who
-// comes or goes), tell (a line). In its second life: die_joining@*:RANK, other_model@*:RANK, other_program@*:RANK. In its first,
+// spread=1: with ElasticOptions::spread_state, and says of how many parameters it has the optimizer's state at the end.
+// DEED, in that step and by that rank in its first life, or by all ("*"): die, die_stepping (when its optimizer has stepped), throw,
+// nan, stop (SIGSTOP), await (somebody who comes or goes), tell (a line). In its second life: die_joining@*:RANK, other_model@*:RANK, other_program@*:RANK. In its first,
 // when it hands its state over: die_giving@*:RANK.
 #include <lockstep/lockstep.h>
 #include <lockstep/train.h>
@@ -23,6 +24,8 @@
 #include "lockstep/base/hash.h"
 
 namespace {
+
+using torch::Tensor;
 
 struct Deed {
   std::string what;
@@ -68,6 +71,17 @@ void act(std::uint64_t step) {
   if (is_to("throw", step)) throw std::runtime_error("told to throw");
 }
 
+/// Some ranks have its new values then, and others do not.
+struct DyingSgd : torch::optim::SGD {
+  using SGD::SGD;
+  Tensor step(LossClosure closure = nullptr) override {
+    const Tensor loss = SGD::step(closure);
+    if (lockstep::incarnation() == 0 && is_to("die_stepping", steps++)) (void)raise(SIGKILL);
+    return loss;
+  }
+  std::uint64_t steps = 0;
+};
+
 int train() {
   torch::set_num_threads(1);
   torch::manual_seed(3);
@@ -82,7 +96,7 @@ int train() {
       torch::nn::Linear(10, 1));
   if (is_second && is_to("other_model", 0)) net = torch::nn::Sequential(torch::nn::Linear(8, 1));
   net->to(torch::kFloat64);
-  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+  DyingSgd sgd(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
   std::int64_t seen = 0;  // steps, by what is handed over
   const auto policy = settings.count("non_finite") == 0     ? lockstep::NonFinite::ignore
                       : settings.at("non_finite") == "stop" ? lockstep::NonFinite::stop
@@ -99,7 +113,8 @@ int train() {
                                          (void)raise(SIGKILL);
                                        return c10::IValue(seen);
                                      },
-                                     [&](const c10::IValue& value) { seen = value.toInt(); }}}});
+                                     [&](const c10::IValue& value) { seen = value.toInt(); }}},
+                         .spread_state = number("spread", 0) != 0});
   job.on_change([&](const lockstep::ElasticChange& change) {
     say("of " + std::to_string(change.size) + " from step " + std::to_string(change.steps));
   });
@@ -125,6 +140,12 @@ int train() {
   }
   if (seen != static_cast<std::int64_t>(steps))
     throw std::runtime_error("steps are missing: " + std::to_string(seen));
+  if (number("spread", 0) != 0) {
+    say("has the state of " + std::to_string(sgd.state().size()) + " of " +
+        std::to_string(net->parameters().size()));
+    job.gather_state();
+    if (job.world().rank() == 0) say("gathers the state of " + std::to_string(sgd.state().size()));
+  }
   std::string bits;
   for (const auto& parameter : net->parameters()) {
     const auto values = parameter.detach().contiguous();

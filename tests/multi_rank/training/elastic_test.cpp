@@ -74,6 +74,58 @@ TEST_F(ElasticJob, OnTwoHostsIsTheSame) {
       << ending.err;
 }
 
+TEST_F(ElasticJob, SpreadsStateOverRanksAndHasTheSameBits) {
+  const std::string undisturbed = done();
+  for (const int ranks : {1, 2, 3, 5})
+    expect_done(launch({"-np", std::to_string(ranks), "--", "spread=1"}), ranks, undisturbed);
+  const Ending ending = launch({"-np", "6", "--", "spread=1"});
+  int held = 0;
+  for (const std::string& line : lines_with(ending.out, "rank ")) {
+    if (const auto has = line.find(" has the state of "); has != std::string::npos)
+      held += std::stoi(line.substr(has + 18));
+  }
+  EXPECT_EQ(held, 2 * 6);  // of six parameters, on two ranks each
+  EXPECT_THAT(ending.out, HasSubstr("rank 0 gathers the state of 6\n")) << ending.err;
+}
+
+TEST_F(ElasticJob, SpreadStateOutlivesTheDead) {
+  const std::string undisturbed = done();
+  for (const std::vector<std::string>& deeds :
+       {std::vector<std::string>{"die@10:1", "await@12:*", "die@20:0", "await@22:*"},
+        {"die_stepping@10:1", "await@12:*", "die_stepping@20:0", "await@22:*"}}) {
+    std::vector<std::string> words = {"-np", "3", "--min-np", "1", "--max-restarts", "3", "--", "spread=1"};
+    words.insert(words.end(), deeds.begin(), deeds.end());
+    expect_done(launch(words), 3, undisturbed);
+  }
+  expect_done(
+      launch({"-np", "5", "--min-np", "1", "--max-restarts", "0", "--", "spread=1", "die@10:1", "die@10:3"}),
+      3, undisturbed);
+  REQUIRE_SSH_HOSTS(2);
+  expect_done(launch({"-H", list(2), "--min-np", "1", "--max-restarts", "3", "--", "spread=1",
+                      "die_stepping@10:3", "await@12:*", "die@20:1", "await@22:*"},
+                     {{"LOCKSTEP_SSH", servers().client()}}, hosts().network(0)),
+              4, undisturbed);
+}
+
+// Ranks meet again only with the one that comes back: it is told of the step as one that its program does not know of yet.
+TEST_F(ElasticJob, AStepThatIsSettledAsOneComesCountsForItToo) {
+  expect_done(launch({"-np", "3", "--min-np", "1", "--max-restarts", "1", "--", "spread=1", "least=3",
+                      "die_stepping@10:1"}),
+              3, done());
+}
+
+TEST_F(ElasticJob, SpreadStateThatTwoTakeWithThemIsMissed) {
+  const Ending ending =
+      launch({"-np", "4", "--min-np", "1", "--max-restarts", "0", "--", "spread=1", "die@10:1", "die@10:2"});
+  EXPECT_NE(ending.exit_code, 0);
+  for (const std::string rank : {"0", "3"})
+    EXPECT_THAT(ending.err,
+                ContainsRegex("rank " + rank +
+                              " failed: Elastic: the optimizer's state of parameter "
+                              "[0-9a-z.]+ is lost: the two ranks that had it have died together; begin "
+                              "anew, from a checkpoint"));
+}
+
 TEST_F(ElasticJob, TwoDieAtOnce) {
   expect_done(launch({"-np", "4", "--min-np", "1", "--max-restarts", "0", "--", "die@10:1", "die@10:2"}), 2,
               done());

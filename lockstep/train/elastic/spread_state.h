@@ -1,0 +1,52 @@
+// An optimizer's state of which each rank has a share, and the next rank a copy of that: what one rank's death takes is still there.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/group/group.h"
+#include "lockstep/train/replicas/named_tensor.h"
+
+namespace lockstep {
+
+/// Parameters are shared out whole, by bytes. A rank's optimizer steps those that it holds, and the others' values come from their owners.
+/// Thread safety: none.
+class SpreadState {
+ public:
+  /// Borrows `optimizer`, whose step() has to leave out parameters without gradients, as libtorch's do.
+  SpreadState(std::vector<NamedTensor> parameters, torch::optim::Optimizer& optimizer);
+
+  /// Collective: every rank gets all values, and the state of what it is to hold among these ranks. `has`: which ranks have what they
+  /// held before; the others have nothing. Until this has returned on all ranks, those keep it. Throws Error{corrupt_data}, on all
+  /// ranks, where nobody has the state of some parameter. Cost: a broadcast of the model and of the state that moves.
+  void deal(const Group& group, std::span<const bool> has);
+  /// Before the optimizer's step: takes the gradients of parameters that others hold.
+  void leave_others();
+  /// Collective, after it: all values everywhere. Cost: a broadcast of the model.
+  void gather(const Group& group) const;
+  /// Collective: `root`'s optimizer has all state until leave_others(). Cost: a broadcast of it.
+  void gather_state(const Group& group, int root);
+
+  /// Of each parameter, the rank whose it is, where so many ranks share `bytes`; the next one has the copy.
+  static std::vector<int> owners(std::span<const std::size_t> bytes, int ranks);
+
+ private:
+  using Chosen = std::vector<bool>;  // of the parameters
+
+  std::string state_of(const Chosen& chosen) const;
+  void take_state(const std::string& text, const Chosen& wanted);
+  void keep_state(const Chosen& kept) const;
+  void broadcast_values(const Group& group, const std::vector<int>& from) const;
+
+  std::vector<NamedTensor> parameters_;
+  torch::optim::Optimizer& optimizer_;
+  std::vector<std::uint8_t> held_;  // their state is here
+  std::vector<int> owners_;         // in the group of the last deal()
+};
+
+}  // namespace lockstep
