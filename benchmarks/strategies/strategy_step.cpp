@@ -103,6 +103,7 @@ void vote(const Group& world, const Options& options) {
 void simulated(const Group& world, const Options& options) {
   using lockstep::pipeline::StageTimes;
   constexpr auto timed = std::chrono::seconds(3);
+  const auto heap = lockstep::SharedHeap::unless_there_is_one(world);  // as the pipeline has it
   const auto rank = static_cast<std::size_t>(world.rank());
   const bool is_first = world.rank() == 0, is_last = world.rank() + 1 == world.size();
   const auto first = std::accumulate(options.cut.begin(), options.cut.begin() + world.rank(), std::size_t{0});

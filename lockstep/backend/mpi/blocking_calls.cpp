@@ -25,9 +25,8 @@ std::atomic<bool> has_kept_a_thread = false;
 
 std::string not_back(const std::string& name) {
   return name +
-         " has not come back by the deadline (InitOptions::arrival_timeout, LOCKSTEP_INIT_TIMEOUT): a rank "
-         "does "
-         "not make this call, or is stopped, or the network between the hosts carries nothing";
+         " has not come back by the deadline (InitOptions::arrival_timeout, LOCKSTEP_INIT_TIMEOUT): "
+         "a rank does not make this call, or is stopped, or the network between the hosts carries nothing";
 }
 
 /// What a call returned, handed from one thread to another. Whoever is last lets go of it.

@@ -300,10 +300,10 @@ void Elastic::settle(const std::vector<Standing>& standings) {
 void Elastic::hand_over(const std::vector<Standing>& standings, int first) {
   if (spread_) {
     is_spoiled_ = !is_whole_ && world_->rank() != first;
-    const auto has = std::make_unique<bool[]>(standings.size());
-    for (std::size_t rank = 0; rank < standings.size(); ++rank)
-      has[rank] = standings[rank].is_whole != 0 || static_cast<int>(rank) == first;
-    spread_->deal(*world_, std::span(has.get(), standings.size()));
+    std::vector<std::uint8_t> has;
+    for (const Standing& one : standings) has.push_back(one.is_whole != 0 ? 1 : 0);
+    has[static_cast<std::size_t>(first)] = 1;
+    spread_->deal(*world_, has);
   }
   std::vector<int> ranks{first};
   for (int rank = 0; rank < world_->size(); ++rank) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -37,10 +38,10 @@ std::vector<int> SpreadState::owners(std::span<const std::size_t> bytes, int ran
   return owners;
 }
 
-void SpreadState::deal(const Group& group, std::span<const bool> has) {
+void SpreadState::deal(const Group& group, std::span<const std::uint8_t> has) {
   const std::size_t count = parameters_.size();
   const int me = group.rank(), ranks = group.size();
-  if (!has[static_cast<std::size_t>(me)]) std::ranges::fill(held_, 0);
+  if (has[static_cast<std::size_t>(me)] == 0) std::ranges::fill(held_, 0);
   std::vector<std::uint8_t> held(count * static_cast<std::size_t>(ranks));
   all_gather(group, held_, held).wait();
   const auto holds = [&](int rank, std::size_t i) {

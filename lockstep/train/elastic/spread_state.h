@@ -21,10 +21,10 @@ class SpreadState {
   /// Borrows `optimizer`, whose step() has to leave out parameters without gradients, as libtorch's do.
   SpreadState(std::vector<NamedTensor> parameters, torch::optim::Optimizer& optimizer);
 
-  /// Collective: every rank gets all values, and the state of what it is to hold among these ranks. `has`: which ranks have what they
-  /// held before; the others have nothing. Until this has returned on all ranks, those keep it. Throws Error{corrupt_data}, on all
+  /// Collective: every rank gets all values, and the state of what it is to hold among these ranks. `has`: 1 for ranks that have what
+  /// they held before; the others have nothing. Until this has returned on all ranks, those keep it. Throws Error{corrupt_data}, on all
   /// ranks, where nobody has the state of some parameter. Cost: a broadcast of the model and of the state that moves.
-  void deal(const Group& group, std::span<const bool> has);
+  void deal(const Group& group, std::span<const std::uint8_t> has);
   /// Before the optimizer's step: takes the gradients of parameters that others hold.
   void leave_others();
   /// Collective, after it: all values everywhere. Cost: a broadcast of the model.
