@@ -1,5 +1,5 @@
-"""ResNet-18 on CIFAR-10 with torch's DistributedDataParallel, over Lockstep: "lockstep" stands where "gloo" stood. The model's file
-is the one that the C++ program cifar10_resnet18 reads and writes.
+"""ResNet-18 on CIFAR-10 with torch's DistributedDataParallel, over Lockstep: "lockstep" stands where "gloo" stood, and buckets are averaged
+where they lie. The model's file is the one that the C++ program cifar10_resnet18 reads and writes.
 
   lockstep run -np 2 python3 examples/python/cifar10_ddp.py --synthetic
   torchrun --nproc-per-node 2 examples/python/cifar10_ddp.py --synthetic
@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import lockstep.c10d  # noqa: F401  not needed where the wheel is installed, from torch 2.5 on
+import lockstep.c10d
 
 MEAN, DEVIATION = (torch.tensor(values).view(3, 1, 1) for values in ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)))
 

@@ -1,4 +1,4 @@
-"""torch.distributed's collectives over Lockstep, one after another, each with what every rank has before and after.
+"""torch.distributed's collectives over Lockstep, one after another, each with what every rank has afterwards.
 
   lockstep run -np 4 python3 examples/python/collectives_tour.py
 """

@@ -42,7 +42,7 @@ def read(folder, name):
 def read_idx(folder, name, dimensions):
     raw = read(folder, f"{name}-idx{dimensions}-ubyte")
     header = 4 * (1 + dimensions)
-    shape = raw[4:header].view(">u4").astype(np.int64)
+    shape = raw[4:header].view(">u4").astype(np.int64) if len(raw) >= header else np.zeros(1)
     if len(raw) < header or raw[2] != 8 or raw[3] != dimensions or len(raw) != header + shape.prod():
         sys.exit(f"{folder / name}-idx{dimensions}-ubyte is no IDX file of bytes in {dimensions} dimensions, or not all of one")
     return raw[header:].reshape(shape)

@@ -46,18 +46,19 @@ def dataset(part):
     return torch.utils.data.TensorDataset(torch.from_numpy(part[0]).unsqueeze(1), torch.from_numpy(part[1]))
 
 
-def test(model, loader, name):
+def test(model, loader, device):
     model.eval()
     right = loss = 0.0
     with torch.no_grad():
         for x, y in loader:
-            output = model(x)
+            y = y.to(device)
+            output = model(x.to(device))
             loss += F.nll_loss(output, y, reduction="sum").item()
             right += (output.argmax(1) == y).sum().item()
     model.train()
     samples = len(loader.sampler)
     # 8. Figures are averages over all processes.
-    loss, right = hvd.allreduce(torch.tensor([loss / samples, right / samples]), name=name).tolist()
+    loss, right = hvd.allreduce(torch.tensor([loss / samples, right / samples]), name="test").tolist()
     return loss, right
 
 
@@ -67,8 +68,7 @@ def main():
     hvd.init()
     torch.manual_seed(options.seed)
     # 2. Each process has a device of its own, by its local rank.
-    if torch.cuda.is_available():
-        torch.cuda.set_device(hvd.local_rank())
+    device = torch.device("cuda", hvd.local_rank()) if torch.cuda.is_available() else torch.device("cpu")
 
     # 3. Each has its share of the samples, another one in each epoch.
     train_set, test_set = (dataset(part) for part in images.mnist(options))
@@ -78,7 +78,7 @@ def main():
     test_loader = torch.utils.data.DataLoader(test_set, batch_size=1000, sampler=test_sampler)
 
     # 4. As many processes take as many samples in a step: the learning rate grows with them, but for Adasum.
-    model = Net()
+    model = Net().to(device)
     rate = options.lr * (1 if options.use_adasum else hvd.size())
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=options.momentum)
 
@@ -96,9 +96,9 @@ def main():
         sampler.set_epoch(epoch)
         for x, y in loader:
             optimizer.zero_grad()
-            F.nll_loss(model(x), y).backward()
+            F.nll_loss(model(x.to(device)), y.to(device)).backward()
             optimizer.step()
-        loss, right = test(model, test_loader, "test")
+        loss, right = test(model, test_loader, device)
         # 7. One of them speaks and saves for all.
         if hvd.rank() == 0:
             print(f"epoch {epoch}/{options.epochs}: test loss {loss:.4f}, accuracy {right:.4f}", flush=True)

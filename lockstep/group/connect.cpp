@@ -155,8 +155,7 @@ void connect(Group::Impl& impl) {
   auto transport = make_transport(impl, region, store, deadline);
   auto options = native_options(impl, region, std::move(transport));
   if (context.mpi && !impl.members.are_on_one_host())
-    options.exchange =
-        std::make_shared<MpiExchange>(context.mpi, impl.members, impl.name, deadline, impl.check);
+    options.exchange = std::make_shared<MpiExchange>(context.mpi, impl.members, impl.name, deadline);
   const auto backend = NativeBackend::make(std::move(options));
   impl.backend = backend;
   if (!impl.members.are_on_one_host()) context.progress->start_thread();

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -13,13 +12,10 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/log.h"
 #include "lockstep/base/start_thread.h"
 
 namespace lockstep::mpi {
 namespace {
-
-constexpr auto between_looks = std::chrono::milliseconds(100);
 
 std::atomic<bool> has_kept_a_thread = false;
 
@@ -66,29 +62,22 @@ void leave_mpi_alone_at_exit() {
 
 }  // namespace
 
-int call_until(const std::string& name, Deadline deadline, const std::function<void()>& look,
-               std::function<int()> call) {
+int call_until(const std::string& name, Deadline deadline, std::function<int()> call) {
   leave_mpi_alone_at_exit();
   const auto result = std::make_shared<Result>();
   start_thread("lockstep-mpi", [result, call = std::move(call)] { result->set(call()); }).detach();
-  try {
-    for (;;) {
-      const auto next_look = Deadline::after(between_looks).earlier_of(deadline);
-      if (const auto value = result->await_until(next_look.when())) return *value;
-      if (deadline.expired()) throw Error(ErrorCode::timeout, not_back(name));
-      if (look) look();
-    }
-  } catch (...) {
-    has_kept_a_thread = true;
-    throw;
-  }
+  if (const auto value = result->await_until(deadline.when())) return *value;
+  has_kept_a_thread = true;
+  throw Error(ErrorCode::timeout, not_back(name));
 }
 
 int call_or_end(const std::string& name, Deadline deadline, int exit_code, const std::function<int()>& call) {
   Result result;
   const auto watch = start_thread<std::jthread>("lockstep-mpi", [&](const std::stop_token&) {
     if (result.await_until(deadline.when())) return;
-    log::error(not_back(name) + "; this process ends, since MPI cannot be left");
+    const std::string said =
+        "lockstep: " + not_back(name) + "; this process ends, since MPI cannot be left\n";
+    (void)std::fputs(said.c_str(), stderr);  // at the process' end there may be no log any more
     end_now(exit_code);
   });
   const int value = call();

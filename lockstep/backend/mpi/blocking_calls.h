@@ -9,11 +9,10 @@
 namespace lockstep::mpi {
 
 /// Makes `call` in a thread of its own, and returns what it returned. At the deadline it throws Error{timeout}, which says that `name`
-/// has not come back, and earlier whatever `look` throws, which is called now and then and may be empty. MPI keeps the thread
-/// then, and the process, whose code MPI may be in, ends without destructors of what is older than the first call: exit handlers
-/// that came after it run, and streams are flushed. Errors: system, where there is no room for a thread.
-int call_until(const std::string& name, Deadline deadline, const std::function<void()>& look,
-               std::function<int()> call);
+/// has not come back. MPI keeps the thread then, and the process, whose code MPI may be in, ends without destructors of what is
+/// older than the first call: exit handlers that came after it run, and streams are flushed. Errors: system, where there is no
+/// room for a thread.
+int call_until(const std::string& name, Deadline deadline, std::function<int()> call);
 
 /// Makes `call` in this thread, which MPI may mean to be its own. At the deadline the process ends with `exit_code`, having said
 /// on stderr that `name` has not come back. Errors: as call_until().

@@ -21,12 +21,12 @@ std::size_t all_of(const ExchangeCall& call, int ranks) {
 }  // namespace
 
 MpiExchange::MpiExchange(std::shared_ptr<MpiLibrary> library, const Members& members,
-                         const std::string& group, Deadline deadline, const std::function<void()>& look)
+                         const std::string& group, Deadline deadline)
     : library_(std::move(library)) {
   const auto make_comm = [&](const std::vector<int>& ranks, int tag) {
     std::vector<int> worlds;
     for (const int rank : ranks) worlds.push_back(members[rank].world);
-    return Comm{.handle = library_->make_comm(worlds, tag, deadline, look),
+    return Comm{.handle = library_->make_comm(worlds, tag, deadline),
                 .rank = static_cast<int>(std::ranges::find(ranks, members.rank()) - ranks.begin()),
                 .ranks = static_cast<int>(ranks.size())};
   };

@@ -17,7 +17,7 @@ class MpiExchange final : public Exchange {
  public:
   /// Collective over the group's ranks. Throws Error as MpiLibrary::make_comm() does.
   MpiExchange(std::shared_ptr<MpiLibrary> library, const Members& members, const std::string& group,
-              Deadline deadline, const std::function<void()>& look);
+              Deadline deadline);
   ~MpiExchange() override;
 
   std::uint64_t start(const ExchangeCall& call) override;

@@ -191,15 +191,19 @@ std::shared_ptr<MpiLibrary> MpiLibrary::open(int rank, int ranks, std::chrono::n
 
 void MpiLibrary::end(int exit_code) const {
   if (!has_initialized_ || !others_come_ || functions_->is_finalized() != 0) return;
-  mpi::call_or_end(said_by_rank("MPI_Finalize"), Deadline::after(patience_), exit_code, functions_->finalize);
+  try {
+    mpi::call_or_end(said_by_rank("MPI_Finalize"), Deadline::after(patience_), exit_code,
+                     functions_->finalize);
+  } catch (const Error&) {  // no room for a thread
+    (void)functions_->finalize();
+  }
 }
 
 std::string MpiLibrary::said_by_rank(const char* function) const {
   return fmt::format("rank {}: {}", rank_, function);
 }
 
-void* MpiLibrary::make_comm(std::span<const int> ranks, int tag, Deadline deadline,
-                            const std::function<void()>& look) {
+void* MpiLibrary::make_comm(std::span<const int> ranks, int tag, Deadline deadline) {
   // Of the thread, which may outlast this call.
   struct Making {
     std::vector<int> ranks;
@@ -208,7 +212,7 @@ void* MpiLibrary::make_comm(std::span<const int> ranks, int tag, Deadline deadli
   const auto making = std::make_shared<Making>(Making{.ranks = {ranks.begin(), ranks.end()}});
   constexpr const char* function = "MPI_Comm_create_group";
   try {
-    const int error = mpi::call_until(function, deadline, look, [making, tag, functions = functions_] {
+    const int error = mpi::call_until(function, deadline, [making, tag, functions = functions_] {
       return functions->make_comm(making->ranks.data(), static_cast<int>(making->ranks.size()), tag,
                                   &making->comm);
     });

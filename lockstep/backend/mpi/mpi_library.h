@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,8 +26,8 @@ class MpiLibrary {
   /// Before a call. Throws Error{invalid_argument} where the program has finalised MPI.
   void require_not_finalized() const;
   /// A communicator of these ranks of MPI_COMM_WORLD, all of which call this; `tag` tells it from others that are made at the same
-  /// time. Throws Error: timeout where that is not over at the deadline, whatever `look` throws, which is called now and then.
-  void* make_comm(std::span<const int> ranks, int tag, Deadline deadline, const std::function<void()>& look);
+  /// time. Throws Error: timeout where that is not over at the deadline.
+  void* make_comm(std::span<const int> ranks, int tag, Deadline deadline);
   void note_groups() { others_come_ = true; }
   void note_failure() { others_come_ = false; }
   /// "MPICH Version: 4.0.2".

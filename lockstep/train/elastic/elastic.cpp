@@ -40,6 +40,11 @@ std::vector<Fact> facts_of_job(const torch::nn::Module& module, const torch::opt
   facts.push_back(
       {"rule for gradients that are no numbers", std::to_string(static_cast<int>(options.non_finite))});
   facts.push_back({"spread_state", options.spread_state ? "on" : "off"});
+  facts.push_back({"save_every", std::to_string(options.save_every)});
+  std::string sizes;
+  for (const auto& group : optimizer.param_groups()) sizes += " " + std::to_string(group.params().size());
+  facts.push_back(
+      {"number of parameters in the optimizer's groups", sizes.empty() ? "none" : sizes.substr(1)});
   for (const ElasticValue& value : options.values) facts.push_back({"value " + value.name, "kept"});
   return facts;
 }
@@ -115,12 +120,13 @@ double Elastic::step(const Pass& pass) {
       ++steps_;
       return *std::exchange(taken_, std::nullopt);
     }
+    double loss = 0;
     try {
       compute(pass);
       gradients_->finish();
       is_complete_ = true;
       agree();
-      return take();
+      loss = take();
     } catch (const PassFailed& failed) {
       std::rethrow_exception(failed.why);
     } catch (const Error& error) {
@@ -128,7 +134,10 @@ double Elastic::step(const Pass& pass) {
       log::info(c10::str("step ", steps_, " is settled in the next world: ", error.what()));
       ++repeated_;
       leave();
+      continue;
     }
+    save();
+    return loss;
   }
 }
 
@@ -184,11 +193,24 @@ double Elastic::update() {
   return loss;
 }
 
-void Elastic::gather_state(int root) {
-  if (root < 0 || root >= world().size())
-    throw_invalid_argument(
-        c10::str("Elastic::gather_state: there is no rank ", root, " of ", world().size()));
-  if (spread_) spread_->gather_state(world(), root);
+/// Of the step that has just been taken; of one that was settled in another world it is left out.
+void Elastic::save() {
+  if (options_.save_every == 0 || steps_ % options_.save_every != 0) return;
+  try {
+    if (spread_) spread_->gather_state(*world_, 0);
+  } catch (const Error& error) {
+    if (!may_go_on(error)) throw;
+    log::info(c10::str("step ", steps_, " is not saved: ", error.what()));
+    has_changed_ = true;  // the next step looks who lives
+    return;
+  }
+  if (world_->rank() != 0 || !options_.save) return;
+  try {
+    options_.save();
+  } catch (const std::exception& error) {
+    world_->abort(error.what());
+    throw;
+  }
 }
 
 void Elastic::leave() {
@@ -298,13 +320,7 @@ void Elastic::settle(const std::vector<Standing>& standings) {
 
 /// What newcomers need, from one that has it; and where state is spread, what others held who are gone.
 void Elastic::hand_over(const std::vector<Standing>& standings, int first) {
-  if (spread_) {
-    is_spoiled_ = !is_whole_ && world_->rank() != first;
-    std::vector<std::uint8_t> has;
-    for (const Standing& one : standings) has.push_back(one.is_whole != 0 ? 1 : 0);
-    has[static_cast<std::size_t>(first)] = 1;
-    spread_->deal(*world_, has);
-  }
+  const bool all_begin = standings[static_cast<std::size_t>(first)].is_whole == 0;
   std::vector<int> ranks{first};
   for (int rank = 0; rank < world_->size(); ++rank) {
     if (rank != first && standings[static_cast<std::size_t>(rank)].is_whole == 0) ranks.push_back(rank);
@@ -313,7 +329,8 @@ void Elastic::hand_over(const std::vector<Standing>& standings, int first) {
     const Group group = world_->subgroup(ranks);
     is_spoiled_ = group.rank() != 0;
     broadcast_parameters(group, module_, 0);
-    if (spread_) {
+    if (spread_ && !all_begin) {  // its share of the state comes when shares are dealt
+      if (group.rank() != 0) spread_->forget();
       const auto options = broadcast_text(group, group.rank() == 0 ? optimizer_options(optimizer_) : "", 0);
       if (group.rank() != 0) restore_options(optimizer_, options);
     } else {
@@ -332,6 +349,7 @@ void Elastic::hand_over(const std::vector<Standing>& standings, int first) {
   }
   is_whole_ = true;
   is_spoiled_ = false;
+  if (spread_) spread_->deal(*world_);
 }
 
 void Elastic::tell_change() {

@@ -91,8 +91,12 @@ struct ElasticOptions {
   std::vector<ElasticValue> values = {};
   /// Each parameter's optimizer state is on two ranks only, which step it, and give its values to the others: of N ranks each has
   /// 2/N of the state, and does as much of the optimizer's work. Costs a broadcast of the model in each step. Where both die together
-  /// the others throw Error{corrupt_data}: begin anew from a checkpoint (gather_state()).
+  /// the others throw Error{corrupt_data}: begin anew from a checkpoint.
   bool spread_state = false;
+  /// After each so many steps rank 0 of world() calls `save`, when its optimizer has all state; where a rank dies just then, it is left
+  /// out that time. What it throws is thrown by step() there, as of a part. 0: never.
+  std::uint64_t save_every = 0;
+  std::function<void()> save = {};
   /// See DataParallelOptions.
   bool shared_heap = true;
   InitOptions init = {};
@@ -158,9 +162,6 @@ class Elastic {
   const Group& world() const;
   /// Called in step(), on every rank, as soon as a new world trains; on a newcomer not for the one it came to.
   void on_change(std::function<void(const ElasticChange&)> call) { on_change_ = std::move(call); }
-  /// Collective, between the same two steps: with `spread_state` the optimizer of `root`, a rank of world(), has all state until the
-  /// next step, to be saved. Cost: a broadcast of it.
-  void gather_state(int root = 0);
   /// How often a step was computed again, or what others had taken was taken later, because ranks died.
   std::uint64_t repeated() const { return repeated_; }
 
@@ -180,6 +181,7 @@ class Elastic {
   void agree();
   double update();
   double take();
+  void save();
 
   const torch::nn::Module& module_;
   torch::optim::Optimizer& optimizer_;

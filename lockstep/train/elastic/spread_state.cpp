@@ -38,10 +38,9 @@ std::vector<int> SpreadState::owners(std::span<const std::size_t> bytes, int ran
   return owners;
 }
 
-void SpreadState::deal(const Group& group, std::span<const std::uint8_t> has) {
+void SpreadState::deal(const Group& group) {
   const std::size_t count = parameters_.size();
   const int me = group.rank(), ranks = group.size();
-  if (has[static_cast<std::size_t>(me)] == 0) std::ranges::fill(held_, 0);
   std::vector<std::uint8_t> held(count * static_cast<std::size_t>(ranks));
   all_gather(group, held_, held).wait();
   const auto holds = [&](int rank, std::size_t i) {
@@ -72,7 +71,7 @@ void SpreadState::deal(const Group& group, std::span<const std::uint8_t> has) {
     }
     if (std::ranges::find(moves, true) == moves.end()) continue;
     const std::string text = broadcast_text(group, source == me ? state_of(moves) : std::string(), source);
-    if (source == me) continue;
+    if (std::ranges::find(wanted, true) == wanted.end()) continue;
     take_state(text, wanted);
     for (std::size_t i = 0; i < count; ++i) {
       if (wanted[i]) held_[i] = 1;
@@ -134,7 +133,9 @@ std::string SpreadState::state_of(const Chosen& chosen) const {
 void SpreadState::take_state(const std::string& text, const Chosen& wanted) {
   ParameterStates& states = optimizer_.state();
   ParameterStates own = std::exchange(states, {});
+  const std::string options = optimizer_options(optimizer_);  // a rank that is a step ahead may have others
   restore_optimizer(optimizer_, text);
+  restore_options(optimizer_, options);
   keep_state(wanted);
   for (auto& [key, state] : own) {
     if (states.find(key) == states.end()) states[key] = std::move(state);

@@ -21,15 +21,17 @@ class SpreadState {
   /// Borrows `optimizer`, whose step() has to leave out parameters without gradients, as libtorch's do.
   SpreadState(std::vector<NamedTensor> parameters, torch::optim::Optimizer& optimizer);
 
-  /// Collective: every rank gets all values, and the state of what it is to hold among these ranks. `has`: 1 for ranks that have what
-  /// they held before; the others have nothing. Until this has returned on all ranks, those keep it. Throws Error{corrupt_data}, on all
-  /// ranks, where nobody has the state of some parameter. Cost: a broadcast of the model and of the state that moves.
-  void deal(const Group& group, std::span<const std::uint8_t> has);
+  /// Of a rank that comes to others: what it holds is not theirs.
+  void forget() { held_.assign(held_.size(), 0); }
+  /// Collective: every rank gets all values, and the state of what it is to hold among these ranks, from those that hold it. Where it
+  /// fails, each holds what it held and what it has got: nobody gives anything up before all have theirs. Throws Error{corrupt_data}, on
+  /// all ranks, where nobody has the state of some parameter. Cost: a broadcast of the model and of the state that moves.
+  void deal(const Group& group);
   /// Before the optimizer's step: takes the gradients of parameters that others hold.
   void leave_others();
   /// Collective, after it: all values everywhere. Cost: a broadcast of the model.
   void gather(const Group& group) const;
-  /// Collective: `root`'s optimizer has all state until leave_others(). Cost: a broadcast of it.
+  /// Collective: `root`'s optimizer has all state until leave_others(), or some of it where this fails. Cost: a broadcast of it.
   void gather_state(const Group& group, int root);
 
   /// Of each parameter, the rank whose it is, where so many ranks share `bytes`; the next one has the copy.

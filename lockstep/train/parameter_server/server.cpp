@@ -52,6 +52,11 @@ void Server::serve() {
     is_done = is_over();
     if (!is_done) changed_.wait_for(lock, looks_every);
   }
+  {
+    const std::lock_guard lock(mutex_);
+    told_at_ = {};
+    tell_counters();  // the last ones
+  }
   sessions_.end("the server has ended");
 }
 

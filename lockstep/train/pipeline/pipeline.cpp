@@ -230,22 +230,24 @@ void Pipeline::make_ties(const Layers& layers) {
   }
 }
 
-double Pipeline::step(const Tensor& input, const Tensor& target, const PipelineLoss& loss) try {
+double Pipeline::step(const Tensor& input, const Tensor& target, const PipelineLoss& loss) {
   Step step(group_, plan_, stages_, options_.non_finite, loss);
-  step.run(plan_.ranks[static_cast<std::size_t>(group_.rank())], input, target);
-  add_up_ties();
-  if (drift_) {
-    compare_replicas();
-    average_over_replicas();
+  try {
+    step.run(plan_.ranks[static_cast<std::size_t>(group_.rank())], input, target);
+    add_up_ties();
+    if (drift_) {
+      compare_replicas();
+      average_over_replicas();
+    }
+    double mean = step.loss();
+    broadcast(group_, std::span(&mean, 1), plan_.shape.rank_of(plan_.shape.stages - 1)).wait();
+    return mean;
+  } catch (const std::exception& error) {
+    // Before what is under way says that it was given up. Stages know nothing of other stages' replicas, nor these of them.
+    group_.abort(error.what());
+    if (options_.replicas) options_.replicas->abort(error.what());
+    throw;
   }
-  double mean = step.loss();
-  broadcast(group_, std::span(&mean, 1), plan_.shape.rank_of(plan_.shape.stages - 1)).wait();
-  return mean;
-} catch (const std::exception& error) {
-  // Stages know nothing of other stages' replicas, nor replicas of other stages.
-  group_.abort(error.what());
-  if (options_.replicas) options_.replicas->abort(error.what());
-  throw;
 }
 
 Tensor Pipeline::evaluate(const Tensor& input) {

@@ -1,11 +1,11 @@
 // A rank of an elastic training, which does what tests tell it to:
 //
-//   elastic_rank [steps=N] [parts=N] [least=N] [wait_ms=N] [non_finite=stop|skip] [spread=1] [DEED@STEP:RANK ...]
+//   elastic_rank [steps=N] [parts=N] [least=N] [wait_ms=N] [non_finite=stop|skip] [spread=1] [save_every=N] [DEED@STEP:RANK ...]
 //
 // spread=1: with ElasticOptions::spread_state, and says of how many parameters it has the optimizer's state at the end.
 // DEED, in that step and by that rank in its first life, or by all ("*"): die, die_stepping (when its optimizer has stepped), throw,
 // nan, stop (SIGSTOP), await (somebody who comes or goes), tell (a line). In its second life: die_joining@*:RANK, other_model@*:RANK, other_program@*:RANK. In its first,
-// when it hands its state over: die_giving@*:RANK.
+// when it hands its state over: die_giving@*:RANK; when it saves: die_saving@*:RANK.
 #include <lockstep/lockstep.h>
 #include <lockstep/train.h>
 #include <signal.h>
@@ -114,7 +114,12 @@ int train() {
                                        return c10::IValue(seen);
                                      },
                                      [&](const c10::IValue& value) { seen = value.toInt(); }}},
-                         .spread_state = number("spread", 0) != 0});
+                         .spread_state = number("spread", 0) != 0,
+                         .save_every = static_cast<std::uint64_t>(number("save_every", 0)),
+                         .save = [&] {
+                           say("saves the state of " + std::to_string(sgd.state().size()));
+                           if (is_to("die_saving", 0) && lockstep::incarnation() == 0) (void)raise(SIGKILL);
+                         }});
   job.on_change([&](const lockstep::ElasticChange& change) {
     say("of " + std::to_string(change.size) + " from step " + std::to_string(change.steps));
   });
@@ -140,12 +145,9 @@ int train() {
   }
   if (seen != static_cast<std::int64_t>(steps))
     throw std::runtime_error("steps are missing: " + std::to_string(seen));
-  if (number("spread", 0) != 0) {
+  if (number("spread", 0) != 0)
     say("has the state of " + std::to_string(sgd.state().size()) + " of " +
         std::to_string(net->parameters().size()));
-    job.gather_state();
-    if (job.world().rank() == 0) say("gathers the state of " + std::to_string(sgd.state().size()));
-  }
   std::string bits;
   for (const auto& parameter : net->parameters()) {
     const auto values = parameter.detach().contiguous();
