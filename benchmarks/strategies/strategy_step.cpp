@@ -25,12 +25,14 @@
 #include <vector>
 
 #include "examples/support/resnet.h"
+#include "lockstep/base/median.h"
 #include "lockstep/pipeline/schedules.h"
 #include "lockstep/pipeline/simulate.h"
 
 namespace {
 
 using lockstep::Group;
+using lockstep::base::median;
 using torch::Tensor;
 
 struct Options {
@@ -52,12 +54,6 @@ double seconds_of(const std::function<void()>& once) {
   const auto begin = std::chrono::steady_clock::now();
   once();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-double median(std::vector<double> seconds) {
-  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
-  std::nth_element(seconds.begin(), middle, seconds.end());
-  return *middle;
 }
 
 /// The median of the steps of `once`.

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <functional>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -19,12 +21,10 @@ void* key_of(const NamedTensor& parameter) { return parameter.tensor.unsafeGetTe
 
 bool is_holder(int rank, int owner, int ranks) { return rank == owner || rank == (owner + 1) % ranks; }
 
-}  // namespace
+bool has_any(const std::vector<bool>& chosen) { return std::ranges::find(chosen, true) != chosen.end(); }
 
-SpreadState::SpreadState(std::vector<NamedTensor> parameters, torch::optim::Optimizer& optimizer)
-    : parameters_(std::move(parameters)), optimizer_(optimizer), held_(parameters_.size(), 1) {}
-
-std::vector<int> SpreadState::owners(std::span<const std::size_t> bytes, int ranks) {
+/// Of each parameter the rank whose it is, where so many ranks share `bytes`.
+std::vector<int> owners_of(std::span<const std::size_t> bytes, int ranks) {
   std::vector<std::size_t> by_size(bytes.size());
   std::iota(by_size.begin(), by_size.end(), std::size_t{0});
   std::ranges::stable_sort(by_size, std::greater{}, [&](std::size_t i) { return bytes[i]; });
@@ -37,6 +37,11 @@ std::vector<int> SpreadState::owners(std::span<const std::size_t> bytes, int ran
   }
   return owners;
 }
+
+}  // namespace
+
+SpreadState::SpreadState(std::vector<NamedTensor> parameters, torch::optim::Optimizer& optimizer)
+    : parameters_(std::move(parameters)), optimizer_(optimizer), held_(parameters_.size(), 1) {}
 
 void SpreadState::deal(const Group& group) {
   const std::size_t count = parameters_.size();
@@ -58,7 +63,7 @@ void SpreadState::deal(const Group& group) {
           "Elastic: the optimizer's state of " + parameters_[i].label() +
               " is lost: the two ranks that had it have died together; begin anew, from a checkpoint");
   }
-  owners_ = owners(bytes, ranks);
+  owners_ = owners_of(bytes, ranks);
   broadcast_values(group, sources);
   for (int source = 0; source < ranks; ++source) {
     Chosen moves(count), wanted(count);
@@ -69,10 +74,7 @@ void SpreadState::deal(const Group& group) {
         if (rank == me) wanted[i] = true;
       }
     }
-    if (std::ranges::find(moves, true) == moves.end()) continue;
-    const std::string text = broadcast_text(group, source == me ? state_of(moves) : std::string(), source);
-    if (std::ranges::find(wanted, true) == wanted.end()) continue;
-    take_state(text, wanted);
+    hand_on(group, source, moves, wanted);
     for (std::size_t i = 0; i < count; ++i) {
       if (wanted[i]) held_[i] = 1;
     }
@@ -99,11 +101,15 @@ void SpreadState::gather_state(const Group& group, int root) {
   for (int source = 0; source < group.size(); ++source) {
     Chosen theirs(parameters_.size());
     for (std::size_t i = 0; i < theirs.size(); ++i) theirs[i] = owners_[i] == source;
-    if (source == root || std::ranges::find(theirs, true) == theirs.end()) continue;
-    const bool is_source = group.rank() == source;
-    const std::string text = broadcast_text(group, is_source ? state_of(theirs) : std::string(), source);
-    if (group.rank() == root) take_state(text, theirs);
+    if (source != root) hand_on(group, source, theirs, group.rank() == root ? theirs : Chosen());
   }
+}
+
+void SpreadState::hand_on(const Group& group, int source, const Chosen& moves, const Chosen& wanted) {
+  if (!has_any(moves)) return;
+  const std::string text =
+      broadcast_text(group, group.rank() == source ? state_of(moves) : std::string(), source);
+  if (has_any(wanted)) take_state(text, wanted);
 }
 
 void SpreadState::broadcast_values(const Group& group, const std::vector<int>& from) const {

@@ -3,9 +3,7 @@
 
 #include <torch/torch.h>
 
-#include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -34,12 +32,11 @@ class SpreadState {
   /// Collective: `root`'s optimizer has all state until leave_others(), or some of it where this fails. Cost: a broadcast of it.
   void gather_state(const Group& group, int root);
 
-  /// Of each parameter, the rank whose it is, where so many ranks share `bytes`; the next one has the copy.
-  static std::vector<int> owners(std::span<const std::size_t> bytes, int ranks);
-
  private:
   using Chosen = std::vector<bool>;  // of the parameters
 
+  /// Collective: the state of what `moves`, from `source` to those that have it `wanted`.
+  void hand_on(const Group& group, int source, const Chosen& moves, const Chosen& wanted);
   std::string state_of(const Chosen& chosen) const;
   void take_state(const std::string& text, const Chosen& wanted);
   void keep_state(const Chosen& kept) const;
@@ -48,7 +45,7 @@ class SpreadState {
   std::vector<NamedTensor> parameters_;
   torch::optim::Optimizer& optimizer_;
   std::vector<std::uint8_t> held_;  // their state is here
-  std::vector<int> owners_;         // in the group of the last deal()
+  std::vector<int> owners_;         // in the group of the last deal(); the next rank has the copy
 };
 
 }  // namespace lockstep
