@@ -96,6 +96,7 @@ set(lockstep_reached_headers
     lockstep/train/replicas/non_finite.h
     lockstep/train/replicas/same_optimizers.h
     lockstep/train/replicas/sharded_state.h
+    lockstep/train/replicas/sliced_module.h
     lockstep/train/replicas/sync_batch_norm.h
     lockstep/train/sharded/sharded_optimizer.h
     lockstep/train/sharded/sharded_optimizer_base.h

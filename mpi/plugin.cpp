@@ -68,17 +68,24 @@ class Swap {
  public:
   static bool serves(const MpiCollective& call) {
     return call.ranks == 2 && static_cast<Operation>(call.operation) == Operation::all_reduce &&
-           call.elements > 0 && bytes_of(call) <= most_bytes;
+           call.elements > 0 && bytes_of(call) <= std::size_t{most_bytes};
   }
   explicit Swap(const MpiCollective& call)
-      : call_(call), mine_(call.in_place != 0 ? call.output : call.input), theirs_(bytes_of(call)) {}
+      : call_(call),
+        bytes_(bytes_of(call)),
+        mine_(std::make_unique_for_overwrite<std::byte[]>(front_bytes + bytes_)),
+        theirs_(std::make_unique_for_overwrite<std::byte[]>(front_bytes + most_bytes)) {
+    std::memcpy(mine_.get(), call.signature, sizeof(Signature));
+    std::memcpy(&mine_[front_bytes], call.in_place != 0 ? call.output : call.input, bytes_);
+  }
   int start(MPI_Comm comm) {
-    const int count = static_cast<int>(theirs_.size()), other = 1 - call_.rank;
+    const int other = 1 - call_.rank;
     const int error = LOCKSTEP_MPI(Irecv, void*, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request*)(
-        theirs_.data(), count, byte_type(), other, tag, comm, &receipt_);
+        theirs_.get(), front_bytes + most_bytes, byte_type(), other, tag, comm, &receipt_);
     return error != 0 ? error
                       : LOCKSTEP_MPI(Isend, const void*, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request*)(
-                            mine_, count, byte_type(), other, tag, comm, &message_);
+                            mine_.get(), front_bytes + static_cast<int>(bytes_), byte_type(), other, tag,
+                            comm, &message_);
   }
   int test(int* is_over) {
     for (auto [handle, is_here] : {std::pair{&receipt_, &is_received_}, {&message_, &is_sent_}}) {
@@ -87,29 +94,30 @@ class Swap {
       if (error != 0) return error;
     }
     *is_over = is_received_ != 0 && is_sent_ != 0 ? 1 : 0;
-    if (*is_over != 0) combine();
+    if (*is_over == 0) return 0;
+    std::memcpy(call_.others_signature, theirs_.get(), sizeof(Signature));
+    if (call_.signature->matches(*call_.others_signature)) combine();
     return 0;
   }
 
  private:
-  static constexpr std::size_t most_bytes = std::size_t{32} << 10;
+  static constexpr int most_bytes = 32 << 10;
+  static constexpr int front_bytes = 64;  // for the signature, and so that elements lie well
+  static_assert(sizeof(Signature) <= front_bytes);
   static constexpr int tag = 0;  // messages of one communicator arrive in their order
 
   /// The first rank's on the left, by both ranks, so that both have the same bits.
   void combine() {
     const int reduce_op = static_cast<int>(combining(static_cast<ReduceOp>(call_.reduce_op)));
-    if (call_.rank == 0) {
-      reduce_by_core(call_.dtype, reduce_op, mine_, theirs_.data(), call_.elements);
-      std::memcpy(call_.output, theirs_.data(), theirs_.size());
-    } else {
-      if (call_.in_place == 0) std::memmove(call_.output, call_.input, theirs_.size());
-      reduce_by_core(call_.dtype, reduce_op, theirs_.data(), call_.output, call_.elements);
-    }
+    std::byte *first = &mine_[front_bytes], *second = &theirs_[front_bytes];
+    if (call_.rank != 0) std::swap(first, second);
+    reduce_by_core(call_.dtype, reduce_op, first, second, call_.elements);
+    std::memcpy(call_.output, second, bytes_);
   }
 
   const MpiCollective call_;
-  const void* const mine_;
-  std::vector<std::byte> theirs_;
+  const std::size_t bytes_;
+  const std::unique_ptr<std::byte[]> mine_, theirs_;  // a signature, and then elements
   MPI_Request receipt_{}, message_{};
   int is_received_ = 0, is_sent_ = 0;
 };

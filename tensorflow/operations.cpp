@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -260,7 +261,14 @@ class Kernel {
         throw Failure{invalid_argument, settings_.name + ": " + std::to_string(shape.front()) +
                                             " splits, but there are " + std::to_string(place.size) +
                                             " ranks"};
-      return {numbers, numbers + shape.front()};
+      std::vector<std::int64_t> given(numbers, numbers + shape.front());
+      const bool is_negative = std::ranges::any_of(given, [](std::int64_t split) { return split < 0; });
+      const std::int64_t sum = std::accumulate(given.begin(), given.end(), std::int64_t{0});
+      if (is_negative || sum > rows)
+        throw Failure{invalid_argument, settings_.name + ": splits of " + std::to_string(sum) +
+                                            " rows in all" + (is_negative ? ", some below 0" : "") +
+                                            ", but the tensor has " + std::to_string(rows)};
+      return given;
     }
     if (rows % place.size != 0)
       throw Failure{invalid_argument, settings_.name + ": a first dimension of " + std::to_string(rows) +

@@ -67,7 +67,7 @@ class Backend {
   virtual std::shared_ptr<HostRegion> shared_region() const = 0;
   /// For groups that are made of this one.
   virtual HostMemory host_memory() const = 0;
-  /// Says goodbye to the world's other ranks; for the world's group, before it goes.
+  /// Says goodbye to the group's other ranks: of a world before it goes, of others with the last of their works.
   virtual void leave() = 0;
   /// Ends the group for this rank: its calls, those under way too, throw Error{aborted} with `reason`. The others are not told.
   virtual void close(const std::string& reason) = 0;

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/reduce_op.h"
+#include "lockstep/base/signature.h"
 #include "lockstep/schedule/schedule.h"
 
 namespace lockstep {
@@ -25,6 +26,8 @@ struct ExchangeCall {
   int root = 0;
   bool in_place = false;
   std::span<const std::size_t> counts = {}, receive_counts = {};  ///< as in Call
+  Signature signature = {};                                       ///< of the whole call, as is its number
+  std::uint64_t number = 0;
 };
 
 /// One rank's of one group. Under the progress lock. May throw Error from any call; the group has failed then.

@@ -117,7 +117,9 @@ std::uint64_t Execution::start_exchange(const Step& step) {
        .in_place = is_whole ? call.in_place : schedule_->sources(step)[0] == schedule_->destinations(step)[0],
        .counts = is_whole ? std::span<const std::size_t>(call.counts) : std::span<const std::size_t>(),
        .receive_counts =
-           is_whole ? std::span<const std::size_t>(call.receive_counts) : std::span<const std::size_t>()});
+           is_whole ? std::span<const std::size_t>(call.receive_counts) : std::span<const std::size_t>(),
+       .signature = signature_.whole_call(),
+       .number = sequence_});
 }
 
 Signature Execution::signature_of(const Step& step, std::span<const std::size_t> blocks) const {

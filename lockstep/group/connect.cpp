@@ -77,7 +77,7 @@ std::unique_ptr<Transport> make_transport(const Group::Impl& impl, const std::sh
                            .region = region,
                            .page = context.page,
                            .is_alive = watch_presence(region, impl.members.self().local),
-                           .is_whole_job = !context.goes_on});
+                           .is_whole_job = is_whole_job(impl)});
   if (impl.members.are_on_one_host()) return rings;
 
   auto sockets =

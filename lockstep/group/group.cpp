@@ -84,7 +84,7 @@ void Group::Impl::leave() {
   ending.clear();
   if (!backend) return;
   if (!parent) context->note_leaving();
-  if (!parent || context->goes_on) backend->leave();
+  if (!parent || context->goes_on) backend->leave();  // else when the last work of it is over
 }
 
 std::vector<std::shared_ptr<GpuGroup>> Group::Impl::connected_gpus() {

@@ -41,8 +41,11 @@ Meetings& meetings() {
 /// For ranks that are all threads of this process.
 std::shared_ptr<Backend> make_backend(const Group::Impl& impl, const std::shared_ptr<HostRegion>& region) {
   const Context& context = *impl.context;
-  auto transport = std::make_unique<RingTransport>(RingTransportOptions{
-      .members = impl.members, .region = region, .page = context.page, .is_alive = [](int) { return true; }});
+  auto transport = std::make_unique<RingTransport>(RingTransportOptions{.members = impl.members,
+                                                                        .region = region,
+                                                                        .page = context.page,
+                                                                        .is_alive = [](int) { return true; },
+                                                                        .is_whole_job = is_whole_job(impl)});
   return NativeBackend::make(native_options(impl, region, std::move(transport)));
 }
 

@@ -28,6 +28,8 @@ HostMemory lent_to(const Group::Impl& impl) {
   return has_parent ? impl.parent->backend->host_memory() : HostMemory();
 }
 
+bool is_whole_job(const Group::Impl& impl) { return !impl.parent && !impl.context->goes_on; }
+
 std::size_t own_arena_bytes(const Group::Impl& impl) {
   return lent_to(impl).arena ? 0 : impl.context->arena_bytes;
 }
@@ -58,7 +60,8 @@ NativeOptions native_options(const Group::Impl& impl, std::shared_ptr<HostRegion
           .mailbox_bytes = context.mailbox_bytes,
           .timeout = context.options.timeout,
           .warn_after = context.options.warn_after,
-          .goes_on = context.goes_on};
+          .goes_on = context.goes_on,
+          .is_whole_job = is_whole_job(impl)};
 }
 
 }  // namespace lockstep

@@ -16,6 +16,8 @@ RecordPlaces record_places(const Context& context);
 
 /// What the group's parent has for it: a group that is made of another has its arenas there, so that memory is reached in both.
 HostMemory lent_to(const Group::Impl& impl);
+/// Whether who leaves the group leaves the job.
+bool is_whole_job(const Group::Impl& impl);
 /// Each rank's arena in the group's own region.
 std::size_t own_arena_bytes(const Group::Impl& impl);
 /// What a new region of the group needs before it is used.

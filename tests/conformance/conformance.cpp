@@ -225,10 +225,16 @@ struct Reducing {
   const ConformanceOptions& options;
   ReduceOp op;
   std::size_t count;
+  float prescale = 1.0F;  // of floating-point types alone
   int ranks = group.size();
 
   T mine(std::size_t index) const { return value_of<T>(group.rank(), index, op); }
-  T result(std::size_t index) const { return reduced<T>(ranks, index, op); }
+  T result(std::size_t index) const {
+    const T whole = reduced<T>(ranks, index, op);
+    if constexpr (std::is_floating_point_v<T>) return whole * static_cast<T>(prescale);
+    return whole;
+  }
+  CollectiveOptions call_options() const { return {.prescale = prescale, .place = options.place()}; }
   std::string named(const char* operation, const char* how) const {
     return name(operation, dtype_of<T>, op, count, how);
   }
@@ -243,12 +249,11 @@ struct Reducing {
 
   void all_reduces() const {
     const auto in_place = filled(count);
-    all_reduce(group, options.at(in_place.span()), op, {.place = options.place()}).synchronize();
+    all_reduce(group, options.at(in_place.span()), op, call_options()).synchronize();
     expect<T>(group, named("all_reduce", "in place"), in_place.span(), [&](auto i) { return result(i); });
     const auto input = filled(count);
     const Buffer<T> output(group, count, options);
-    all_reduce(group, options.at(input.span()), options.at(output.span()), op, {.place = options.place()})
-        .synchronize();
+    all_reduce(group, options.at(input.span()), options.at(output.span()), op, call_options()).synchronize();
     expect<T>(group, named("all_reduce", "out of place"), output.span(), [&](auto i) { return result(i); });
     expect_untouched(input, "all_reduce");
   }
@@ -258,11 +263,11 @@ struct Reducing {
       const bool is_root = group.rank() == root;
       const auto input = filled(count);
       const Buffer<T> output(group, is_root ? count : 0, options);
-      reduce(group, options.at(input.span()), options.at(output.span()), root, op, {.place = options.place()})
+      reduce(group, options.at(input.span()), options.at(output.span()), root, op, call_options())
           .synchronize();
       expect<T>(group, named("reduce", "out of place"), output.span(), [&](auto i) { return result(i); });
       expect_untouched(input, "reduce");
-      reduce(group, options.at(input.span()), options.at(input.span()), root, op, {.place = options.place()})
+      reduce(group, options.at(input.span()), options.at(input.span()), root, op, call_options())
           .synchronize();
       if (is_root) {
         expect<T>(group, named("reduce", "in place"), input.span(), [&](auto i) { return result(i); });
@@ -276,14 +281,13 @@ struct Reducing {
     const std::size_t before = static_cast<std::size_t>(group.rank()) * count;
     const auto input = filled(count * static_cast<std::size_t>(ranks));
     const Buffer<T> output(group, count, options);
-    reduce_scatter(group, options.at(input.span()), options.at(output.span()), op, {.place = options.place()})
+    reduce_scatter(group, options.at(input.span()), options.at(output.span()), op, call_options())
         .synchronize();
     expect<T>(group, named("reduce_scatter", "out of place"), output.span(),
               [&](auto i) { return result(before + i); });
     expect_untouched(input, "reduce_scatter");
     const auto own = input.span().subspan(before, count);
-    reduce_scatter(group, options.at(input.span()), options.at(own), op, {.place = options.place()})
-        .synchronize();
+    reduce_scatter(group, options.at(input.span()), options.at(own), op, call_options()).synchronize();
     expect<T>(group, named("reduce_scatter", "in place"), own, [&](auto i) { return result(before + i); });
   }
 
@@ -292,8 +296,7 @@ struct Reducing {
     const std::size_t before = sum_of(std::span(counts).first(static_cast<std::size_t>(group.rank())));
     const auto input = filled(sum_of(counts));
     const Buffer<T> output(group, counts[static_cast<std::size_t>(group.rank())], options);
-    reduce_scatter_v(group, options.at(input.span()), counts, options.at(output.span()), op,
-                     {.place = options.place()})
+    reduce_scatter_v(group, options.at(input.span()), counts, options.at(output.span()), op, call_options())
         .synchronize();
     expect<T>(group, named("reduce_scatter_v", "out of place"), output.span(),
               [&](auto i) { return result(before + i); });
@@ -486,11 +489,13 @@ void check_reductions(const Group& group, const ConformanceOptions& options) {
 
 void check_sums(const Group& group, const ConformanceOptions& options) {
   for (const std::size_t count : options.counts) {
-    const Reducing<float> reducing{group, options, ReduceOp::average, count};
-    reducing.all_reduces();
-    reducing.reduces();
-    reducing.reduce_scatters();
-    reducing.reduce_scatters_v();
+    for (const float prescale : {1.0F, 0.25F, 0.0F}) {
+      const Reducing<float> reducing{group, options, ReduceOp::average, count, prescale};
+      reducing.all_reduces();
+      reducing.reduces();
+      reducing.reduce_scatters();
+      reducing.reduce_scatters_v();
+    }
   }
 }
 

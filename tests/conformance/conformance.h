@@ -53,7 +53,7 @@ struct ConformanceOptions {
 
 /// all_reduce, reduce, reduce_scatter and their v form, in place and out of place, every dtype and op.
 void check_reductions(const Group& group, const ConformanceOptions& options);
-/// The same for one dtype and sum only.
+/// The same for one dtype and averages only, of what is multiplied before, too.
 void check_sums(const Group& group, const ConformanceOptions& options);
 /// broadcast, scatter, gather, all_gather, all_to_all and their v forms, in place and out of place (on a GPU all_to_all out of
 /// place).

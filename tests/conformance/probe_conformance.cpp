@@ -86,6 +86,7 @@ void check_everything(const lockstep::Group& world) {
   for (const bool in_arena : {false, true}) {
     const checks::ConformanceOptions options{.in_arena = in_arena, .counts = counts};
     checks::check_reductions(world, options);
+    checks::check_sums(world, options);
     checks::check_movements(world, options);
     checks::check_custom_op(world, options);
     checks::check_rounding(world, options, world.size());

@@ -13,10 +13,7 @@ namespace {
 /// Connections to the store that are about to end, of this world's and the last one's.
 constexpr int most_connections_of_a_rank = 4;
 
-int cycles() {
-  const char* const wanted = std::getenv("SOAK_CYCLES");
-  return wanted != nullptr ? std::stoi(wanted) : 200;
-}
+int cycles() { return times_of_soak("SOAK_CYCLES", 200); }
 
 /// `most_descriptors`: that may come and go, however many the cycles are.
 void expect_no_growth(const Ending& ending, int most_descriptors = 0) {

@@ -211,7 +211,7 @@ TEST_P(MpiEngineUnder, AThreadLevelThatIsTooLowIsSaid) {
       ending.err,
       AllOf(HasSubstr("engine mpi: MPI has the thread level funneled, but Lockstep calls it from whichever "
                       "thread waits"),
-            HasSubstr("the program has to ask for it, MPI_Init_thread(..., MPI_THREAD_SERIALIZED, ...)")));
+            HasSubstr("the program has to ask for it, MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...)")));
 }
 
 TEST_P(MpiEngineUnder, AnMpiThatIsFinalisedAlreadyIsSaid) {
@@ -316,6 +316,21 @@ TEST_P(MpiEngineUnder, ARankThatDoesNotComeIsNamedAmongThoseThatWait) {
   EXPECT_NE(ending.exit_code, 0);
   EXPECT_THAT(ending.err, HasSubstr("rank 3 did not arrive within 2 s"));
   await_end_of_processes();
+}
+
+// By what they tell each other with their elements: nobody waits.
+TEST_P(MpiEngineUnder, SmallCallsThatDifferAreNamed) {
+  const std::string probe = "exec " + program("probe_rank");
+  for (const std::string other : {"all_reduce,f32,50", "all_reduce,f32,200", "all_reduce,i32,100"}) {
+    const Ending ending =
+        launch(4,
+               "/bin/sh -c 'case $" + rank_variable() + " in 0|1) " + probe +
+                   " barrier all_reduce,f32,100;; *) " + probe + " barrier " + other + ";; esac'",
+               {});
+    EXPECT_NE(ending.exit_code, 0);
+    EXPECT_THAT(ending.err, ::testing::ContainsRegex("ranks called different operations: rank [01] called "
+                                                     "all_reduce \\(sum of f32 x 100.*, rank [23] called"));
+  }
 }
 
 TEST_P(MpiEngineUnder, RanksWithDifferentEnginesAreNamed) {

@@ -76,6 +76,24 @@ def ddp():
 
 
 @action
+def callbacks_that_wait():
+    """A future's callback waits for another operation, as PowerSGD's does."""
+    def averaged_in_two(_, bucket):
+        values = bucket.buffer()
+        half = len(values) // 2
+
+        def and_the_rest(first):
+            first.value()
+            dist.all_reduce(values[half:], async_op=True).get_future().wait()
+            return values.div_(dist.get_world_size())
+        return dist.all_reduce(values[:half], async_op=True).get_future().then(and_the_rest)
+
+    plain, hooked = torch.nn.parallel.DistributedDataParallel(net()), torch.nn.parallel.DistributedDataParallel(net())
+    hooked.register_comm_hook(None, averaged_in_two)
+    say("same", [round(loss, 4) for loss in losses_of(plain)] == [round(loss, 4) for loss in losses_of(hooked)])
+
+
+@action
 def registered_buckets():
     """Trains as without, in buckets that are made anew after the first step, and whose memory every rank of the host reaches."""
     def wide():

@@ -67,6 +67,13 @@ TEST_F(C10d, DistributedDataParallelOfTorch2_0Trains) {
   expect_each_says({"ddp"}, "same True");
 }
 
+TEST_F(C10d, CallbacksMayWaitForOtherOperations) {
+  const Ending ending = program_of({"callbacks_that_wait"}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  for (const char* line : {"probe 0 same True\n", "probe 1 same True\n"})
+    EXPECT_THAT(ending.out, HasSubstr(line));
+}
+
 TEST_F(C10d, BucketsThatAreRegisteredAreAveragedWhereTheyLie) {
   const Ending ending = program_of({"registered_buckets", folder()}).finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.err;

@@ -7,6 +7,7 @@ What Horovod refuses and has one meaning is done here; such cases have to be on 
 """
 import gzip
 import json
+import re
 import sys
 
 TAKEN_BESIDES = {
@@ -14,7 +15,7 @@ TAKEN_BESIDES = {
     "int8": "reductions of small integers",
     "gradient of grouped allreduce": "tensors whose elements do not lie one after another",
     "gradient of alltoall": "splits of 64 bits",
-    "alltoall with splits": "splits of 64 bits",
+    "alltoall with splits$": "splits of 64 bits",
     "allgather of scalars": "tensors without dimensions",
     "what is no tensor": "lists of numbers",
     "grouped allreduce of two types": "groups of several types",
@@ -43,7 +44,7 @@ def agree(theirs, ours, tolerance):
 
 
 def is_taken_besides(case, theirs, ours):
-    return is_error(theirs) and not is_error(ours) and any(part in case for part in TAKEN_BESIDES)
+    return is_error(theirs) and not is_error(ours) and any(re.search(part, case) for part in TAKEN_BESIDES)
 
 
 def answers_of(place, ranks):

@@ -46,6 +46,8 @@ TEST_F(Python, HorovodsOwnNamesAreLocksteps) {
       "assert hvd is lockstep.torch and horovod.torch.mpi_ops is lockstep.torch.mpi_ops\n"
       "assert horovod.common.exceptions.HorovodInternalError is hvd.HorovodInternalError\n"
       "assert hvd.__spec__.name == 'lockstep.torch'\n"
+      "import horovod, lockstep.runner\n"
+      "assert horovod.run is lockstep.runner.run\n"
       "print('sum', hvd.allreduce(torch.ones(1), op=hvd.Sum).item())\n";
   const Ending ending =
       start({testing::program("lockstep"), "run", "--no-prefix", "-np", "2", python(), "-c", text},
@@ -233,6 +235,26 @@ TEST_F(Python, TrainingGoesOnWithoutRanksThatDieAndWithThemWhenTheyAreBack) {
   EXPECT_THAT(ending.err, AllOf(HasSubstr("SIGKILL); it is started again, restart 1 of 3"),
                                 HasSubstr("rank 1 is in the job again")));
 }
+
+TEST_F(Python, ARankThatBeginsAloneTrainsWithThoseThatComeLater) {
+  std::ofstream(folder() / "late.py") << "import os, runpy, signal, sys, time\n"
+                                         "if os.environ['RANK'] == '1':\n"
+                                         "    if os.environ['LOCKSTEP_INCARNATION'] == '0':\n"
+                                         "        os.kill(os.getpid(), signal.SIGKILL)\n"
+                                         "    time.sleep(5)\n"
+                                         "sys.path.insert(0, os.path.dirname(sys.argv[1]))\n"
+                                         "sys.argv = sys.argv[1:]\n"
+                                         "runpy.run_path(sys.argv[0], run_name='__main__')\n";
+  const Ending ending = job(2, {folder() / "late.py", source("tests/python/torch_faults.py"), "begins_alone"},
+                            {}, {"--restart", "all"})
+                            .finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(lines_with(ending.out, "probe"), SizeIs(2)) << ending.out << ending.err;
+}
+
+TEST_F(Python, SamplersDealOutOneEpoch) { expect_right("samplers"); }
+
+TEST_F(Python, RowsThatGoToNobodyHaveNoGradient) { expect_right("parts_to_others"); }
 
 TEST_F(Python, AnInterpreterEndsWithWorkUnderWay) {
   for (const char* action : {"dropped_handles", "end_under_way"}) {

@@ -41,6 +41,8 @@ TEST_P(TensorFlow, BackwardPassesAreAddedUpInSessions) { expect_right("aggregati
 TEST_P(TensorFlow, VariablesMayBeEachRanksOwn) { expect_right("local_variables"); }
 TEST_P(TensorFlow, AdasumIsThere) { expect_right("adasum"); }
 TEST_P(TensorFlow, BatchesAreNormalizedOverAllRanks) { expect_right("sync_batch_norm", 3); }
+TEST_P(TensorFlow, SessionsHaveAnElasticState) { expect_right("state_of_a_session"); }
+TEST_P(TensorFlow, TakesHorovodsArguments) { expect_right("horovods_arguments"); }
 TEST_P(TensorFlow, KerasModelsHaveAnElasticState) { expect_right("keras_elastic"); }
 TEST_P(TensorFlow, KerasFitsAsOneProcessDoes) { expect_right("keras_fit"); }
 TEST_P(TensorFlow, KerasCallbacksSetTheLearningRate) { expect_right("keras_callbacks"); }

@@ -304,6 +304,70 @@ def ranks_that_come_and_go():
 
 
 @action
+def begins_alone():
+    """Rank 0 begins while nobody else is there; a rank that comes later trains with it."""
+    assert hvd.size() == (1 if os.environ["RANK"] == "0" else 2)
+    net = linear()
+    optimizer = optimizer_of(net)
+    state = hvd.elastic.TorchState(model=net, optimizer=optimizer, batch=0, together=0)
+
+    @hvd.elastic.run
+    def train(state):
+        while state.together < 10 and state.batch < 1000:
+            optimizer.zero_grad()
+            net(torch.full((1, 4), float(hvd.rank() + 1))).sum().backward()
+            optimizer.step()
+            state.batch += 1
+            state.together += hvd.size() == 2
+            state.commit()
+            time.sleep(0.02)
+
+    train(state)
+    weights = hvd.allgather(net.weight.detach().view(1, -1))
+    assert len(weights) == 2 and weights.eq(weights[0]).all(), weights
+    say("right")
+
+
+@action
+def samplers():
+    """All deal out rank 0's epoch, without what anybody has done of it; and what Horovod has saved is understood."""
+    data = range(24)
+    sampler = hvd.elastic.ElasticSampler(data)
+    state = hvd.elastic.TorchState(sampler=sampler)
+    if hvd.rank() == 0:
+        sampler.set_epoch(5)
+    sampler.record_indices([1, 2, 3] if hvd.rank() == 0 else [7])  # the others': of an epoch that is over
+    state.sync()
+    assert sampler.epoch == 5
+    dealt = sorted(sum(hvd.allgather_object(list(sampler)), []))
+    assert set(dealt) == set(data) - {1, 2, 3} and len(dealt) - len(set(dealt)) < hvd.size(), dealt
+    whole = hvd.elastic.ElasticSampler(data)
+    whole.set_epoch(5)
+    first = sum(map(list, zip(*hvd.allgather_object(list(whole)))), [])[:8]
+    sampler.load_state_dict({"epoch": 5, "processed_num": 8})
+    assert sampler.processed_indices == set(first)
+    say("right")
+
+
+@action
+def parts_to_others():
+    """alltoall() of fewer rows than there are, and its gradient; of more than there are it is refused."""
+    x = torch.arange(6.0).view(-1, 1).repeat(1, 2).requires_grad_()
+    received, rows = hvd.alltoall(x, splits=[2] + [1] * (hvd.size() - 1))
+    assert rows.tolist() == [2 if hvd.rank() == 0 else 1] * hvd.size(), rows
+    received.sum().backward()
+    sent = 1 + hvd.size()
+    assert x.grad.tolist() == [[1.0, 1.0]] * sent + [[0.0, 0.0]] * (6 - sent), x.grad
+    try:
+        hvd.alltoall(x, splits=[100] * hvd.size())
+    except ValueError as error:
+        assert "of at most 6 rows together" in str(error)
+    else:
+        raise SystemExit("more rows than there are went out")
+    say("right")
+
+
+@action
 def schedulers():
     """A scheduler of the learning rate that was there before, and groups that a program holds, stay the optimizer's on all ranks."""
     net = linear()

@@ -165,6 +165,11 @@ std::string text_in(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+int times_of_soak(const char* variable, int otherwise) {
+  const char* const wanted = getenv(variable);
+  return wanted != nullptr ? std::stoi(wanted) : otherwise;
+}
+
 std::vector<std::string> lines_with(const std::string& text, const std::string& beginning) {
   std::vector<std::string> found;
   std::istringstream lines(text);

@@ -82,6 +82,9 @@ std::optional<std::filesystem::path> peer_python(const std::string& peer);
 /// What is in it; "" where there is none.
 std::string text_in(const std::filesystem::path& path);
 
+/// How often a test does its deed: as often as this variable of script/soak says, or else `otherwise`.
+int times_of_soak(const char* variable, int otherwise);
+
 /// The lines of `text` that begin with `beginning`.
 std::vector<std::string> lines_with(const std::string& text, const std::string& beginning);
 

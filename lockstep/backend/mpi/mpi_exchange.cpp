@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <list>
 #include <numeric>
 
+#include "lockstep/backend/forked.h"
+#include "lockstep/backend/mismatch.h"
 #include "lockstep/base/hash.h"
 #include "lockstep/schedule/hosts.h"
 
@@ -22,13 +25,14 @@ std::size_t all_of(const ExchangeCall& call, int ranks) {
 
 MpiExchange::MpiExchange(std::shared_ptr<MpiLibrary> library, const Members& members,
                          const std::string& group, Deadline deadline)
-    : library_(std::move(library)) {
+    : library_(std::move(library)), world_(members.self().world) {
   const auto make_comm = [&](const std::vector<int>& ranks, int tag) {
     std::vector<int> worlds;
     for (const int rank : ranks) worlds.push_back(members[rank].world);
     return Comm{.handle = library_->make_comm(worlds, tag, deadline),
                 .rank = static_cast<int>(std::ranges::find(ranks, members.rank()) - ranks.begin()),
-                .ranks = static_cast<int>(ranks.size())};
+                .ranks = static_cast<int>(ranks.size()),
+                .other = worlds.front() == world_ ? worlds.back() : worlds.front()};
   };
   const int tag = static_cast<int>(fnv1a_32(group) % (tags / 2));
   std::vector<int> everybody(static_cast<std::size_t>(members.size()));
@@ -41,8 +45,18 @@ MpiExchange::MpiExchange(std::shared_ptr<MpiLibrary> library, const Members& mem
   slice_ = make_comm(owners, static_cast<int>(tags / 2) + tag);
 }
 
+/// What was given up: MPI may still use it.
+void MpiExchange::keep_for_ever(std::map<std::uint64_t, UnderWay> given_up) {
+  static auto* const all = new std::list<std::map<std::uint64_t, UnderWay>>;
+  all->push_back(std::move(given_up));
+}
+
 MpiExchange::~MpiExchange() {
-  if (!under_way_.empty()) return;  // given up: MPI may still use them
+  if (is_forked_child()) return;  // it has copies of the parent's connections
+  if (!under_way_.empty()) {
+    keep_for_ever(std::move(under_way_));
+    return;
+  }
   for (Comm* comm : {&slice_, &all_}) {
     if (comm->handle != nullptr) library_->functions().free_comm(comm->handle);
   }
@@ -53,6 +67,9 @@ std::uint64_t MpiExchange::start(const ExchangeCall& call) {
   const Comm& comm = call.among == Among::all ? all_ : slice_;
   UnderWay& mine = under_way_[started_];
   mine.operation = call.operation;
+  mine.signature = mine.others_signature = call.signature;
+  mine.number = call.number;
+  mine.other = comm.other;
   MpiCollective collective{
       .operation = static_cast<int>(call.operation),
       .dtype = static_cast<int>(call.dtype),
@@ -66,7 +83,9 @@ std::uint64_t MpiExchange::start(const ExchangeCall& call) {
       .elements = call.elements,
       .element_bytes = call.element_bytes,
       .counts = call.counts.empty() ? nullptr : call.counts.data(),
-      .receive_counts = call.receive_counts.empty() ? nullptr : call.receive_counts.data()};
+      .receive_counts = call.receive_counts.empty() ? nullptr : call.receive_counts.data(),
+      .signature = &mine.signature,
+      .others_signature = &mine.others_signature};
   if (call.in_place && call.operation == Operation::all_to_all) {
     mine.memory.assign(call.input, call.input + all_of(call, comm.ranks) * call.element_bytes);
     collective.input = mine.memory.data();
@@ -96,9 +115,17 @@ bool MpiExchange::is_over(std::uint64_t number) {
   int is_over = 0;
   check(library_->functions().test(mine.request, &is_over), mine.operation);
   if (is_over == 0) return false;
+  require_same_call(mine);
   if (mine.result != nullptr) std::memcpy(mine.result, mine.memory.data(), mine.memory.size());
   under_way_.erase(found);
   return true;
+}
+
+void MpiExchange::require_same_call(const UnderWay& mine) const {
+  if (mine.signature.matches(mine.others_signature)) return;
+  const Caller me{world_, mine.signature, mine.number};
+  const Caller other{mine.other, mine.others_signature, mine.number};
+  throw world_ < mine.other ? mismatch(me, other) : mismatch(other, me);
 }
 
 void MpiExchange::check(int error, Operation operation) const {

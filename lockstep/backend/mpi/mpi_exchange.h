@@ -28,6 +28,9 @@ class MpiExchange final : public Exchange {
  private:
   struct UnderWay {
     void* request = nullptr;
+    Signature signature, others_signature = {};  // of the call
+    std::uint64_t number = 0;
+    int other = 0;  // whose it is, where there are two: in the world
     Operation operation = Operation::barrier;
     // Of what MPI cannot do in place where only some ranks do: another buffer, and where it belongs.
     std::vector<std::byte> memory = {};
@@ -36,10 +39,14 @@ class MpiExchange final : public Exchange {
   struct Comm {
     void* handle = nullptr;
     int rank = 0, ranks = 0;
+    int other = 0;  // the last but this one, in the world
   };
+  static void keep_for_ever(std::map<std::uint64_t, UnderWay> given_up);
+  void require_same_call(const UnderWay& mine) const;
   void check(int error, Operation operation) const;
 
   std::shared_ptr<MpiLibrary> library_;
+  const int world_;  // this rank there
   Comm all_, slice_;
   std::map<std::uint64_t, UnderWay> under_way_;
   std::uint64_t started_ = 0;

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "lockstep/base/signature.h"
+
 namespace lockstep {
 
 /// A collective, as one rank starts it. Numbers are those of Operation, Dtype and ReduceOp.
@@ -21,10 +23,13 @@ struct MpiCollective {
   /// The blocks of each rank, where they differ: null where all have `elements`.
   const std::size_t* counts;
   const std::size_t* receive_counts;
+  const Signature* signature;
+  /// What the other rank calls, where two swap messages; else it stays as it is. Outlives the request.
+  Signature* others_signature;
 };
 
 struct MpiFunctions {
-  static constexpr std::uint32_t current_version = 1;
+  static constexpr std::uint32_t current_version = 2;
   static constexpr const char* symbol = "lockstep_mpi_functions";
 
   // Those that return int return an error: 0 is none, `too_many` that a block has more bytes than MPI can count; others

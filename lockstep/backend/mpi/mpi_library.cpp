@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "lockstep/backend/forked.h"
 #include "lockstep/backend/mpi/blocking_calls.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
@@ -22,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int serialized = 2;
+constexpr int multiple = 3;
 constexpr const char* thread_levels[] = {"single", "funneled", "serialized", "multiple"};
 
 [[noreturn]] void refuse(ErrorCode code, const std::string& why) { throw Error(code, "engine mpi: " + why); }
@@ -161,17 +162,15 @@ std::shared_ptr<MpiLibrary> MpiLibrary::open(int rank, int ranks, std::chrono::n
   made->check(mpi::call_or_end(made->said_by_rank("MPI_Init_thread"), Deadline::after(patience), 1, begin),
               "MPI_Init_thread");
   made->has_initialized_ = !was_initialized;
-  if (level < serialized) {
+  if (level < multiple) {
     refuse(
         ErrorCode::unsupported,
         fmt::format(
-            "MPI has the thread level {}, but Lockstep calls it from whichever thread waits, and from one of "
+            "MPI has the thread level {}, but Lockstep calls it from whichever thread waits, and from two of "
             "its own: {}",
             thread_levels[level],
-            was_initialized
-                ? "the program has to ask for it, MPI_Init_thread(..., MPI_THREAD_SERIALIZED, ...), "
-                  "or MPI_THREAD_MULTIPLE where it calls MPI meanwhile"
-                : "this MPI (" + made->version() + ") gives no more"));
+            was_initialized ? "the program has to ask for it, MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...)"
+                            : "this MPI (" + made->version() + ") gives no more"));
   }
   int there = 0, all = 0;
   made->check(functions.place(&there, &all), "MPI_Comm_rank");
@@ -190,6 +189,7 @@ std::shared_ptr<MpiLibrary> MpiLibrary::open(int rank, int ranks, std::chrono::n
 }
 
 void MpiLibrary::end(int exit_code) const {
+  if (is_forked_child()) return;  // it has copies of the parent's connections
   if (!has_initialized_ || !others_come_ || functions_->is_finalized() != 0) return;
   try {
     mpi::call_or_end(said_by_rank("MPI_Finalize"), Deadline::after(patience_), exit_code,

@@ -16,7 +16,7 @@ class MpiLibrary {
  public:
   /// Initialises MPI, unless the program has; a process in which that takes longer than `patience` ends with code 1, and with words
   /// on stderr, and so does MPI's end later, which leaves the code as it is. Throws Error: unsupported (no MPI, none that this Lockstep has a plug-in
-  /// for, a thread level below serialized: Lockstep calls MPI from the thread that waits and from one of its own),
+  /// for, a thread level below multiple: Lockstep calls MPI from the thread that waits and from two of its own),
   /// invalid_argument (this process is another rank there than here).
   static std::shared_ptr<MpiLibrary> open(int rank, int ranks, std::chrono::nanoseconds patience);
 

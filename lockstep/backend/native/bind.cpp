@@ -9,8 +9,7 @@ void bind_call(Bindings& bindings, const Request& request, int rank, int ranks) 
   bindings.dtype = signature.dtype;
   bindings.reduce_op = signature.reduce_op;
   bindings.custom = request.custom.get();
-  bindings.scale = static_cast<double>(signature.prescale) /
-                   (signature.reduce_op == ReduceOp::average ? static_cast<double>(ranks) : 1.0);
+  bindings.scale = static_cast<double>(signature.prescale) / divisor_of(signature.reduce_op, ranks);
   bindings.inputs.resize(count);
   bindings.outputs.resize(count);
   bind_buffers(bindings, request, rank);

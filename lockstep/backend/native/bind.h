@@ -9,6 +9,11 @@
 
 namespace lockstep {
 
+/// What a sum of `ranks` ranks is divided by in the end.
+inline double divisor_of(ReduceOp reduce_op, int ranks) {
+  return reduce_op == ReduceOp::average ? static_cast<double>(ranks) : 1.0;
+}
+
 /// The user's buffers of this rank, `rank` of `ranks`, and what is done with their elements.
 void bind_call(Bindings& bindings, const Request& request, int rank, int ranks);
 

@@ -123,7 +123,7 @@ Blame::Cause Blame::loss(const PeerNews& news) const {
   const std::string who = "rank " + std::to_string(culprit.world);
   if (news.kind == PeerNews::Kind::left)
     return {ErrorCode::peer_lost, culprit.world, me(),
-            who + " left the " + (options_.goes_on ? "group" : "job") + " while others still needed it"};
+            who + " left the " + (options_.is_whole_job ? "job" : "group") + " while others still needed it"};
   const int pid = culprit.is_here() ? parts_.region->progress(culprit.local).pid.load() : 0;
   return {ErrorCode::peer_lost, culprit.world, me(),
           who + (pid > 0 ? " (pid " + std::to_string(pid) + ")" : "") + " died"};

@@ -22,7 +22,7 @@ struct BlameOptions {
   std::shared_ptr<ControlPage> page;
   std::chrono::nanoseconds timeout{};     ///< of a wait without progress
   std::chrono::nanoseconds warn_after{};  ///< of which that is said
-  bool goes_on = false;                   ///< as in NativeOptions
+  bool is_whole_job = true;               ///< as in NativeOptions
 };
 
 /// One rank's of one group. Under the progress lock.

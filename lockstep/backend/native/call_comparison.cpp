@@ -1,5 +1,7 @@
 #include "lockstep/backend/native/call_comparison.h"
 
+#include <algorithm>
+
 #include "lockstep/backend/mismatch.h"
 #include "lockstep/backend/native/native_task.h"
 
@@ -23,14 +25,14 @@ const Signature* CallComparison::find(std::uint64_t number) const {
 
 void CallComparison::look(NativeTask& waiting, std::uint64_t waited_ns) {
   if (waiting.is_message() || waited_ns < long_wait_ns) return;
+  const auto is_connected = [&](int peer) { return members_.size() <= few_ranks || links_.has(peer); };
   for (const int peer : waiting.missing()) {
-    if (waiting.told_to == peer) continue;
-    waiting.told_to = peer;
+    if (!is_connected(peer) || std::ranges::find(waiting.told, peer) != waiting.told.end()) continue;
+    waiting.told.push_back(peer);
     links_.to(peer).post_call(waiting.number, waiting.signature());
   }
   for (int peer = 0; peer < members_.size(); ++peer) {
-    if (peer == members_.rank()) continue;
-    if (members_.size() > few_ranks && !links_.has(peer)) continue;
+    if (peer == members_.rank() || !is_connected(peer)) continue;
     if (const auto call = links_.to(peer).listen()) compare(peer, *call);
   }
 }

@@ -14,7 +14,7 @@ namespace lockstep {
 
 class NativeTask;
 
-/// Listening to somebody takes a connection. In larger groups only ranks that have one listen to each other: most
+/// Telling and listening take a connection. In larger groups only ranks that have one do so: most
 /// often enough, because ranks that wait for each other have had to do with each other before.
 inline constexpr int few_ranks = 16;
 

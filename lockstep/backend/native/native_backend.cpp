@@ -1,6 +1,7 @@
 #include "lockstep/backend/native/native_backend.h"
 
 #include <algorithm>
+#include <list>
 
 #include "lockstep/backend/forked.h"
 
@@ -108,12 +109,13 @@ NativeBackend::NativeBackend(NativeOptions options)
               .page = options.page,
               .timeout = options.timeout,
               .warn_after = options.warn_after,
-              .goes_on = options.goes_on},
+              .is_whole_job = options.is_whole_job},
              parts_, numbers_, *transport_) {
   watch_for_forks();
 }
 
 NativeBackend::~NativeBackend() {
+  if (!has_left_) leave();
   progress_->detach(*this);
   if (is_forked_child()) return;
   parts_.region->progress(parts_.members.self().local).has_let_go.store(1, std::memory_order_release);
@@ -122,6 +124,7 @@ NativeBackend::~NativeBackend() {
 void NativeBackend::leave() {
   if (is_forked_child()) return;
   const auto lock = progress_->lock();
+  has_left_ = true;
   for (const trace::Sent& sent : transport_->sent()) parts_.record.note_sent(sent);
   transport_->say_goodbye();
 }
@@ -136,6 +139,12 @@ std::unique_ptr<NativeTask> NativeBackend::take_task() {
 void NativeBackend::recycle(std::unique_ptr<NativeTask> task) {
   const auto lock = progress_->lock();
   std::erase(active_, task.get());
+  if (failure_ && parts_.exchange && parts_.exchange->is_under_way()) {
+    // Given up: the engine may still use its memory.
+    static auto* const never_freed = new std::list<std::unique_ptr<NativeTask>>;
+    never_freed->push_back(std::move(task));
+    return;
+  }
   parts_.record.note_blocked(task->signature(), task->element_bytes(), task->blocked_ns);
   idle_tasks_.push_back(std::move(task));
 }

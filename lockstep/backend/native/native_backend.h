@@ -35,7 +35,8 @@ struct NativeOptions {
   std::size_t mailbox_bytes = std::size_t{256} << 20;  ///< see Mailbox
   std::chrono::nanoseconds timeout{};
   std::chrono::nanoseconds warn_after{};
-  bool goes_on = false;  ///< a rank's death is not the end of the job
+  bool goes_on = false;      ///< a rank's death is not the end of the job
+  bool is_whole_job = true;  ///< whoever leaves the group leaves the job
 };
 
 class NativeBackend final : public Backend,
@@ -92,6 +93,7 @@ class NativeBackend final : public Backend,
 
   const std::string name_;
   const bool goes_on_;
+  bool has_left_ = false;
   const std::shared_ptr<Progress> progress_;
   const std::unique_ptr<Transport> transport_;
   const bool shares_arena_;  // with other groups

@@ -20,7 +20,7 @@ void NativeTask::begin(const Request& request, const Signature& called, const Bu
   waiting_since_ns = 0;
   warned = false;
   is_awaited = false;
-  told_to = -1;
+  told.clear();
   blocked_ns = 0;
   open_call = trace::OpenCalls::nowhere;
   compared_ = false;
@@ -211,8 +211,11 @@ void NativeTask::bind() {
   }
   bindings.wire_dtype = plan->wire_dtype;
   bindings.call = plan->schedule.uses_exchange() ? &request_.call : nullptr;
-  if (signature().prescale != 1.0F && (plan->schedule.uses_channels() || plan->schedule.uses_exchange()))
-    prescale();
+  // The same on all ranks: of a host, some may send nothing themselves.
+  const Requirement needs = plan->choice->requirement;
+  const bool is_sent =
+      needs == Requirement::channels || needs == Requirement::hosts || needs == Requirement::exchange;
+  if (signature().prescale != 1.0F && is_sent) prescale();
 }
 
 // Where contributions are added one by one, a factor that only came at the end would not keep halves from
@@ -224,7 +227,8 @@ void NativeTask::prescale() {
   kernel::reduce(signature().dtype, ReduceOp::sum, request_.input.size() / request_.element_bytes,
                  std::span(&source, 1), std::span(&destination, 1), signature().prescale);
   bindings.inputs[static_cast<std::size_t>(parts_.rank())] = prescaled_.data();
-  bindings.scale /= signature().prescale;
+  bindings.scale = 1.0 / divisor_of(signature().reduce_op, parts_.ranks());
+  request_.call.in_place = false;  // what an engine sends is not what lies in the output
 }
 
 trace::CompletedCollective NativeTask::make_event() const {

@@ -83,7 +83,7 @@ class NativeTask final : public Surroundings {
   std::uint64_t waiting_since_ns = 0;  ///< first look after the last progress; 0: none yet
   bool warned = false;
   std::atomic<bool> is_awaited = false;  ///< a thread stays in its wait until it is over
-  int told_to = -1;                      ///< the last rank that was told of this call
+  std::vector<int> told;                 ///< ranks that know of this call
   std::uint64_t blocked_ns = 0;          ///< that the program has stayed in the call and waited for it
   /// Its place among the open calls of the record; nowhere if it completed at once.
   int open_call = trace::OpenCalls::nowhere;

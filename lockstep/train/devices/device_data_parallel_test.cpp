@@ -187,6 +187,20 @@ TEST(DataParallelOnDevices, KeepsTheFirstReplicasBuffersAndTheModelsMode) {
   EXPECT_EQ(net.module()->norm->num_batches_tracked.item<std::int64_t>(), 1);
 }
 
+TEST(DataParallelOnDevices, SeesBuffersThatHaveMoved) {
+  DataParallel net([] { return torch::nn::BatchNorm1d(torch::nn::BatchNormOptions(2).affine(false)); },
+                   devices("cpu:2"));
+  for (torch::Tensor& buffer : net.module()->buffers())
+    buffer.set_data(buffer.clone());  // as torch::load() does
+  const torch::NoGradGuard no_grad;
+  net.module()->running_mean.fill_(5.0);
+  net.eval();
+  EXPECT_TRUE(torch::allclose(net(torch::full({4, 2}, 5.0)), torch::zeros({4, 2}), 0, 1e-5));
+  net.train();
+  net(torch::full({4, 2}, 7.0));
+  EXPECT_GT(net.module()->running_mean[0].item<double>(), 5.1);
+}
+
 TEST(DataParallelOnDevices, SeesWhatHappensToTheModel) {
   for (const auto variables : {Variables::central, Variables::mirrored}) {
     DataParallel net([] { return Linear(2, 1); }, devices("cpu:2"), {.variables = variables});

@@ -224,7 +224,12 @@ ReplicatedModule::Pass ReplicatedModule::begin(std::int64_t samples) {
   for (std::size_t slot = 0; slot < replicas_.size(); ++slot) {
     copy_modes(*this, *replicas_[slot]);
     for (std::size_t i = 0; i < model_buffers_.size(); ++i) {
-      if (slot > 0) buffers_[slot][i].copy_(model_buffers_[i]);
+      Tensor& own = buffers_[slot][i];
+      if (slot > 0) {
+        own.copy_(model_buffers_[i]);
+      } else if (own.const_data_ptr() != model_buffers_[i].const_data_ptr()) {  // the model's have moved
+        own.set_data(model_buffers_[i]);
+      }
     }
   }
   return pass;

@@ -86,6 +86,7 @@ Elastic::Elastic(const torch::nn::Module& module, torch::optim::Optimizer& optim
     : module_(module), optimizer_(optimizer), options_(options), steps_(options.steps) {
   require_sense();
   const auto parameters = distinct_parameters(tensors_of(module), true);
+  frozen_ = distinct_parameters(tensors_of(module), false);
   gradients_ =
       std::make_unique<PartGradients>(parameters, options.parts, options.non_finite != NonFinite::ignore);
   if (options.spread_state) spread_ = std::make_unique<SpreadState>(parameters, optimizer);
@@ -113,6 +114,7 @@ const Group& Elastic::world() const {
 }
 
 double Elastic::step(const Pass& pass) {
+  require_frozen(frozen_, "Elastic");
   for (;;) {
     if (has_changed_) leave();
     if (!world_) join();
@@ -310,7 +312,9 @@ void Elastic::settle(const std::vector<Standing>& standings) {
   const bool have_all = std::ranges::all_of(standings, [&](const Standing& one) {
     return one.is_whole == 0 || one.steps > taken_steps() || one.is_complete != 0 || one.has_half_taken != 0;
   });
-  if (have_all) {
+  // Computed again where it stops all of them: so those who have just come are told as well.
+  const bool stops = options_.non_finite == NonFinite::stop && gradients_->non_finite();
+  if (have_all && !stops) {
     taken_ = update();
   } else {
     is_complete_ = false;

@@ -26,6 +26,7 @@
 #include "lockstep/group/group.h"
 #include "lockstep/group/init.h"
 #include "lockstep/train/elastic/part_sampler.h"
+#include "lockstep/train/replicas/named_tensor.h"
 #include "lockstep/train/replicas/non_finite.h"
 #include "lockstep/train/tensor/module_of.h"
 
@@ -152,7 +153,7 @@ class Elastic {
   using Pass = std::function<torch::Tensor(const ElasticPart&)>;
 
   /// Collective, over those who live: one step of the optimizer. Returns the mean loss of the batch, on all ranks. Throws what
-  /// `pass` throws; Error: invalid_argument (NonFinite::stop); aborted (this process is out of the job: it did not answer); what
+  /// `pass` throws; Error: invalid_argument (NonFinite::stop, a parameter that was frozen when this was made); aborted (this process is out of the job: it did not answer); what
   /// ends the job.
   double step(const Pass& pass);
 
@@ -160,7 +161,8 @@ class Elastic {
   std::uint64_t steps() const { return steps_; }
   /// Of those who live; the next change makes another one. Only for what all do between the same two steps.
   const Group& world() const;
-  /// Called in step(), on every rank, as soon as a new world trains; on a newcomer not for the one it came to.
+  /// Called in step(), on every rank, as soon as a new world trains; on a newcomer not for the one it came to. A step that was
+  /// settled in that world is one of `steps` already, and of steps() when step() returns.
   void on_change(std::function<void(const ElasticChange&)> call) { on_change_ = std::move(call); }
   /// How often a step was computed again, or what others had taken was taken later, because ranks died.
   std::uint64_t repeated() const { return repeated_; }
@@ -186,6 +188,7 @@ class Elastic {
   const torch::nn::Module& module_;
   torch::optim::Optimizer& optimizer_;
   ElasticOptions options_;
+  std::vector<NamedTensor> frozen_;
   std::unique_ptr<PartGradients> gradients_;
   std::unique_ptr<SpreadState> spread_;  // where that is asked for
   std::unique_ptr<SharedHeap> heap_;

@@ -109,11 +109,14 @@ void Client::pull_rows(std::size_t table, const Tensor& indices) {
               .contiguous();
       if (mine.numel() == 0) continue;
       const Line& line = lines_[server];
-      line.send(
-          {.kind = Kind::pull_rows, .number = table, .count = static_cast<std::uint64_t>(mine.numel())});
-      line.send_tensor(mine);
-      std::string text;
-      if (line.receive(&text).kind != Kind::ok) throw Error(ErrorCode::mismatch, text);
+      Kind answer = Kind::not_yet;
+      for (std::string text; answer == Kind::not_yet;) {
+        line.send(
+            {.kind = Kind::pull_rows, .number = table, .count = static_cast<std::uint64_t>(mine.numel())});
+        line.send_tensor(mine);
+        answer = line.receive(&text).kind;
+        if (answer == Kind::refused) throw Error(ErrorCode::mismatch, text);
+      }
       auto sizes = value.sizes().vec();
       sizes[0] = mine.numel();
       const Tensor rows = torch::empty(sizes, value.scalar_type());

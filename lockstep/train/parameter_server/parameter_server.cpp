@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <map>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "lockstep/train/parameter_server/coordinator.h"
 #include "lockstep/train/parameter_server/server.h"
 #include "lockstep/train/replicas/broadcast_tensors.h"
+#include "lockstep/train/replicas/finite_gradients.h"
 #include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/replicas/same_facts.h"
 #include "lockstep/train/replicas/same_options.h"
@@ -85,6 +87,7 @@ class ParameterServer::Impl {
        const ParameterServerOptions& options)
       : options_(checked(options)),
         parameters_(averageable_parameters(module)),
+        frozen_(distinct_parameters(tensors_of(module), false)),
         placement_(ps::variables_of(parameters_, options.tables), options.servers),
         crew_(options.servers, options.coordinator) {
     std::vector<Tensor> some;  // an optimizer of nothing has no options
@@ -132,6 +135,8 @@ class ParameterServer::Impl {
   }
 
   void push() {
+    require_frozen(frozen_, "ParameterServer");
+    look_at_gradients();
     client().push({.task = task_, .number = pushes_of_task_++, .settled_below = settled_below_});
   }
 
@@ -185,7 +190,7 @@ class ParameterServer::Impl {
         if (ours != nullptr && is_loss_of_others(*ours)) throw;  // what all tasks need is gone
         ask.kind = ps::Kind::failed;
         result = error.what();
-        for (const NamedTensor& item : parameters_) item.tensor.mutable_grad().reset();
+        drop_gradients();
       }
       task_ = 0;
     }
@@ -200,6 +205,27 @@ class ParameterServer::Impl {
     return may_be && crew_.task() == ps::Task::worker && crew_.have_hosts_ended();
   }
 
+  void drop_gradients() const {
+    for (const NamedTensor& item : parameters_) item.tensor.mutable_grad().reset();
+  }
+
+  void look_at_gradients() const {
+    if (options_.non_finite == NonFinite::ignore) return;
+    const auto bad = std::ranges::find_if(parameters_, [](const NamedTensor& item) {
+      const Tensor& gradient = item.tensor.grad();
+      return gradient.defined() && !is_finite(gradient.is_sparse() ? gradient._values() : gradient);
+    });
+    if (bad == parameters_.end()) return;
+    drop_gradients();
+    if (options_.non_finite == NonFinite::stop)
+      throw Error(
+          ErrorCode::invalid_argument,
+          c10::str("ParameterServer: the gradient of parameter ", bad->name, " on rank ", crew_.self().rank,
+                   " is infinite or no number; nothing was pushed. Lower the learning rate, clip "
+                   "gradients, or skip such pushes (NonFinite::skip)"),
+          crew_.self().rank);
+  }
+
   void connect(std::uint64_t facts) {
     client_.emplace(crew_, placement_, parameters_, facts);
     if (const auto coordinator = crew_.coordinator(); coordinator && crew_.task() == ps::Task::worker)
@@ -211,15 +237,48 @@ class ParameterServer::Impl {
   }
 
   void begin_server(const OptimizerFactory& make_optimizer, std::uint64_t facts) {
-    broadcast_tensors(crew_.all_servers(), parameters_);
+    const Group servers = crew_.all_servers();
+    broadcast_tensors(servers, parameters_);
     std::vector<Tensor> values;
     for (const NamedTensor& item : parameters_) values.push_back(item.tensor);
     const int number = crew_.self().rank;
     variables_.emplace(placement_, number, values, make_optimizer);
     server_.emplace(crew_, placement_, *variables_, options_.staleness, facts, crew_.timeout(),
                     options_.wait);
-    if (!options_.checkpoint.empty() && std::filesystem::exists(path_of(number)))
-      variables_->load(path_of(number));
+    if (has_checkpoint(servers)) variables_->load(path_of(number));
+  }
+
+  /// Collective over the servers.
+  bool has_checkpoint(const Group& servers) const {
+    if (options_.checkpoint.empty()) return false;
+    std::array<std::uint8_t, 1> mine{std::filesystem::exists(path_of(servers.rank())) ? std::uint8_t{1}
+                                                                                      : std::uint8_t{0}};
+    std::vector<std::uint8_t> all(static_cast<std::size_t>(servers.size()));
+    all_gather(servers, mine, all).wait();
+    const auto missing = std::ranges::find(all, 0);
+    if (missing == all.end()) return true;
+    if (std::ranges::find(all, 1) != all.end())
+      throw_invalid_argument(
+          c10::str("ParameterServer: ", path_of(static_cast<int>(missing - all.begin())),
+                   " is missing, and other servers have theirs: a save was not finished, or the "
+                   "file is on another host; remove them to begin anew"));
+    require_no_other_checkpoint();
+    return false;
+  }
+
+  /// One that as many servers have saved cannot be dealt out to others.
+  void require_no_other_checkpoint() const {
+    const std::filesystem::path path = options_.checkpoint;
+    const std::string beginning = path.filename().string() + ".0-of-";
+    std::error_code problem;
+    for (const auto& entry : std::filesystem::directory_iterator(
+             path.has_parent_path() ? path.parent_path() : std::filesystem::path("."), problem)) {
+      if (entry.path().filename().string().starts_with(beginning))
+        throw_invalid_argument(c10::str("ParameterServer: '", entry.path().string(),
+                                        "' was saved by another number of "
+                                        "servers than ",
+                                        options_.servers, ": start as many, or remove it"));
+    }
   }
 
   std::string path_of(int server) const {
@@ -242,7 +301,7 @@ class ParameterServer::Impl {
   }
 
   ParameterServerOptions options_;
-  std::vector<NamedTensor> parameters_;
+  std::vector<NamedTensor> parameters_, frozen_;
   ps::Placement placement_;
   ps::Crew crew_;
   std::optional<ps::Variables> variables_;

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "lockstep/train/optimizer/fused_optimizer.h"
+#include "lockstep/train/replicas/non_finite.h"
 #include "lockstep/train/tensor/module_of.h"
 
 namespace lockstep {
@@ -43,9 +44,14 @@ struct ParameterServerOptions {
   std::vector<std::string> tables = {};
   /// A task that fails, or whose worker dies, is given to the next one, so often in all.
   int most_attempts = 3;
+  /// Of a worker's gradients, looked at before they are pushed. stop: push() throws, naming the parameter, and nothing of them reaches a
+  /// server; a task fails by it. skip: the push counts, but brings no gradients (synchronous: zeros in the average). Costs one more
+  /// look at each gradient.
+  NonFinite non_finite = NonFinite::ignore;
   /// How long tasks may wait, or servers without a coordinator, while no worker is in the job.
   std::chrono::nanoseconds wait = std::chrono::minutes(5);
-  /// Where servers begin, if it is there, and save() writes: a file for each server, PATH.0-of-2 and so on.
+  /// Where servers begin, if it is there, and save() writes: a file for each server, PATH.0-of-2 and so on. Refused where it is there for some
+  /// servers only, or for another number of them.
   std::string checkpoint = {};
 };
 
@@ -146,9 +152,10 @@ class ParameterServer {
   /// A worker's, and the coordinator's: the servers' variables, as they are now, into the module's parameters. Waits where
   /// `staleness` says so. Tables stay as they are.
   void pull();
-  /// Some rows of a table, by their numbers, which may be there several times.
+  /// Some rows of a table, by their numbers, which may be there several times. Waits as pull() does.
   void pull_rows(const std::string& table, const torch::Tensor& rows);
-  /// The parameters' gradients to the servers; afterwards there are none. Those of tables may be sparse.
+  /// The parameters' gradients to the servers; afterwards there are none. Those of tables may be sparse. Throws Error:
+  /// invalid_argument (NonFinite::stop).
   void push();
   /// A worker's: it has nothing more to do.
   void leave();

@@ -132,7 +132,7 @@ void Server::talk(const Life& life, const Line& line) {
     switch (header.kind) {
       case Kind::hello: greet(life, line, header, memory); break;
       case Kind::pull: answer_pull(life, line, memory); break;
-      case Kind::pull_rows: answer_rows(line, header); break;
+      case Kind::pull_rows: answer_rows(life, line, header); break;
       case Kind::push: take_push(life, line, header, memory); break;
       case Kind::save: answer_save(life, line, text); break;
       case Kind::rest:
@@ -207,13 +207,14 @@ void Server::answer_pull(const Life& life, const Line& line, const Memory& memor
   }
 }
 
-void Server::answer_rows(const Line& line, const Header& header) {
+void Server::answer_rows(const Life& life, const Line& line, const Header& header) {
   const auto& variables = placement_.variables();
   if (header.number >= variables.size() || !variables[header.number].is_table ||
       header.count > static_cast<std::uint64_t>(variables[header.number].rows()))
     throw Error(ErrorCode::corrupt_data, "parameter server: a client asks for rows of no table");
   const Tensor indices = torch::empty({static_cast<std::int64_t>(header.count)}, torch::kInt64);
   line.receive_tensor(indices);
+  if (!await_read(life)) return line.send({.kind = Kind::not_yet});
   Tensor rows;
   try {
     rows = variables_.read_rows(header.number, indices).contiguous();

@@ -55,7 +55,7 @@ class Server {
   };
   void greet(const Life& life, const Line& line, const Header& header, Memory& memory);
   void answer_pull(const Life& life, const Line& line, const Memory& memory);
-  void answer_rows(const Line& line, const Header& header);
+  void answer_rows(const Life& life, const Line& line, const Header& header);
   void take_push(const Life& life, const Line& line, const Header& header, Memory& memory);
   void answer_save(const Life& life, const Line& line, const std::string& path);
   /// Until it may; false: not for a while.

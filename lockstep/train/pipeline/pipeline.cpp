@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -23,6 +24,7 @@
 #include "lockstep/train/replicas/parameter_drift.h"
 #include "lockstep/train/replicas/same_facts.h"
 #include "lockstep/train/replicas/same_options.h"
+#include "lockstep/train/replicas/sliced_module.h"
 #include "lockstep/train/tensor/random_numbers.h"
 #include "lockstep/train/tensor/shared_heap.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
@@ -82,9 +84,12 @@ Pipeline::Pipeline(const Layers& layers, const Group& group, const PipelineOptio
   seed_ = static_cast<std::uint64_t>(
       torch::randint(std::numeric_limits<std::int64_t>::max(), {1}, torch::kInt64).item<std::int64_t>());
   broadcast(group_, std::span(&seed_, 1), 0).wait();
-  if (options_.replicas) broadcast(*options_.replicas, std::span(&seed_, 1), 0).wait();
+  for (const auto& others : {options_.replicas, options_.tensor}) {
+    if (others) broadcast(*others, std::span(&seed_, 1), 0).wait();
+  }
   decide_cut(layers);
   build_stages(layers);
+  on_every_rank(group_, [&] { require_known_parts(); });
   make_ties(layers);
   if (options_.replicas && options_.replicas->size() > 1)
     drift_ = std::make_unique<ParameterDrift>(distinct_parameters(tensors_of(*module_), true));
@@ -124,12 +129,22 @@ void Pipeline::decide_cut(const Layers& layers) {
   broadcast(group_, std::span(&is_measured, 1), 0).wait();
   if (is_measured == 0) {
     cut_ = even_cut(layers.size(), stages);
-    return;
+  } else {
+    layer_seconds_.assign(layers.size(), 0);
+    on_rank_0(group_, [&] { measure(layers); });
+    broadcast(group_, std::span(layer_seconds_), 0).wait();
+    cut_ = pipeline::cut_by_time(layer_seconds_, stages);
   }
-  layer_seconds_.assign(layers.size(), 0);
-  on_rank_0(group_, [&] { measure(layers); });
-  broadcast(group_, std::span(layer_seconds_), 0).wait();
-  cut_ = pipeline::cut_by_time(layer_seconds_, stages);
+  for (const auto& others : {options_.replicas, options_.tensor}) {  // which may have measured otherwise
+    if (others) broadcast(*others, std::span(cut_), 0).wait();
+  }
+}
+
+void Pipeline::require_known_parts() const {
+  const auto parts = sliced_in(*module_);
+  if (!parts.empty() && !options_.tensor)
+    throw_invalid_argument("Pipeline: of " + parts.begin()->first +
+                           " each rank of a group has a part: PipelineOptions::tensor is to be that group");
 }
 
 BuiltLayer Pipeline::build_layer(const Layers& layers, std::size_t index) const {
@@ -232,18 +247,20 @@ void Pipeline::make_ties(const Layers& layers) {
 
 double Pipeline::step(const Tensor& input, const Tensor& target, const PipelineLoss& loss) {
   Step step(group_, plan_, stages_, options_.non_finite, loss);
+  std::vector<Work> averages;
+  const auto tied_before = set_tied_gradients_aside();
   try {
     step.run(plan_.ranks[static_cast<std::size_t>(group_.rank())], input, target);
-    add_up_ties();
+    add_up_ties(tied_before);
     if (drift_) {
       compare_replicas();
-      average_over_replicas();
+      average_over_replicas(averages);
     }
     double mean = step.loss();
     broadcast(group_, std::span(&mean, 1), plan_.shape.rank_of(plan_.shape.stages - 1)).wait();
     return mean;
   } catch (const std::exception& error) {
-    // Before what is under way says that it was given up. Stages know nothing of other stages' replicas, nor these of them.
+    // Before what is under way, in `step` and `averages`, says that it was given up. Stages know nothing of other stages' replicas, nor these of them.
     group_.abort(error.what());
     if (options_.replicas) options_.replicas->abort(error.what());
     throw;
@@ -256,15 +273,34 @@ Tensor Pipeline::evaluate(const Tensor& input) {
   return step.evaluate(input);
 }
 
-void Pipeline::add_up_ties() {
-  const torch::NoGradGuard no_grad;
+/// What both sides of a tie have from earlier steps is the same sum: it is not to be added up again.
+std::vector<std::array<Tensor, 2>> Pipeline::set_tied_gradients_aside() {
+  std::vector<std::array<Tensor, 2>> before;
   for (Tie& tie : ties_) {
-    const auto gradient = [](const Tensor& parameter) {
-      return parameter.grad().defined() ? parameter.grad().contiguous() : torch::zeros_like(parameter);
-    };
+    auto& both = before.emplace_back();
+    for (std::size_t side = 0; side < both.size(); ++side) {
+      if (tie.tensors[side].defined()) std::swap(both[side], tie.tensors[side].mutable_grad());
+    }
+  }
+  return before;
+}
+
+void Pipeline::add_up_ties(const std::vector<std::array<Tensor, 2>>& before) {
+  const torch::NoGradGuard no_grad;
+  const auto gradient = [](const Tensor& parameter) {
+    const Tensor& found = parameter.grad();
+    if (!found.defined()) return torch::zeros_like(parameter);
+    return found.is_sparse() ? found.to_dense() : found.contiguous();
+  };
+  const auto add = [](const Tensor& parameter, const Tensor& sum, const Tensor& earlier) {
+    if (parameter.requires_grad()) parameter.mutable_grad() = earlier.defined() ? earlier + sum : sum.clone();
+  };
+  for (std::size_t i = 0; i < ties_.size(); ++i) {
+    Tie& tie = ties_[i];
     if (tie.tensors[0].defined() && tie.tensors[1].defined()) {
       const Tensor sum = gradient(tie.tensors[0]) + gradient(tie.tensors[1]);
-      for (Tensor& parameter : tie.tensors) parameter.mutable_grad() = sum.clone();
+      for (std::size_t side = 0; side < tie.tensors.size(); ++side)
+        add(tie.tensors[side], sum, before[i][side]);
     } else if (tie.tensors[0].defined() || tie.tensors[1].defined()) {
       const std::size_t own = tie.tensors[0].defined() ? 0 : 1;
       const Tensor mine = gradient(tie.tensors[own]), theirs = torch::empty_like(mine);
@@ -273,7 +309,7 @@ void Pipeline::add_up_ties() {
                tie.ranks[1 - own], tie_tag, tie_tag)
           .wait();
       // Both add up in one order.
-      tie.tensors[own].mutable_grad() = own == 0 ? mine + theirs : theirs + mine;
+      add(tie.tensors[own], own == 0 ? mine + theirs : theirs + mine, before[i][own]);
     }
   }
 }
@@ -284,8 +320,7 @@ void Pipeline::compare_replicas() {
   drift_->compare(*options_.replicas, step, true);
 }
 
-void Pipeline::average_over_replicas() {
-  std::vector<Work> works;
+void Pipeline::average_over_replicas(std::vector<Work>& works) {
   std::vector<std::pair<Tensor, Tensor>> copies;  // a gradient with gaps, and what is averaged in its place
   for (Tensor& parameter : module_->parameters()) {
     if (!parameter.requires_grad()) continue;
@@ -301,15 +336,18 @@ void Pipeline::average_over_replicas() {
 }
 
 double Pipeline::clip_grad_norm(double max_norm) {
-  double squares = 0;
+  std::array<double, 2> squares{};  // of what all of `tensor` have, and of parts
+  const auto parts = sliced_in(*module_);
   const auto is_counted_elsewhere = [&](const std::string& name) {
     return std::ranges::any_of(ties_, [&](const Tie& tie) { return tie.names.second == name; });
   };
   for (const auto& item : module_->named_parameters()) {
-    if (!is_counted_elsewhere(item.key())) squares += gradient_squares(item.value());
+    if (!is_counted_elsewhere(item.key()))
+      squares[parts.contains(item.key()) ? 1 : 0] += gradient_squares(item.value());
   }
-  all_reduce(group_, std::span(&squares, 1)).wait();
-  const double norm = std::sqrt(squares);
+  all_reduce(group_, squares).wait();
+  if (options_.tensor) all_reduce(*options_.tensor, std::span(&squares[1], 1)).wait();
+  const double norm = std::sqrt(squares[0] + squares[1]);
   clip_gradients(module_->parameters(), norm, max_norm);
   return norm;
 }

@@ -4,6 +4,7 @@
 
 #include <torch/torch.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -44,6 +45,8 @@ struct PipelineOptions {
   /// The ranks that have the same stages of other replicas of the pipeline (a Grid's column): all begin with the values of the
   /// first one, and gradients are averaged over them.
   std::optional<Group> replicas = std::nullopt;
+  /// Where layers are ColumnParallelLinear and the like: the ranks that have the other parts of the same stages (a Grid's row).
+  std::optional<Group> tensor = std::nullopt;
   /// See DataParallelOptions. What is handed on lies there, and a receiver on the same host copies it while the sender works on.
   bool shared_heap = true;
 };
@@ -63,7 +66,7 @@ using PipelineLoss = std::function<torch::Tensor(const torch::Tensor& output, co
 class Pipeline {
  public:
   /// Throws Error: invalid_argument (no layers, fewer layers than stages, a cut that is none, micro_batches below 1, an unknown
-  /// schedule, ties of what is not there); mismatch (ranks that have other layers or options).
+  /// schedule, ties of what is not there, tensor-parallel layers without `tensor`); mismatch (ranks that have other layers or options).
   Pipeline(const Layers& layers, const Group& group, const PipelineOptions& options = {});
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
@@ -88,7 +91,8 @@ class Pipeline {
   void train(bool on = true) { module_->train(on); }
   void eval() { module_->eval(); }
 
-  /// Collective. Clips this rank's gradients by the norm of the whole model's, in which tied parameters count once; returns it.
+  /// Collective, over `tensor`, too. Clips this rank's gradients by the norm of the whole model's, in which tied parameters, and what
+  /// all of `tensor` have, count once; returns it.
   double clip_grad_norm(double max_norm);
 
   const pipeline::Plan& plan() const { return plan_; }
@@ -97,10 +101,13 @@ class Pipeline {
   /// What each layer took with the sample, forward and backward, in seconds; empty without one.
   const std::vector<double>& layer_seconds() const { return layer_seconds_; }
   const Group& group() const { return group_; }
+  /// Whether `tensor` has several ranks.
+  bool has_parts() const { return options_.tensor && options_.tensor->size() > 1; }
   /// Of the whole model's, in their order.
   const std::vector<std::string>& layer_names() const { return names_; }
 
-  /// Collective. The whole model's parameters and buffers, in the layers' order, on rank 0; empty on the others.
+  /// Collective. The whole model's parameters and buffers, in the layers' order, on rank 0; empty on the others. Throws
+  /// Error{unsupported} with `tensor`: save_whole_state_dict(path, tensor, *module()) makes a file of each stage.
   StateDict gather_state() const;
   /// Collective. Rank 0's tensors into the stages, found by name. Throws Error{invalid_argument} on all ranks, before any has
   /// changed, where some are missing, unexpected or of another shape.
@@ -120,8 +127,10 @@ class Pipeline {
   /// Layer of "3.weight".
   std::size_t layer_of(const std::string& parameter) const;
   int rank_of_layer(std::size_t layer) const;
-  void add_up_ties();
-  void average_over_replicas();
+  void require_known_parts() const;
+  std::vector<std::array<torch::Tensor, 2>> set_tied_gradients_aside();
+  void add_up_ties(const std::vector<std::array<torch::Tensor, 2>>& before);
+  void average_over_replicas(std::vector<Work>& works);
   void compare_replicas();
 
   Group group_;

@@ -35,6 +35,10 @@ std::size_t place_of_layer(const std::string& tensor, const std::vector<std::str
 }
 
 std::vector<WholeTensor> whole_tensors(const Pipeline& pipeline) {
+  if (pipeline.has_parts())
+    throw Error(ErrorCode::unsupported,
+                "Pipeline: layers that are tensor-parallel, too, have no file of the whole model: "
+                "save_whole_state_dict(path, grid.tensor, *pipe.module()) makes one of each stage");
   const auto of_ranks = all_gather_object(pipeline.group(), described(*pipeline.module()));
   std::vector<WholeTensor> items;
   for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {

@@ -376,15 +376,24 @@ TEST(Pipeline, TiesParameters) {
         bias2 = before["2.bias"].detach().clone().set_requires_grad(true);
       }
       for (std::uint64_t i = 0; i < 3; ++i) {
-        const Tensor x = samples(6, 4, i), y = samples(6, 4, 100 + i);
+        const auto batch = [i](std::uint64_t part) {
+          return std::pair(samples(6, 4, 10 * i + part), samples(6, 4, 100 + 10 * i + part));
+        };
+        constexpr std::uint64_t parts = 3;  // whose gradients are added up
         sgd.zero_grad();
-        pipe.step(x, y, mse);
+        for (std::uint64_t part = 0; part < parts; ++part) {
+          const auto [x, y] = batch(part);
+          pipe.step(x, y, mse);
+        }
         const double norm = pipe.clip_grad_norm(0.5);
         sgd.step();
         if (world.rank() != 0) continue;
         std::vector<Tensor> all = {weight, bias0, bias2};
         for (Tensor& tensor : all) tensor.mutable_grad().reset();
-        mse(torch::linear(torch::tanh(torch::linear(x, weight, bias0)), weight, bias2), y).backward();
+        for (std::uint64_t part = 0; part < parts; ++part) {
+          const auto [x, y] = batch(part);
+          mse(torch::linear(torch::tanh(torch::linear(x, weight, bias0)), weight, bias2), y).backward();
+        }
         EXPECT_NEAR(norm, torch::nn::utils::clip_grad_norm_(all, 0.5), 1e-5);
         torch::optim::SGD(all, 0.1).step();
       }
@@ -395,6 +404,20 @@ TEST(Pipeline, TiesParameters) {
       EXPECT_TRUE(torch::allclose(after["2.bias"], bias2, 1e-5, 1e-6));
     });
   }
+}
+
+TEST(Pipeline, LeavesTiedParametersThatAreFrozenWithoutGradient) {
+  on_ranks(2, [](const Group& world) {
+    Layers layers;
+    layers.add<Linear>(4, 4).add(torch::tanh).add<Linear>(4, 4).tie("0.weight", "2.weight");
+    Pipeline pipe(layers, world, {.micro_batches = 2});
+    for (const auto& item : pipe.named_parameters()) {
+      if (item.key().ends_with("weight")) item.value().requires_grad_(false);
+    }
+    pipe.step(samples(6, 4, 1), samples(6, 4, 2), mse);
+    for (const auto& item : pipe.named_parameters())
+      EXPECT_EQ(item.value().grad().defined(), item.key().ends_with("bias")) << item.key();
+  });
 }
 
 TEST(Pipeline, AveragesOverReplicas) {
@@ -464,6 +487,37 @@ TEST(Pipeline, CutsByMeasuredTimes) {
     EXPECT_GE(pipe.layer_seconds()[2], 0.05);
     EXPECT_THAT(pipe.cut(), ElementsAre(2, 4));
     EXPECT_FALSE(pipe.parameters().empty());
+  });
+}
+
+TEST(Pipeline, ReplicasAreCutAlikeWhereOneIsMeasured) {
+  on_ranks(4, [](const Group& world) {
+    const Group stages = *world.split(world.rank() / 2), replicas = *world.split(world.rank() % 2);
+    const auto slow = [](const Tensor& x) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      return x;
+    };
+    Layers layers;
+    layers.add<Linear>(8, 8).add(slow).add<Linear>(8, 8).add<Linear>(8, 8).add<Linear>(8, 8).add<Linear>(8,
+                                                                                                         8);
+    PipelineOptions options{.replicas = replicas};
+    if (world.rank() == 0) options.sample = torch::ones({2, 8});
+    const Pipeline pipe(layers, stages, options);
+    EXPECT_THAT(pipe.cut(), ElementsAre(2, 4));
+  });
+}
+
+TEST(Pipeline, ClipsSparseGradients) {
+  on_ranks(2, [](const Group& world) {
+    Layers layers;
+    layers.add<torch::nn::Embedding>(torch::nn::EmbeddingOptions(5, 4).sparse(true)).add<Linear>(4, 2);
+    Pipeline pipe(layers, world, {.micro_batches = 1});
+    pipe.step(torch::tensor({1, 1, 3}, torch::kInt64), torch::zeros({3, 2}), mse);
+    double squares = 0;
+    for (const Tensor& parameter : pipe.parameters())
+      squares += parameter.grad().to_dense().pow(2).sum().item<double>();
+    all_reduce(world, std::span(&squares, 1)).wait();
+    EXPECT_NEAR(pipe.clip_grad_norm(1e-3), std::sqrt(squares), 1e-6);
   });
 }
 

@@ -64,7 +64,9 @@ DiLoCo::DiLoCo(const torch::nn::Module& module, const Group& group, const torch:
       buffers_(made_equal(module, group, outer, options)),
       common_((local_ = distinct_parameters(buffers_, true), copies_of(local_))),
       optimizer_(common_, outer) {
+  frozen_ = distinct_parameters(buffers_, false);
   buffers_ = buffers_among(buffers_);
+  if (options_.non_finite == NonFinite::skip) kept_buffers_ = copies_of(buffers_);
 }
 
 bool DiLoCo::step() {
@@ -74,6 +76,7 @@ bool DiLoCo::step() {
 }
 
 void DiLoCo::average() {
+  require_frozen(frozen_, "DiLoCo");
   const torch::NoGradGuard no_grad;
   const FlatTensors differences{FlatPlan(common_)};
   for (std::size_t i = 0; i < common_.size(); ++i) {
@@ -108,6 +111,19 @@ void DiLoCo::average() {
   }
   for (std::size_t i = 0; i < common_.size(); ++i) local_[i].tensor.detach().copy_(common_[i]);
   average_tensors(group_, buffers_);
+  if (options_.non_finite == NonFinite::skip) keep_finite_buffers();
+}
+
+/// Those of a rank that has gone astray are in the average.
+void DiLoCo::keep_finite_buffers() {
+  const bool is_good = std::ranges::all_of(buffers_, [](const NamedTensor& item) {
+    return !item.tensor.is_floating_point() || is_finite(item.tensor);
+  });
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    const auto& [from, to] = is_good ? std::tie(buffers_[i].tensor, kept_buffers_[i])
+                                     : std::tie(kept_buffers_[i], buffers_[i].tensor);
+    to.copy_(from);
+  }
 }
 
 }  // namespace lockstep

@@ -22,7 +22,8 @@ struct DiLoCoOptions {
   /// inside: data-parallel training.
   std::int64_t every = 100;
   /// Of the averaged difference. stop: every rank throws, naming the ranks whose model is infinite or no number, and the common
-  /// model has not moved. skip: every rank goes back to the common model.
+  /// model has not moved. skip: every rank goes back to the common model; buffers whose
+  /// average is none go back, too.
   NonFinite non_finite = NonFinite::ignore;
 };
 
@@ -50,7 +51,8 @@ class DiLoCo {
          const DiLoCoOptions& options = {});
 
   /// After each step of the inner optimizer; in each `every`th call collective. Returns whether that was one: the model is the
-  /// common one now, the same bits on all ranks.
+  /// common one now, the same bits on all ranks. Throws Error: invalid_argument (NonFinite::stop, a parameter that was frozen when this
+  /// was made).
   bool step();
 
   /// The common model's parameters, in the module's order, and the optimizer that moves them: for checkpoints.
@@ -59,11 +61,12 @@ class DiLoCo {
 
  private:
   void average();
+  void keep_finite_buffers();
 
   Group group_;
   DiLoCoOptions options_;
-  std::vector<NamedTensor> local_, buffers_;
-  std::vector<torch::Tensor> common_;
+  std::vector<NamedTensor> local_, frozen_, buffers_;
+  std::vector<torch::Tensor> common_, kept_buffers_;
   torch::optim::SGD optimizer_;
   std::int64_t steps_ = 0;
 };

@@ -146,6 +146,35 @@ TEST(DiLoCo, NamesTheRankWhoseModelIsNoNumber) {
   }
 }
 
+TEST(DiLoCo, WhereOneGoesAstrayKeepsItsBuffers) {
+  on_ranks(2, [](const Group& world) {
+    torch::nn::BatchNorm1d net(torch::nn::BatchNormOptions(3).momentum(0.5));
+    DiLoCo outer(net, world, torch::optim::SGDOptions(1.0), {.every = 1, .non_finite = NonFinite::skip});
+    const torch::NoGradGuard no_grad;
+    for (const double statistic : {1.0, std::nan("")}) {
+      net->running_mean.fill_(world.rank() == 1 ? statistic : 3.0);
+      if (std::isnan(statistic) && world.rank() == 1) net->weight.fill_(statistic);
+      outer.step();
+      EXPECT_EQ(net->running_mean[0].item<double>(), 2);
+      EXPECT_EQ(net->weight[0].item<double>(), 1);
+    }
+  });
+}
+
+TEST(DiLoCo, RefusesAParameterThatWasFrozen) {
+  for (const auto& ending : run_ranks(2, [](const Group& world) {
+         torch::nn::Linear net(3, 1);
+         net->bias.set_requires_grad(false);
+         DiLoCo outer(net, world, torch::optim::SGDOptions(1.0), {.every = 1});
+         outer.step();
+         net->bias.set_requires_grad(true);
+         outer.step();
+       }))
+    EXPECT_EQ(
+        ending.text,
+        "DiLoCo: parameter bias wants a gradient, and wanted none when this was made: make another one");
+}
+
 TEST(DiLoCo, RefusesWhatDiffersAndEveryBelowOne) {
   const auto differing = run_ranks(2, [](const Group& world) {
     const DiLoCo outer(model(1), world, torch::optim::SGDOptions(1.0), {.every = 10 + world.rank()});

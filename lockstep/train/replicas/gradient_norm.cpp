@@ -6,8 +6,10 @@ namespace lockstep {
 
 double gradient_squares(const torch::Tensor& parameter) {
   const torch::NoGradGuard no_grad;
-  return parameter.grad().defined() ? std::pow(parameter.grad().norm(2, torch::kFloat64).item<double>(), 2)
-                                    : 0;
+  const torch::Tensor& gradient = parameter.grad();
+  if (!gradient.defined()) return 0;
+  const torch::Tensor values = gradient.is_sparse() ? gradient.coalesce().values() : gradient;
+  return std::pow(values.norm(2, torch::kFloat64).item<double>(), 2);
 }
 
 void clip_gradients(const std::vector<torch::Tensor>& parameters, double norm, double max_norm) {

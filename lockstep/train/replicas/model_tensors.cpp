@@ -54,4 +54,12 @@ std::vector<NamedTensor> distinct_parameters(std::span<const NamedTensor> tensor
   return distinct;
 }
 
+void require_frozen(std::span<const NamedTensor> frozen, const std::string& who) {
+  for (const NamedTensor& item : frozen) {
+    if (item.tensor.requires_grad())
+      throw_invalid_argument(who + ": " + item.label() +
+                             " wants a gradient, and wanted none when this was made: make another one");
+  }
+}
+
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "lockstep/train/replicas/named_tensor.h"
@@ -23,5 +24,8 @@ void require_averageable(const NamedTensor& item);
 /// The parameters for which a gradient is wanted, or the others; each once: one that is registered under two
 /// names has one gradient.
 std::vector<NamedTensor> distinct_parameters(std::span<const NamedTensor> tensors, bool trainable);
+
+/// Throws Error{invalid_argument} where one of these wants a gradient now, which `who` knows nothing of.
+void require_frozen(std::span<const NamedTensor> frozen, const std::string& who);
 
 }  // namespace lockstep

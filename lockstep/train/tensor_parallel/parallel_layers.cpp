@@ -44,18 +44,6 @@ void require_divided(const char* layer, const char* what, std::int64_t length, c
       c10::str(layer, ": ", what, " is ", length, ", which ", group.size(), " ranks do not divide"));
 }
 
-/// "layer.weight" -> how it is cut.
-std::map<std::string, SlicedParameter> sliced_in(const torch::nn::Module& module) {
-  std::map<std::string, SlicedParameter> found;
-  module.apply([&](const std::string& path, const torch::nn::Module& part) {
-    const auto* const sliced = dynamic_cast<const SlicedModule*>(&part);
-    if (sliced == nullptr) return;
-    for (const SlicedParameter& each : sliced->sliced())
-      found.emplace(path.empty() ? each.name : path + "." + each.name, each);
-  });
-  return found;
-}
-
 std::vector<std::int64_t> whole_sizes(const Tensor& mine, const SlicedParameter& cut) {
   auto sizes = mine.sizes().vec();
   sizes[static_cast<std::size_t>(cut.dim)] = cut.length;

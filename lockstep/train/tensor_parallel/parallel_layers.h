@@ -12,29 +12,10 @@
 
 #include "lockstep/group/group.h"
 #include "lockstep/train/checkpoint/state_dict.h"
+#include "lockstep/train/replicas/sliced_module.h"
 #include "lockstep/train/tensor/module_of.h"
 
 namespace lockstep {
-
-/// A parameter of which each rank has a part.
-struct SlicedParameter {
-  std::string name;     ///< in its module: "weight"
-  std::int64_t dim;     ///< in which it is cut
-  std::int64_t length;  ///< of the whole one there
-};
-
-/// What the layers below have in common. Making one is collective: their weights are cut from those that the serial layer would
-/// have on rank 0; every rank draws as many random numbers as that does.
-class SlicedModule {
- public:
-  explicit SlicedModule(Group group) : group_(std::move(group)) {}
-  virtual ~SlicedModule() = default;
-  const Group& group() const { return group_; }
-  virtual std::vector<SlicedParameter> sliced() const = 0;
-
- private:
-  Group group_;
-};
 
 struct ColumnParallelOptions {
   bool bias = true;

@@ -48,3 +48,5 @@ class _LockstepsFinder(importlib.abc.MetaPathFinder):
 
 
 sys.meta_path.insert(0, _LockstepsFinder())
+
+from horovod.runner import run  # noqa: E402, F401

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lockstep import core
 
 _SLICE_MS = 100
+_IDLE_SECONDS = 1.0
 _Base: Any = getattr(torch.distributed, "DistBackendError", RuntimeError)
 
 
@@ -120,51 +121,84 @@ class Pending:
 
 class _Waiter:
     """Waits for what nobody else does: collectives one after another, as all ranks begin them; messages, which come when they
-    like, each in a thread of its own. Threads end when there is nothing left, and before the interpreter does."""
+    like, each in a thread of its own. What is called then may wait for others, for which another thread waits meanwhile. Threads end when
+    there has been nothing left for a second, and before the interpreter does."""
 
     def __init__(self):
-        self._process, self._mutex, self._left, self._threads = os.getpid(), threading.Lock(), collections.deque(), []
-        self._collectives, self._ending = None, False
+        self._process, self._changed, self._left, self._threads = os.getpid(), threading.Condition(), collections.deque(), []
+        self._waits, self._idle, self._ending = False, 0, False  # for a collective; threads that could
         atexit.register(self._end)
 
     def take(self, pending: Pending, then: Callable[[], None] | None = None) -> None:
         """then(): called when it is over."""
         if os.getpid() != self._process or self._ending:  # a forked child has no part in it
             return
-        with self._mutex:
+        with self._changed:
             if pending.is_message:
                 self._start(self._finish, pending, then)
                 return
             self._left.append((pending, then))
-            if self._collectives is None:
-                self._collectives = self._start(self._run)
+            self._wake()
+
+    def _wake(self):
+        """Somebody is to wait for the next one, unless somebody waits for another. REQUIRES: _changed."""
+        if self._waits or not self._left:
+            return
+        if self._idle > 0:
+            self._changed.notify()
+        else:
+            self._start(self._run)
 
     def _start(self, *call):
         thread = threading.Thread(target=call[0], args=call[1:], name="lockstep", daemon=True)
         self._threads = [one for one in self._threads if one.is_alive()] + [thread]
         thread.start()
-        return thread
 
-    def _finish(self, pending, then):
+    def _await(self, pending):
+        """Whether it is over; else the interpreter ends."""
         while not pending.wait(_SLICE_MS / 1000):
             if self._ending:
-                return
-        if then is not None:
+                return False
+        return True
+
+    def _finish(self, pending, then):
+        if self._await(pending) and then is not None:
             then()
+
+    def _next(self):
+        """What this thread is to wait for; None where it is not needed. REQUIRES: _changed."""
+        is_new = True
+        while not self._ending:
+            if self._left and not self._waits:
+                self._waits = True
+                return self._left.popleft()
+            if not is_new:
+                return None
+            self._idle += 1
+            is_new = self._changed.wait(_IDLE_SECONDS)
+            self._idle -= 1
+        return None
 
     def _run(self):
         while True:
-            with self._mutex:
-                if not self._left or self._ending:
-                    self._collectives = None
-                    return
-                pending, then = self._left.popleft()
-            self._finish(pending, then)
+            with self._changed:
+                mine = self._next()
+            if mine is None:
+                return
+            pending, then = mine
+            is_over = self._await(pending)
+            with self._changed:
+                self._waits = False
+                self._wake()
+            if is_over and then is not None:
+                then()
 
     def _end(self):
         """No thread may be in torch's code when the interpreter ends."""
         if os.getpid() == self._process:
             self._ending = True
+            with self._changed:
+                self._changed.notify_all()
             for thread in self._threads:
                 thread.join(1)
 

@@ -25,9 +25,15 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
     """After the first batch, when all variables are there, the root's are those of all ranks: of model and optimizer, but for
     local_variables."""
 
-    def __init__(self, root_rank: int, device: str = "", local_variables: Iterable[tf.Variable | keras.Variable] | None = None) -> None:
+    def __init__(self, root_rank: int, device: str = "", local_variables: Iterable[tf.Variable | keras.Variable] | tf.Variable | None = None) -> None:
         super().__init__()
-        self._root_rank, self._is_done, self._local = root_rank, False, {id(variable) for variable in local_variables or ()}
+        self._root_rank, self._is_done, self._local = root_rank, False, set()
+        for variable in [local_variables] if hasattr(local_variables, "assign") else local_variables or ():
+            self.register_local_var(variable)
+
+    def register_local_var(self, var: tf.Variable | keras.Variable) -> None:
+        """This one each rank has for itself."""
+        self._local.add(id(var))
 
     def on_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Once: gives all ranks the root's variables."""
@@ -60,8 +66,8 @@ class MetricAverageCallback(tf.keras.callbacks.Callback):
 
 
 class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
-    """Multiplies `initial_lr` by `multiplier`, a number or a function of the epoch, from start_epoch on and before end_epoch; a function
-    that is no staircase gets fractions of epochs, each batch. Momentum is corrected for the change, unless momentum_correction is off."""
+    """Multiplies `initial_lr` by `multiplier`, a function of the epoch, or a number to the power of the epochs since start_epoch, from
+    start_epoch on and before end_epoch; what is no staircase gets fractions of epochs, each batch. Momentum is corrected for the change, unless momentum_correction is off."""
 
     _end: Any  # numbers; None where there is none, or not yet
     _steps: Any
@@ -74,8 +80,8 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
         if initial_lr is None:
             raise ValueError("Parameter `initial_lr` is required")
         self._initial, self._start, self._end = initial_lr, start_epoch, end_epoch
-        self._staircase = staircase or not callable(multiplier)
-        self._multiplier = multiplier if callable(multiplier) else lambda epoch: multiplier
+        self._staircase = staircase
+        self._multiplier = multiplier if callable(multiplier) else lambda epoch: multiplier ** (epoch - start_epoch)
         self._corrects_momentum, self._steps, self._epoch, self._momentum = momentum_correction, steps_per_epoch, None, None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:

@@ -23,11 +23,11 @@ from lockstep.common.process_sets import (  # noqa: F401
 from lockstep.tensorflow import elastic, util  # noqa: F401
 from lockstep.tensorflow.compression import Compression  # noqa: F401
 from lockstep.tensorflow.functions import (  # noqa: F401
-    allgather_object, broadcast_object, broadcast_object_fn, broadcast_variables)
-from lockstep.tensorflow.gradients import allreduce, grouped_allreduce  # noqa: F401
+    allgather_object, broadcast_, broadcast_object, broadcast_object_fn, broadcast_variables)
+from lockstep.tensorflow.gradients import allreduce, grouped_allreduce, grouped_reducescatter, reducescatter  # noqa: F401
 from lockstep.tensorflow.mpi_ops import (  # noqa: F401
-    Adasum, Average, Max, Min, Product, Sum, allgather, alltoall, barrier, broadcast, grouped_allgather, grouped_reducescatter, join,
-    local_rank_op, local_size_op, process_set_included_op, rank_op, reducescatter, size_op)
+    Adasum, Average, Max, Min, Product, Sum, allgather, alltoall, barrier, broadcast, grouped_allgather, join,
+    local_rank_op, local_size_op, process_set_included_op, rank_op, size_op)
 from lockstep.tensorflow.optimizers import DistributedOptimizer  # noqa: F401
 from lockstep.tensorflow.sessions import BroadcastGlobalVariablesHook, broadcast_global_variables  # noqa: F401
 from lockstep.tensorflow.sync_batch_norm import SyncBatchNormalization  # noqa: F401

@@ -36,8 +36,10 @@ class Aggregation:
             sums = [tf.identity(self._sums[index]) for index in there]
             is_last = tf.equal(tf.identity(self.counter), self._passes)
 
+        name = self._reducer.own_name()
+
         def whole() -> list[tf.Tensor]:
-            made: list[tf.Tensor] = self._reducer(sums, [variables[index] for index in there])
+            made: list[tf.Tensor] = self._reducer(sums, [variables[index] for index in there], name)
             with tf.control_dependencies(made):
                 cleared = [self._sums[index].assign(tf.zeros_like(self._sums[index])) for index in there]
                 cleared.append(self.counter.assign(0))

@@ -8,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from lockstep.common import elastic as _common
-from lockstep.common.elastic import ObjectState as _ObjectState
-from lockstep.common.elastic import State  # noqa: F401
+from lockstep.common.elastic import ObjectState, State  # noqa: F401
 from lockstep.common.exceptions import HorovodInternalError
 from lockstep.tensorflow import mpi_ops
 from lockstep.tensorflow.functions import broadcast_object, broadcast_variables
@@ -50,8 +49,9 @@ def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
     return _common.run_fn(_raises_horovods(func), _reset)
 
 
-class TensorFlowState(_ObjectState):
-    """`TensorFlowState(variables=..., batch=0)`: variables, and values that can be copied."""
+class TensorFlowState(ObjectState):
+    """`TensorFlowState(variables=..., batch=0)`: variables, and values that can be copied. With a session of TensorFlow 1, the default one
+    too, they are its variables: all global ones, unless others are given."""
 
     _saved_values: list[np.ndarray]
 
@@ -62,9 +62,14 @@ class TensorFlowState(_ObjectState):
 
     def __init__(self, variables: Iterable[tf.Variable | keras.Variable] | None = None, session: tf.compat.v1.Session | None = None,
                  **values: Any) -> None:
-        self._variables = list(variables or ())
+        is_eager = tf.executing_eagerly()
+        self._session = None if is_eager else session or tf.compat.v1.get_default_session()
+        if not is_eager and self._session is None:
+            raise ValueError("TensorFlowState: outside of eager execution it takes a session")
+        self._variables = list(variables or (() if is_eager else tf.compat.v1.global_variables()))
+        self._broadcast = None if is_eager else broadcast_variables(self._variables, root_rank=0)
         self._saved_values = []
-        super().__init__(functools.partial(broadcast_object, session=session), mpi_ops.rank, **values)
+        super().__init__(functools.partial(broadcast_object, session=self._session), mpi_ops.rank, **values)
         self.save()
 
     def _all_variables(self) -> list[tf.Variable | keras.Variable]:
@@ -72,19 +77,24 @@ class TensorFlowState(_ObjectState):
 
     def save(self) -> None:
         """Keeps copies of variables and values, on this rank."""
-        self._saved_values = [np.array(tf.convert_to_tensor(variable)) for variable in self._all_variables()]
+        variables = self._all_variables()
+        self._saved_values = ([np.array(tf.convert_to_tensor(variable)) for variable in variables] if self._session is None
+                              else self._session.run(variables))
         super().save()
 
     def restore(self) -> None:
         """Gives variables and values what was kept last."""
         for variable, value in zip(self._all_variables(), self._saved_values):
-            variable.assign(value)
+            variable.assign(value) if self._session is None else variable.load(value, self._session)
         super().restore()
 
     @_raises_horovods
     def sync(self) -> None:
         """All ranks go on with rank 0's variables and values. Raises HorovodInternalError where that failed."""
-        broadcast_variables(self._all_variables(), root_rank=0)
+        if self._session is None:
+            broadcast_variables(self._all_variables(), root_rank=0)
+        else:
+            self._session.run(self._broadcast)
         super().sync()
         self.save()
 

@@ -36,6 +36,17 @@ def broadcast_variables(variables: Iterable[tf.Variable | keras.Variable], root_
     return None if tf.executing_eagerly() else tf.group(*assigned)
 
 
+def broadcast_(variables: Iterable[tf.Variable | keras.Variable], root_rank: int, name: str | None = None,
+               process_set: ProcessSet = global_process_set) -> list[tf.Tensor]:
+    """The root's values, in the variables of all ranks, and as tensors."""
+    variables = list(variables)
+    with tf.control_dependencies([variable.assign(mpi_ops.broadcast(tf.convert_to_tensor(variable), root_rank,
+                                                                    f"{name or 'broadcast_'}.{_name(variable, index)}",
+                                                                    process_set=process_set))
+                                  for index, variable in enumerate(variables)]):
+        return [tf.identity(variable) for variable in variables]
+
+
 def _to_array(obj: Any) -> np.ndarray:
     file = io.BytesIO()
     cloudpickle.dump(obj, file)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from lockstep import core
 from lockstep.common.process_sets import ProcessSet, global_process_set
 from lockstep.tensorflow import mpi_ops
 from lockstep.tensorflow.compression import Compression, Compressor
@@ -20,8 +21,8 @@ _GROUP_BYTES = 64 << 20  # of gradients that are reduced at once
 
 def allreduce(tensor: TensorLike | tf.IndexedSlices, average: bool | None = None, device_dense: str = "", device_sparse: str = "",
               compression: type[Compressor] = Compression.none, op: int | None = None, prescale_factor: float = 1.0,
-              postscale_factor: float = 1.0, name: str | None = None,
-              process_set: ProcessSet = global_process_set) -> tf.Tensor | tf.IndexedSlices:
+              postscale_factor: float = 1.0, name: str | None = None, process_set: ProcessSet = global_process_set,
+              ignore_name_scope: bool = False) -> tf.Tensor | tf.IndexedSlices:
     """The tensors of all ranks combined, of the same shape: Average (the default), Sum, Min, Max, Product. Has a gradient. Of IndexedSlices
     the rows of all ranks are gathered."""
     op = mpi_ops.op_of(average, op)
@@ -41,8 +42,8 @@ def allreduce(tensor: TensorLike | tf.IndexedSlices, average: bool | None = None
 
 def grouped_allreduce(tensors: Sequence[TensorLike | tf.IndexedSlices], average: bool | None = None, device_dense: str = "",
                       device_sparse: str = "", compression: type[Compressor] = Compression.none, op: int | None = None,
-                      prescale_factor: float = 1.0, postscale_factor: float = 1.0, name: str | None = None,
-                      process_set: ProcessSet = global_process_set) -> list[tf.Tensor | tf.IndexedSlices]:
+                      prescale_factor: float = 1.0, postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set,
+                      ignore_name_scope: bool = False, name: str | None = None) -> list[tf.Tensor | tf.IndexedSlices]:
     """As allreduce, of several tensors, none of which begins before all are there on all ranks."""
     op = mpi_ops.op_of(average, op)
     if not tensors:
@@ -52,6 +53,26 @@ def grouped_allreduce(tensors: Sequence[TensorLike | tf.IndexedSlices], average:
                           None if name is None else f"{name}.{index}", process_set) for index, tensor in enumerate(tensors)]
     compressed, contexts = zip(*(compression.compress(tf.convert_to_tensor(tensor)) for tensor in tensors))
     made = mpi_ops.grouped_dense(compressed, name, op, prescale_factor, postscale_factor, process_set)
+    return [compression.decompress(one, context) for one, context in zip(made, contexts)]
+
+
+def reducescatter(tensor: TensorLike, device_dense: str = "", compression: type[Compressor] = Compression.none, op: int = mpi_ops.Average,
+                  name: str | None = None, process_set: ProcessSet = global_process_set, ignore_name_scope: bool = False,
+                  prescale_factor: float = 1.0, postscale_factor: float = 1.0) -> tf.Tensor:
+    """The tensors of all ranks combined, of which each gets its part of the first dimension. Has a gradient."""
+    compressed, context = compression.compress(tf.convert_to_tensor(tensor))
+    made = mpi_ops.reducescatter(compressed, op, name, prescale_factor, postscale_factor, process_set=process_set)
+    return compression.decompress(made, context)
+
+
+def grouped_reducescatter(tensors: Sequence[TensorLike], device_dense: str = "", compression: type[Compressor] = Compression.none,
+                          op: int = mpi_ops.Average, process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
+                          postscale_factor: float = 1.0) -> list[tf.Tensor]:
+    """As reducescatter, of several tensors, each of which may begin before the others are there."""
+    if not tensors:
+        return []
+    compressed, contexts = zip(*(compression.compress(tf.convert_to_tensor(tensor)) for tensor in tensors))
+    made = mpi_ops.grouped_reducescatter(compressed, op, None, prescale_factor, postscale_factor, process_set=process_set)
     return [compression.decompress(one, context) for one, context in zip(made, contexts)]
 
 
@@ -89,15 +110,20 @@ class Reducer:
             return self._op, 1.0, 1.0
         return mpi_ops.Sum, 1.0 / self._predivide, self._predivide / self._process_set.size()
 
-    def __call__(self, gradients: Iterable[tf.Tensor | tf.IndexedSlices | None],
-                 variables: Iterable[tf.Variable | keras.Variable]) -> list[tf.Tensor | tf.IndexedSlices | None]:
-        """The gradients of all ranks for these variables, one for each; None where there is none."""
+    def own_name(self) -> str:
+        """Of the next reduction in this graph."""
+        return mpi_ops.unique_in_graph(self._name)
+
+    def __call__(self, gradients: Iterable[tf.Tensor | tf.IndexedSlices | None], variables: Iterable[tf.Variable | keras.Variable],
+                 name: str | None = None) -> list[tf.Tensor | tf.IndexedSlices | None]:
+        """The gradients of all ranks for these variables, one for each; None where there is none. name: an own_name(), taken outside of
+        the branch of a condition, which is a graph of its own."""
         gradients, variables = list(gradients), list(variables)
-        if self._process_set.size() == 1:
+        if self._process_set.size() == 1 and not core.ranks_may_change():
             return gradients
         gradients = self.densified(gradients)
         op, prescale, postscale = self._scales()
-        own_name = mpi_ops.unique_in_graph(self._name)
+        own_name = name or self.own_name()
         made = list(gradients)
         dense = []
         for index, (gradient, variable) in enumerate(zip(gradients, variables)):

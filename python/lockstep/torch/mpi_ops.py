@@ -447,8 +447,8 @@ def _rows_to_send(tensor: torch.Tensor, splits: torch.Tensor | Sequence[int] | N
             raise ValueError(f"alltoall without splits: the first dimension, {tensor.shape[0]}, is no multiple of {ranks} ranks")
         return [tensor.shape[0] // ranks] * ranks
     rows = [int(split) for split in splits]
-    if len(rows) != ranks or sum(rows) != tensor.shape[0] or min(rows) < 0:
-        raise ValueError(f"splits {rows}: there have to be {ranks}, of {tensor.shape[0]} rows together")
+    if len(rows) != ranks or sum(rows) > tensor.shape[0] or min(rows) < 0:
+        raise ValueError(f"splits {rows}: there have to be {ranks}, of at most {tensor.shape[0]} rows together")
     return rows
 
 
@@ -479,14 +479,17 @@ class _AllToAll(torch.autograd.Function):
                 process_set: ProcessSet) -> tuple[torch.Tensor, torch.Tensor]:
         rows = _rows_to_send(tensor, splits, process_set)
         output, received = synchronize(alltoall_async(tensor, rows, name, process_set))
-        ctx.arguments = received, name, process_set
+        ctx.arguments = received, name, process_set, tensor.shape[0]
         ctx.mark_non_differentiable(received)
         return output, received
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor, _: Any) -> tuple[Any, ...]:
-        received, name, process_set = ctx.arguments
-        return alltoall(gradient, received, _of_gradient(name), process_set)[0], None, None, None
+        received, name, process_set, rows = ctx.arguments
+        sent = alltoall(gradient, received, _of_gradient(name), process_set)[0]
+        if sent.shape[0] < rows:  # the others went nowhere
+            sent = torch.cat([sent, sent.new_zeros((rows - sent.shape[0], *sent.shape[1:]))])
+        return sent, None, None, None
 
 
 def alltoall(tensor: torch.Tensor, splits: torch.Tensor | Sequence[int] | None = None, name: str | None = None,

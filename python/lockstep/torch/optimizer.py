@@ -186,7 +186,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._synchronized, self._should_synchronize = False, True
         self._buckets, self._bucket_of, self._sparse, self._passes_left, self._hooks = [], {}, {}, {}, []
         self._made_dense = set()  # what sparse_as_dense has made of sparse gradients, for this step
-        if not process_set.included() or process_set.size() == 1:
+        if not process_set.included() or (process_set.size() == 1 and not core.ranks_may_change()):
             return
         trained = [parameter for group in self.param_groups for parameter in group["params"] if parameter.requires_grad]
         if isinstance(groups, int) and groups > 0:

@@ -1,11 +1,13 @@
 // A rank of an elastic training, which does what tests tell it to:
 //
-//   elastic_rank [steps=N] [parts=N] [least=N] [wait_ms=N] [non_finite=stop|skip] [spread=1] [save_every=N] [DEED@STEP:RANK ...]
+//   elastic_rank [steps=N] [parts=N] [least=N] [wait_ms=N] [non_finite=stop|skip] [spread=1] [save_every=N] [thaw=STEP]
+//               [DEED@STEP:RANK ...]
 //
-// spread=1: with ElasticOptions::spread_state, and says of how many parameters it has the optimizer's state at the end.
-// DEED, in that step and by that rank in its first life, or by all ("*"): die, die_stepping (when its optimizer has stepped), throw,
-// nan, stop (SIGSTOP), await (somebody who comes or goes), tell (a line). In its second life: die_joining@*:RANK, other_model@*:RANK, other_program@*:RANK. In its first,
+// thaw: a parameter that was frozen is trained from that step on. spread=1: with ElasticOptions::spread_state, and says of how many parameters it has the optimizer's state at the end.
+// DEED, in that step and by that rank in its first life, or by all ("*"): die, die_agreeing (when all gradients are there),
+// die_stepping (when its optimizer has stepped), throw, nan, stop (SIGSTOP), await (somebody who comes or goes), tell (a line). In its second life: die_joining@*:RANK, other_model@*:RANK, other_program@*:RANK. In its first,
 // when it hands its state over: die_giving@*:RANK; when it saves: die_saving@*:RANK.
+#include <dlfcn.h>
 #include <lockstep/lockstep.h>
 #include <lockstep/train.h>
 #include <signal.h>
@@ -35,6 +37,7 @@ struct Deed {
 std::map<std::string, std::string> settings;
 std::vector<Deed> deeds;
 int me = 0;
+std::uint64_t current_step = 0;
 
 int number(const std::string& name, int otherwise) {
   const auto found = settings.find(name);
@@ -63,6 +66,7 @@ void await_change() {
 }
 
 void act(std::uint64_t step) {
+  current_step = step;
   if (is_to("await", step)) await_change();
   if (lockstep::incarnation() > 0) return;
   if (is_to("tell", step)) say("is at step " + std::to_string(step));
@@ -96,6 +100,7 @@ int train() {
       torch::nn::Linear(10, 1));
   if (is_second && is_to("other_model", 0)) net = torch::nn::Sequential(torch::nn::Linear(8, 1));
   net->to(torch::kFloat64);
+  if (number("thaw", -1) >= 0) net->parameters()[0].set_requires_grad(false);
   DyingSgd sgd(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
   std::int64_t seen = 0;  // steps, by what is handed over
   const auto policy = settings.count("non_finite") == 0     ? lockstep::NonFinite::ignore
@@ -131,6 +136,7 @@ int train() {
   while (job.steps() < steps) {
     const std::uint64_t step = job.steps();
     bool has_acted = false;
+    if (number("thaw", -1) == static_cast<int>(step)) net->parameters()[0].set_requires_grad(true);
     job.step([&](const lockstep::ElasticPart& part) {
       if (!std::exchange(has_acted, true)) act(step);
       const auto chosen = sampler.indices(part);
@@ -159,6 +165,12 @@ int train() {
 }
 
 }  // namespace
+
+/// In place of the library's, which Elastic asks when it has a step's gradients, and the program when it waits.
+bool lockstep::world_has_changed() {
+  if (incarnation() == 0 && is_to("die_agreeing", current_step)) (void)raise(SIGKILL);
+  return reinterpret_cast<bool (*)()>(dlsym(RTLD_NEXT, "_ZN8lockstep17world_has_changedEv"))();
+}
 
 int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {

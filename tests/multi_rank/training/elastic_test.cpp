@@ -1,5 +1,6 @@
 // Elastic training on processes that die, come back, stop, throw, and come with something else.
 #include <csignal>
+#include <random>
 
 #include "tests/support/ssh_job_test.h"
 
@@ -238,12 +239,56 @@ TEST_F(ElasticJob, StopsAtGradientsThatAreNoNumbersAndNamesThePart) {
                           "0.weight is infinite or no number; no rank has taken the step"));
 }
 
+// Who has come meanwhile has not seen the gradients: it is told when they are computed again.
+TEST_F(ElasticJob, TellsThoseWhoComeAsOneDiesWhyItStops) {
+  const Ending ending = launch({"-np", "3", "--min-np", "1", "--max-restarts", "1", "--", "least=3",
+                                "non_finite=stop", "nan@7:*", "die_agreeing@7:0"});
+  EXPECT_EQ(ending.exit_code, 1) << ending.err;
+  for (const char* rank : {"rank 0", "rank 1", "rank 2"})
+    EXPECT_THAT(ending.err,
+                ContainsRegex(std::string(rank) + " failed: Elastic, step 7, part 3 \\(on rank [0-2]\\)"));
+}
+
 TEST_F(ElasticJob, SkipsAStepWhoseGradientsAreNoNumbers) {
   const std::string skipped = done(40, {"non_finite=skip", "nan@7:*"});
   EXPECT_NE(skipped, done());
   expect_done(launch({"-np", "3", "--min-np", "1", "--max-restarts", "0", "--", "non_finite=skip", "nan@7:*",
                       "die@9:2"}),
               2, skipped);
+}
+
+// Any of them, at any step.
+TEST_F(ElasticJob, GoesOnWhicheverRankIsHurt) {
+  const std::string undisturbed = done();
+  std::mt19937 random(std::random_device{}());
+  for (const std::string deed : {"die", "stop", "throw", "nan"}) {
+    for (int round = 0; round < times_of_soak("SOAK_HURTS", 1); ++round) {
+      const std::string rank = std::to_string(random() % 3), step = std::to_string(random() % 40);
+      const std::string what = deed + "@" + step + ":" + (deed == "nan" ? "*" : rank);
+      SCOPED_TRACE(what);
+      const Ending ending =
+          launch({"-np", "3", "--min-np", "1", "--max-restarts", "0", "--", "non_finite=stop", what},
+                 {{"LOCKSTEP_TIMEOUT", "1s"}});
+      if (deed == "nan") {
+        EXPECT_EQ(ending.exit_code, 1);
+        for (const char* one : {"rank 0", "rank 1", "rank 2"})
+          EXPECT_THAT(ending.err,
+                      HasSubstr(one + (" failed: Elastic, step " + step) + ", part 3 (on rank 1)"));
+      } else {
+        expect_done(ending, 2, undisturbed);
+        EXPECT_THAT(ending.err, ContainsRegex("rank " + rank + " .*goes on without it"));
+      }
+    }
+  }
+}
+
+TEST_F(ElasticJob, RefusesAParameterThatWasFrozen) {
+  const Ending ending = launch({"-np", "2", "--", "thaw=10"});
+  EXPECT_EQ(ending.exit_code, 1);
+  for (const char* rank : {"rank 0", "rank 1"})
+    EXPECT_THAT(ending.err,
+                HasSubstr(std::string(rank) + " failed: Elastic: parameter 0.weight wants a gradient, and "
+                                              "wanted none when this was made: make another one"));
 }
 
 TEST_F(ElasticJob, OfAFixedJobEndsWithARanksDeath) {

@@ -1,7 +1,7 @@
 // Parameter servers on processes: what workers compute, and what happens when they die, stop, throw, and come back.
 #include <chrono>
-#include <cstdlib>
 #include <fstream>
+#include <random>
 #include <thread>
 
 #include "tests/support/http_client.h"
@@ -32,10 +32,6 @@ class ParameterServers : public SshJobTest {
     EXPECT_EQ(ending.exit_code, 0) << ending.err;
     for (const std::string& line : lines) EXPECT_THAT(ending.out, HasSubstr(line + "\n")) << ending.err;
   }
-  static int soak(const char* name, int otherwise) {
-    const char* const wanted = std::getenv(name);
-    return wanted != nullptr ? std::stoi(wanted) : otherwise;
-  }
   static std::size_t count_of(const std::string& text, const std::string& part) {
     std::size_t count = 0;
     for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++count;
@@ -65,6 +61,8 @@ TEST_F(ParameterServers, AllowNoReadThatIsOlderThanTheBound) {
 TEST_F(ParameterServers, HaveTablesOfWhichWorkersTakeRows) {
   expect(launch({"-np", "4", "--", "rows"}), {"rank 1 the same", "rank 2 the same", "rank 3 the same"});
   expect(launch({"-np", "4", "--", "rows", "servers=2"}), {"rank 2 the same", "rank 3 the same"});
+  expect(launch({"-np", "4", "--", "rows", "rows_first=1"}),
+         {"rank 1 the same", "rank 2 the same", "rank 3 the same"});
 }
 
 TEST_F(ParameterServers, OnTwoHostsDoTheSame) {
@@ -119,7 +117,7 @@ TEST_F(ParameterServers, HaveTheirRolesFromTfConfig) {
 }
 
 TEST_F(ParameterServers, EveryTaskCountsOnceWhoeverDies) {
-  const int tasks = soak("SOAK_TASKS", 60);
+  const int tasks = times_of_soak("SOAK_TASKS", 60);
   for (const int servers : {1, 2}) {
     const Ending ending = launch({"--role", "server:" + std::to_string(servers), "--role", "coordinator:1",
                                   "--role", "worker:3", "--restart", "worker", "--max-restarts", "65000",
@@ -163,6 +161,60 @@ TEST_F(ParameterServers, GoOnWithoutAWorkerThatDoesNotAnswer) {
              {{"LOCKSTEP_TIMEOUT", "3s"}});
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_THAT(ending.out, HasSubstr("rank 1 counted 20, done 20, failed 0\n")) << ending.err;
+}
+
+TEST_F(ParameterServers, GiveUpATaskWhoseGradientsAreNoNumbers) {
+  const std::vector<std::string> words = {"-np", "4", "--", "count", "staleness=none", "nan_at=7"};
+  const auto with = [&](const std::string& policy) {
+    auto all = words;
+    all.push_back("non_finite=" + policy);
+    return launch(all);
+  };
+  const Ending stopped = with("stop");
+  expect(stopped, {"rank 1 counted 19, done 19, failed 1"});
+  EXPECT_THAT(
+      stopped.out,
+      ContainsRegex("rank 1 task 7 \\(count\\) failed after 3 attempts: on rank ([23]): ParameterServer: the "
+                    "gradient of parameter count on rank [23] is infinite or no number; nothing was pushed"));
+  expect(with("skip"), {"rank 1 counted 19, done 20, failed 0"});
+}
+
+// Synchronous: what the others and the server have of it is as if it had not been.
+TEST_F(ParameterServers, GoOnWithoutAWorkerWhoseGradientsAreNoNumbers) {
+  const Ending ending = launch({"--role", "server:1", "--role", "worker:3", "--tolerate", "worker", "--",
+                                "loop", "until=40", "non_finite=stop", "deed=nan", "by=2", "at=20"});
+  expect(ending, {"rank 1 is done", "rank 3 is done"});
+  EXPECT_THAT(ending.err,
+              HasSubstr("rank 2 failed: ParameterServer: the gradient of parameter 0.weight on rank 2 is "
+                        "infinite or no number; nothing was pushed. Lower the learning rate, clip "
+                        "gradients, or skip such pushes (NonFinite::skip)"));
+}
+
+// Any of them, at any moment; with tasks each counts once all the same.
+TEST_F(ParameterServers, GoOnWhicheverWorkerIsHurt) {
+  const Variables impatient = {{"LOCKSTEP_TIMEOUT", "1s"}};
+  std::mt19937 random(std::random_device{}());
+  for (const std::string deed : {"die", "stop", "throw", "nan"}) {
+    for (int round = 0; round < times_of_soak("SOAK_HURTS", 1); ++round) {
+      const int by = 1 + static_cast<int>(random() % 3);
+      const std::string at = "at=" + std::to_string(random() % 30);
+      SCOPED_TRACE(deed + " by " + std::to_string(by) + " " + at);
+      const Ending steps =
+          launch({"--role", "server:1", "--role", "worker:3", "--tolerate", "worker", "--", "loop",
+                  "until=40", "non_finite=stop", "deed=" + deed, "by=" + std::to_string(by), at},
+                 impatient);
+      EXPECT_EQ(steps.exit_code, 0) << steps.err;
+      for (int worker = 1; worker <= 3; ++worker)
+        EXPECT_EQ(count_of(steps.out, "rank " + std::to_string(worker) + " is done\n"), worker == by ? 0 : 1);
+      EXPECT_THAT(steps.err, ContainsRegex("rank " + std::to_string(by) + " .*goes on without it"));
+      const std::string its = std::to_string(2 + static_cast<int>(random() % 2));
+      expect(launch({"--role", "server:1", "--role", "coordinator:1", "--role", "worker:2", "--tolerate",
+                     "worker", "--", "count", "staleness=2", "non_finite=stop", "own=1", "deed=" + deed,
+                     "by=" + its, "at=" + std::to_string(1 + random() % 6)},
+                    impatient),
+             {"rank 1 counted 20, done 20, failed 0"});
+    }
+  }
 }
 
 TEST_F(ParameterServers, TellTheirNumbersToMetricsWhileTheyRun) {
@@ -233,6 +285,32 @@ TEST_F(ParameterServers, SaveAndGoOn) {
   const Ending ending = launch({"-np", "4", "--", "save", "staleness=none", "servers=2", path});
   EXPECT_EQ(ending.exit_code, 1);
   EXPECT_THAT(ending.err, HasSubstr("state.0-of-2' is no checkpoint of a parameter server: "));
+}
+
+TEST_F(ParameterServers, RefuseACheckpointOfOtherServers) {
+  const std::string path = "checkpoint=" + (folder() / "state").string();
+  const auto with = [&](const std::string& servers) {
+    return launch({"-np", "5", "--", "save", "staleness=none", path, "servers=" + servers});
+  };
+  EXPECT_EQ(with("2").exit_code, 0);
+  const Ending more = with("3");
+  EXPECT_EQ(more.exit_code, 1);
+  EXPECT_THAT(more.err,
+              HasSubstr("/state.0-of-2' was saved by another number of servers than 3: start as many, or "
+                        "remove it"));
+  std::filesystem::remove(folder() / "state.1-of-2");
+  const Ending half = with("2");
+  EXPECT_EQ(half.exit_code, 1);
+  EXPECT_THAT(half.err,
+              HasSubstr("/state.1-of-2 is missing, and other servers have theirs: a save was not finished"));
+}
+
+TEST_F(ParameterServers, RefuseAParameterThatWasFrozen) {
+  const Ending ending = launch({"-np", "3", "--", "loop", "thaw=5"});
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.err,
+              HasSubstr("failed: ParameterServer: parameter 0.weight wants a gradient, and wanted none when "
+                        "this was made: make another one"));
 }
 
 TEST_F(ParameterServers, ThatCannotWriteSaySo) {

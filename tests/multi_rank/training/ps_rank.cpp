@@ -5,14 +5,17 @@
 //   alone                one worker, staleness=none: the bits of FusedSGD
 //   together             workers, synchronous: what one process does with all their samples
 //   bounded              workers, staleness=N: no read is older than N pushes
-//   rows                 a table whose rows are pulled and pushed
-//   count                tasks that count; die_percent=P: workers die at any moment of a task; throw_at=N: task N throws
+//   rows                 a table whose rows are pulled and pushed; rows_first=1: pulled before the others
+//   count                tasks that count; die_percent=P: workers die at any moment of a task; throw_at=N: task N throws;
+//                        nan_at=N: its gradient is no number
 //   late                 tasks scheduled after others have been joined
 //   save                 count, then save; again: count from there on
 //   leaves               the coordinator goes without a word
-//   loop                 workers pull and push until something happens; twice=1: pushes without a pull
+//   loop                 workers pull and push, for ever or until=STEP; twice=1: pushes without a pull;
+//                        thaw=STEP: a parameter that was frozen is trained from then on
 //
-//   servers=1 staleness=0 steps=20 tasks=20 checkpoint=PATH other_model=RANK deed=DEED (die, stop, throw) by=RANK at=STEP
+//   servers=1 staleness=0 steps=20 tasks=20 checkpoint=PATH other_model=RANK non_finite=stop|skip
+//   deed=DEED (die, stop, throw, nan) by=RANK at=STEP, or task; own=1: of this worker's tasks the one, from 1
 #include <lockstep/lockstep.h>
 #include <lockstep/train.h>
 #include <signal.h>
@@ -58,6 +61,9 @@ ParameterServerOptions options(bool coordinator = false) {
   all.staleness = staleness == "none" ? std::nullopt : std::optional(std::stoi(staleness));
   all.most_attempts = number("attempts", 3);
   all.wait = std::chrono::seconds(number("wait", 60));
+  const std::string policy = setting("non_finite", "");
+  if (policy == "stop") all.non_finite = lockstep::NonFinite::stop;
+  if (policy == "skip") all.non_finite = lockstep::NonFinite::skip;
   all.checkpoint = setting("checkpoint", "");
   return all;
 }
@@ -87,13 +93,15 @@ double difference(const torch::nn::Sequential& a, const torch::nn::Sequential& b
   return most;
 }
 
-void act(int step) {
-  if (number("by", -1) != me || number("at", 0) != step || lockstep::incarnation() > 0) return;
+/// Returns what gradients are to be multiplied by.
+double act(int step) {
+  if (number("by", -1) != me || number("at", 0) != step || lockstep::incarnation() > 0) return 1;
   const std::string deed = setting("deed", "");
   say("is at " + std::to_string(step));
   if (deed == "die") (void)raise(SIGKILL);
   if (deed == "stop") (void)raise(SIGSTOP);
   if (deed == "throw") throw std::runtime_error("told to throw");
+  return deed == "nan" ? std::numeric_limits<double>::quiet_NaN() : 1;
 }
 
 /// The same as one process that has all workers' samples.
@@ -104,7 +112,7 @@ void train(bool exactly) {
   const int steps = number("steps", 20);
   for (int step = 0; step < steps; ++step) {
     server.pull();
-    act(step);
+    (void)act(step);
     loss_of(model, samples(step, worker())).backward();
     server.push();
   }
@@ -187,8 +195,10 @@ void rows() {
   if (server.is_server()) return server.serve();
   for (int step = 0; step < 20; ++step) {
     const Tensor words = words_of(step, worker());
+    const bool rows_come_first = number("rows_first", 0) != 0;
+    if (rows_come_first) server.pull_rows("embedding.weight", words);
     server.pull();
-    server.pull_rows("embedding.weight", words);
+    if (!rows_come_first) server.pull_rows("embedding.weight", words);
     model(words).pow(2).mean().backward();
     server.push();
   }
@@ -218,13 +228,17 @@ void count(const std::string& kind) {
   const auto maybe_die = [&] {
     if (static_cast<int>(random() % 400) < die_percent) (void)raise(SIGKILL);
   };
+  int own = 0;
   server.on("count", [&](const lockstep::ParameterTask& task) {
-    act(static_cast<int>(task.number));
+    double factor = act(number("own", 0) != 0 ? ++own : static_cast<int>(task.number));
+    if (number("nan_at", -1) == static_cast<int>(task.number))
+      factor = std::numeric_limits<double>::quiet_NaN();
     if (number("throw_at", -1) == static_cast<int>(task.number)) throw std::runtime_error("told to throw");
     maybe_die();
     server.pull();
     maybe_die();
-    counter->count.mutable_grad() = -task.argument.toInt() * torch::ones({1}, torch::kFloat64);
+    counter->count.mutable_grad() =
+        -factor * static_cast<double>(task.argument.toInt()) * torch::ones({1}, torch::kFloat64);
     std::thread killer;  // in the middle of the push
     if (static_cast<int>(random() % 400) < die_percent)
       killer = std::thread([after = std::chrono::microseconds(random() % 200)] {
@@ -260,7 +274,7 @@ void count(const std::string& kind) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));  // workers rest
       for (int i = 0; i < tasks; ++i) server.schedule("count", c10::IValue(1));
     }
-    act(0);
+    (void)act(0);
     if (kind == "unknown") server.schedule("other");
     take(server.join());
     server.pull();
@@ -278,22 +292,26 @@ void count(const std::string& kind) {
 
 void loop() {
   auto model = net();
+  if (number("thaw", -1) >= 0) model->parameters()[0].set_requires_grad(false);
   ParameterServer server(*model, torch::optim::SGDOptions(0.01), options());
   if (server.is_server()) {
     std::thread([] {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
-      act(0);
+      (void)act(0);
     }).detach();
     return server.serve();
   }
-  for (int step = 0;; ++step) {
+  for (int step = 0; step != number("until", -1); ++step) {
     server.pull();
-    act(step);
-    loss_of(model, samples(step, worker())).backward();
+    const double factor = act(step);
+    if (step == number("thaw", -1)) model->parameters()[0].set_requires_grad(true);
+    (factor * loss_of(model, samples(step, worker()))).backward();
     server.push();
     if (number("twice", 0) != 0) server.push();
     if (step == 200) say("is past 200");
   }
+  server.leave();
+  say("is done");
 }
 
 void run(const std::string& kind) {

@@ -2,8 +2,9 @@
 //
 //   strategy_rank same KIND      trains, and compares with one process; prints "pipeline: the same"
 //   strategy_rank soak KIND      trains until a soak hurts a rank
+//   strategy_rank refused WHAT   of a pipeline of tensor-parallel layers: bare (without that group), file
 //
-// KIND: pipeline (1F1B), interleaved, tensor, diloco.
+// KIND: pipeline (1F1B), interleaved, tensor, grid (a pipeline of tensor-parallel layers, clipped), diloco.
 #include <lockstep/lockstep.h>
 #include <lockstep/train.h>
 
@@ -12,7 +13,9 @@
 #include <functional>
 #include <iostream>
 #include <limits>
+#include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -118,6 +121,64 @@ Learner tensor_parallel(const Group& world) {
           .parameters = net->parameters()};
 }
 
+std::shared_ptr<lockstep::Pipeline> pipeline_of_spread(const lockstep::Grid& grid, bool knows_parts = true) {
+  lockstep::Layers all;
+  for (int i = 0; i < 2; ++i) {
+    all.add([group = grid.tensor] { return Spread(group); });
+    all.add([](const Tensor& x) { return as_told(torch::tanh(x)); });
+  }
+  return std::make_shared<lockstep::Pipeline>(
+      all, grid.pipeline,
+      lockstep::PipelineOptions{.micro_batches = 5,
+                                .non_finite = lockstep::NonFinite::stop,
+                                .tensor = knows_parts ? std::optional(grid.tensor) : std::nullopt});
+}
+
+/// A parameter that is cut in `dim`, or, below 0, whole, wherever its layer is.
+Tensor whole_of(const lockstep::Grid& grid, const lockstep::Pipeline& pipe, const std::string& layer,
+                const std::string& name, std::int64_t dim) {
+  const auto parameters = pipe.named_parameters();
+  const Tensor* const mine = parameters.find(layer + "." + name);
+  const int owner = layer == "0" ? 0 : grid.pipeline.size() - 1;
+  Tensor whole;
+  if (mine != nullptr) {
+    whole = mine->detach().clone();
+    if (dim >= 0) whole = lockstep::differentiable::gather(grid.tensor, whole, dim).detach().contiguous();
+  }
+  const std::map<std::string, std::vector<std::int64_t>> sizes = {
+      {"up.weight", {96, 32}}, {"up.bias", {96}}, {"down.weight", {32, 96}}, {"down.bias", {32}}};
+  if (mine == nullptr) whole = torch::empty(sizes.at(name), torch::kFloat64);
+  lockstep::broadcast(grid.pipeline, whole, owner).wait();
+  return whole;
+}
+
+constexpr double most_norm = 0.05;
+
+Learner grid(const Group& world) {
+  const int stages = std::min(world.size(), 2);
+  const lockstep::Grid all(world, {.pipeline = stages, .tensor = world.size() / stages});
+  const auto pipe = pipeline_of_spread(all);
+  const auto sgd = std::make_shared<torch::optim::SGD>(pipe->parameters(), 0.05);
+  return {.step =
+              [=](std::uint64_t step) {
+                sgd->zero_grad();
+                pipe->step(numbers(17, 32, step), numbers(17, 32, 1'000'000 + step), mse);
+                pipe->clip_grad_norm(most_norm);
+                sgd->step();
+              },
+          .whole =
+              [=] {
+                std::vector<Tensor> whole;
+                for (const std::string layer : {"0", "2"}) {
+                  for (const auto& [name, dim] :
+                       {std::pair("up.weight", 0), {"up.bias", 0}, {"down.weight", 1}, {"down.bias", -1}})
+                    whole.push_back(whole_of(all, *pipe, layer, name, dim));
+                }
+                return whole;
+              },
+          .parameters = pipe->parameters()};
+}
+
 Learner diloco(const Group& world) {
   torch::nn::Linear net(32, 32);
   net->to(torch::kFloat64);
@@ -147,6 +208,7 @@ Learner learner(const Group& world, const std::string& kind) {
   if (kind == "pipeline") return pipeline(world, "1f1b");
   if (kind == "interleaved") return pipeline(world, "interleaved");
   if (kind == "tensor") return tensor_parallel(world);
+  if (kind == "grid") return grid(world);
   if (kind == "diloco") return diloco(world);
   throw std::invalid_argument("there is no strategy " + kind);
 }
@@ -159,7 +221,7 @@ void train_alone(std::vector<Tensor>& values, const std::string& kind, std::uint
     sgd.zero_grad();
     const std::int64_t rows = kind == "diloco" ? 24 : 17;
     const Tensor x = numbers(rows, 32, step), y = numbers(rows, 32, 1'000'000 + step);
-    const int parts = kind == "pipeline" || kind == "interleaved" ? 5 : 1;
+    const int parts = kind == "pipeline" || kind == "interleaved" || kind == "grid" ? 5 : 1;
     const auto xs = x.tensor_split(parts), ys = y.tensor_split(parts);
     for (std::size_t i = 0; i < xs.size(); ++i) {
       Tensor output = xs[i];
@@ -170,6 +232,7 @@ void train_alone(std::vector<Tensor>& values, const std::string& kind, std::uint
       }
       (mse(output, ys[i]) * (static_cast<double>(xs[i].size(0)) / static_cast<double>(rows))).backward();
     }
+    if (kind == "grid") (void)torch::nn::utils::clip_grad_norm_(values, most_norm);
     sgd.step();
   }
 }
@@ -190,6 +253,13 @@ int compare(const Group& world, const std::string& kind) {
   std::cout << kind << ": " << (most <= bound ? "the same" : "differs by " + std::to_string(most))
             << std::endl;
   return most <= bound ? 0 : 1;
+}
+
+int make_what_is_refused(const Group& world, const std::string& what) {
+  const lockstep::Grid grid(world, {.tensor = world.size()});
+  const auto pipe = pipeline_of_spread(grid, what != "bare");
+  (void)pipe->gather_state();
+  return 0;
 }
 
 int train_until_hurt(const Group& world, const std::string& kind) {
@@ -214,10 +284,11 @@ int train_until_hurt(const Group& world, const std::string& kind) {
 
 int main(int argc, char** argv) try {
   const std::vector<std::string> words(argv + 1, argv + argc);
-  if (words.size() != 2) throw std::invalid_argument("usage: strategy_rank same|soak KIND");
+  if (words.size() != 2) throw std::invalid_argument("usage: strategy_rank same|soak|refused KIND");
   torch::set_num_threads(1);
   const Group world = lockstep::init();
   if (words[0] == "same") return compare(world, words[1]);
+  if (words[0] == "refused") return make_what_is_refused(world, words[1]);
   if (words[0] == "soak") return train_until_hurt(world, words[1]);
   throw std::invalid_argument("there is no action " + words[0]);
 } catch (const std::exception& error) {

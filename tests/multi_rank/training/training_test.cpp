@@ -52,7 +52,8 @@ TEST_P(TrainingOn, TwoHostsIsWhatOneProcessDoes) {
 }
 
 class SpreadModels : public Training, public ::testing::WithParamInterface<const char*> {};
-INSTANTIATE_TEST_SUITE_P(By, SpreadModels, ::testing::Values("pipeline", "interleaved", "tensor", "diloco"),
+INSTANTIATE_TEST_SUITE_P(By, SpreadModels,
+                         ::testing::Values("pipeline", "interleaved", "tensor", "grid", "diloco"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(SpreadModels, AreTrainedAsByOneProcess) {
@@ -66,6 +67,21 @@ TEST_P(SpreadModels, AreTrainedAsByOneProcess) {
   const auto endings = on_two_hosts(4, {program("strategy_rank"), "same", GetParam()});
   for (const auto& ending : endings) EXPECT_EQ(ending.exit_code, 0) << ending.err;
   EXPECT_EQ(endings[0].out, same);
+}
+
+TEST_F(Training, APipelineOfParallelLayersIsToldItsOtherParts) {
+  for (const auto& [what, text] :
+       {std::pair(
+            "bare",
+            "of 0.down.weight each rank of a group has a part: PipelineOptions::tensor is to be that group"),
+        {"file",
+         "layers that are tensor-parallel, too, have no file of the whole model: save_whole_state_dict(path, "
+         "grid.tensor, *pipe.module()) makes one of each stage"}}) {
+    const auto ending = launch(2, {program("strategy_rank"), "refused", what});
+    EXPECT_EQ(ending.exit_code, 1);
+    for (const char* rank : {"[0] ", "[1] "})
+      EXPECT_THAT(ending.err, HasSubstr(std::string(rank) + "strategy_rank: Pipeline: " + text));
+  }
 }
 
 /// A column of what torch's DistributedDataParallel and ZeroRedundancyOptimizer made of it.

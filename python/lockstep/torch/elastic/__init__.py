@@ -1,11 +1,10 @@
-"""Horovod's elastic module for torch, in a job whose size stays what it is (lockstep.common.elastic)."""
+"""Horovod's elastic module for torch (lockstep.common.elastic)."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from lockstep.common import elastic as _common
-from lockstep.common.elastic import ObjectState as _ObjectState  # noqa: F401
-from lockstep.common.elastic import State  # noqa: F401
+from lockstep.common.elastic import ObjectState, State  # noqa: F401
 from lockstep.torch import mpi_ops
 from lockstep.torch.elastic.sampler import ElasticSampler  # noqa: F401
 from lockstep.torch.elastic.state import TorchState  # noqa: F401

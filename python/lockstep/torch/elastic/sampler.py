@@ -46,8 +46,12 @@ class ElasticSampler(torch.utils.data.Sampler):
         return {"epoch": self.epoch, "processed_indices": self.processed_indices}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on from what state_dict() has returned."""
-        self.epoch, self.processed_indices = state_dict["epoch"], set(state_dict["processed_indices"])
+        """Goes on from what state_dict() has returned, or Horovod 0.28's."""
+        self.epoch = state_dict["epoch"]
+        if "processed_indices" in state_dict:
+            self.processed_indices = set(state_dict["processed_indices"])
+        else:  # so many of the first in the epoch's order
+            self.processed_indices = set(self._in_order(range(len(self.dataset)))[:state_dict["processed_num"]])
         self.reset()
 
     def reset(self) -> None:
@@ -59,10 +63,14 @@ class ElasticSampler(torch.utils.data.Sampler):
         self.total_size = self.num_samples * self.num_replicas
         self._deal()
 
-    def _deal(self) -> None:
-        indices = list(self.remaining_indices)
+    def _in_order(self, indices: Iterable[int]) -> list[int]:
+        order = list(indices)
         if self.shuffle:
-            random.Random(self.seed + self.epoch).shuffle(indices)
+            random.Random(self.seed + self.epoch).shuffle(order)
+        return order
+
+    def _deal(self) -> None:
+        indices = self._in_order(self.remaining_indices)
         if indices:
             indices += (indices * math.ceil(self.total_size / len(indices)))[:self.total_size - len(indices)]
         self.indices = indices[self.rank:self.total_size:self.num_replicas]

@@ -45,15 +45,17 @@ class TorchState(ObjectState):
         super().restore()
 
     def sync(self) -> None:
-        """All ranks take rank 0's state, and what any sampler has recorded as done; saves it."""
+        """All ranks take rank 0's state, and what any sampler has recorded as done in its epoch; saves it."""
         for part in self._parts.values():
             if isinstance(part, torch.nn.Module):
                 broadcast_parameters(part.state_dict(), root_rank=0)
             elif isinstance(part, torch.optim.Optimizer):
                 broadcast_optimizer_state(part, root_rank=0)
-            else:  # what any rank has seen is done
-                done = set().union(*(state["processed_indices"] for state in allgather_object(part.state_dict())))
-                part.load_state_dict({**part.state_dict(), "processed_indices": done})
+            else:  # what any rank has seen of rank 0's epoch is done
+                states = allgather_object(part.state_dict())
+                epoch = states[0]["epoch"]
+                done = set().union(*(state["processed_indices"] for state in states if state["epoch"] == epoch))
+                part.load_state_dict({"epoch": epoch, "processed_indices": done})
         super().sync()
         self.save()
 
