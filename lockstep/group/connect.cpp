@@ -87,7 +87,8 @@ std::unique_ptr<Transport> make_transport(const Group::Impl& impl, const std::sh
                                                          .listen_addresses = context.listen_addresses,
                                                          .connections = impl.tuning.connections,
                                                          .trust = context.trust,
-                                                         .connect_timeout = context.options.timeout});
+                                                         .connect_timeout = context.options.timeout,
+                                                         .is_whole_job = is_whole_job(impl)});
   store.set("address/" + std::to_string(impl.rank()), sockets->address());
   PerRank<std::string> addresses(impl.size());
   for (int rank = 0; rank < impl.size(); ++rank) {

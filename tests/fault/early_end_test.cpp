@@ -207,6 +207,28 @@ TEST_F(OtherGroup, TheStoresHostIsBlamedIfItDiedItself) {
   }
 }
 
+// Its own part of it is done; the others have work there yet.
+TEST_F(OtherGroup, MayBeDroppedSoonerByARankThatHasDoneItsPart) {
+  const std::vector<std::string> actions = {"subgroup,0-1-2",
+                                            "1:within,0-1-2,send,10,0",
+                                            "1:drop,0-1-2",
+                                            "2:sleep,1000",
+                                            "2:within,0-1-2,send,10,0",
+                                            "0:within,0-1-2,recv,10,2",
+                                            "0:within,0-1-2,recv,10,1",
+                                            "barrier"};
+  auto ranks = start_probes(3, actions);
+  for (const Ending& ending : finish(ranks)) EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  // Of whom two ranks wait for a message from any is not one that has sent its.
+  auto takers = start_probes(
+      3, {"subgroup,0-1-2", "1:within,0-1-2,send,10,0", "1:drop,0-1-2", "2:sleep,1000",
+          "2:within,0-1-2,send,10,0", "0:within,0-1-2,recv,10,-1", "0:within,0-1-2,recv,10,-1", "barrier"});
+  for (const Ending& ending : finish(takers)) EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  REQUIRE_TWO_HOSTS();
+  auto far = start_probes_on_two_hosts(3, actions);
+  for (const Ending& ending : finish(far)) EXPECT_EQ(ending.exit_code, 0) << ending.err;
+}
+
 class Fork : public JobTest {};
 
 TEST_F(Fork, TheChildsUseIsRefusedAndTheParentGoesOn) {

@@ -210,7 +210,7 @@ void subgroup_of_itself(const Group& group, const Words&) {
   say(group, alone.name() + " of " + std::to_string(alone.size()) + " has " + std::to_string(value));
 }
 
-/// Made by "subgroup", used by "within": name -> group.
+/// Made by "subgroup", used by "within", dropped by "drop": name -> group.
 std::optional<lockstep::TimelineRecording> recording;
 
 std::map<std::string, Group>& subgroups() {
@@ -316,6 +316,7 @@ const std::map<std::string, Action>& actions() {
       {"list_descriptors", list_descriptors_of_a_child},
       {"fork_and_die", fork_and_die},
       {"subgroup", make_subgroup},
+      {"drop", [](auto&, auto& words) { subgroups().erase(words.at(1)); }},
       {"within", act_within},
       {"pause", [](auto&, auto&) { ::pause(); }},
       {"await_end", await_end_of},

@@ -266,7 +266,9 @@ TEST_P(MpiEngineUnder, AnMpiThatDoesNotEndIsLeftAtTheDeadline) {
   const Ending ending =
       launch(preloading(one_that_blocks("MPI_Finalize")) + program("probe_rank") + " barrier",
              {{"LOCKSTEP_INIT_TIMEOUT", "3s"}});
-  EXPECT_THAT(ending.err, HasSubstr("rank 1: MPI_Finalize has not come back by the deadline"));
+  // The others wait for rank 1 in MPI, and MPI's launcher may end it before it has said so.
+  EXPECT_THAT(ending.err,
+              ::testing::ContainsRegex("rank [012]: MPI_Finalize has not come back by the deadline"));
   for (const int rank : {0, 1, 2})  // all is done
     EXPECT_THAT(ending.out, HasSubstr("probe rank=" + std::to_string(rank) + " of 3"));
   await_end_of_processes();

@@ -475,6 +475,11 @@ def horovods_arguments():
         variable.assign([float(hvd.rank())])
         same(broadcast(tf.constant(0.0)), [0.0])
         same(variable, [0.0])
+    x = tf.Variable(tf.ones([6, 2]))
+    with tf.GradientTape() as recorded:
+        received, _ = hvd.alltoall(x, splits=[1] * hvd.size())
+        loss = tf.reduce_sum(received)
+    same(recorded.gradient(loss, x), np.where(np.arange(6)[:, None] < hvd.size(), 1.0, 0.0) * np.ones([6, 2]))
     rows = tf.ones([2 * hvd.size()])
     same(hvd.reducescatter(rows, compression=hvd.Compression.fp16, op=hvd.Sum), [float(hvd.size())] * 2)
     for one in hvd.grouped_reducescatter([rows, 2 * rows], compression=hvd.Compression.fp16):

@@ -22,6 +22,10 @@ constexpr std::uint64_t settle_ns = 20'000'000;
 // for it.
 constexpr std::uint64_t indirect_ns = 300'000'000;
 
+bool contains(const std::vector<int>& ranks, int rank) {
+  return std::ranges::find(ranks, rank) != ranks.end();
+}
+
 }  // namespace
 
 Blame::Blame(BlameOptions options, GroupParts& parts, const CallNumbers& numbers, Transport& transport)
@@ -96,6 +100,16 @@ std::optional<Blame::Cause> Blame::look_at_peers(const std::vector<int>& missing
       return news.kind == PeerNews::Kind::died && member.is_here() && member.world == world;
     });
   };
+  const auto is_gone = [&](int rank) {
+    return std::ranges::find(all_news, rank, &PeerNews::rank) != all_news.end();
+  };
+  // What waits for some of several goes on without one that has done its part, and has left.
+  const auto has_others_to_wait_for = [&](int rank) {
+    return !waiting.empty() && std::ranges::all_of(waiting, [&](const NativeTask* task) {
+      const std::vector<int> of_this = task->missing();
+      return !contains(of_this, rank) || (task->waits_for_some() && !std::ranges::all_of(of_this, is_gone));
+    });
+  };
   for (const PeerNews& news : all_news) {
     if (news.kind == PeerNews::Kind::failed) {
       // Of a death on this host more is known here than where it was heard of.
@@ -105,9 +119,10 @@ std::optional<Blame::Cause> Blame::look_at_peers(const std::vector<int>& missing
     }
     const std::uint64_t now = trace::now_ns();
     const std::uint64_t since = gone_since_ns_.emplace(news.rank, now).first->second;
-    const bool is_missing = std::find(missing.begin(), missing.end(), news.rank) != missing.end();
+    const bool is_missing = contains(missing, news.rank);
     // Who left while another is dead did so because of that one, which it met in another group.
-    const bool counts = news.kind == PeerNews::Kind::died || (is_missing && !has_dead);
+    const bool counts =
+        news.kind == PeerNews::Kind::died || (is_missing && !has_dead && !has_others_to_wait_for(news.rank));
     if (!counts || now - since < (is_missing ? settle_ns : indirect_ns)) continue;
     auto cause = loss(news);
     for (const NativeTask* task : waiting) cause.text += unclaimed(*task);

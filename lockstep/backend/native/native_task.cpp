@@ -287,6 +287,12 @@ void NativeTask::compare_signatures() const {
   }
 }
 
+bool NativeTask::waits_for_some() const {
+  if (is_message()) return signature().operation == Operation::receive && request_.peer == any_source;
+  return state == State::running && execution_.current().kind == StepKind::wait &&
+         execution_.awaited().kind == StepKind::exchange;
+}
+
 std::vector<int> NativeTask::missing() const {
   std::vector<int> ranks;
   if (is_message()) {

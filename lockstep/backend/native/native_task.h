@@ -60,6 +60,8 @@ class NativeTask final : public Surroundings {
   }
   /// Ranks without which it cannot go on now.
   std::vector<int> missing() const;
+  /// Whether it cannot tell for which of missing() it waits.
+  bool waits_for_some() const;
 
   std::size_t element_bytes() const { return request_.element_bytes; }
   std::span<const std::byte> input() const { return request_.input; }

@@ -273,7 +273,10 @@ class ParameterServer::Impl {
     std::error_code problem;
     for (const auto& entry : std::filesystem::directory_iterator(
              path.has_parent_path() ? path.parent_path() : std::filesystem::path("."), problem)) {
-      if (entry.path().filename().string().starts_with(beginning))
+      const std::string name = entry.path().filename().string();
+      const bool is_one = name.starts_with(beginning) && name.size() > beginning.size() &&
+                          name.find_first_not_of("0123456789", beginning.size()) == std::string::npos;
+      if (is_one)
         throw_invalid_argument(c10::str("ParameterServer: '", entry.path().string(),
                                         "' was saved by another number of "
                                         "servers than ",

@@ -37,7 +37,7 @@ struct PipelineOptions {
   /// How many layers each stage has. Empty: as many as the others, or by `sample`.
   std::vector<std::size_t> cut = {};
   /// The input of a micro-batch, of rank 0: every layer's forward and backward is timed with it, and the cut is the one whose
-  /// slowest stage is the quickest. Costs a few passes through the whole model on rank 0, one layer in memory at a time.
+  /// slowest stage is the quickest; with `tensor` of each rank 0 of its pipelines. Costs a few passes through the whole model on rank 0, one layer in memory at a time.
   std::optional<torch::Tensor> sample = std::nullopt;
   /// Of what stages hand on, and of the loss: stop names the rank, the stage and the micro-batch of the first that is no
   /// number. skip is not supported.

@@ -116,9 +116,11 @@ void DiLoCo::average() {
 
 /// Those of a rank that has gone astray are in the average.
 void DiLoCo::keep_finite_buffers() {
-  const bool is_good = std::ranges::all_of(buffers_, [](const NamedTensor& item) {
-    return !item.tensor.is_floating_point() || is_finite(item.tensor);
-  });
+  bool is_good = true;
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {  // a mask may well be infinite
+    const bool can_tell = kept_buffers_[i].is_floating_point() && is_finite(kept_buffers_[i]);
+    if (can_tell && !is_finite(buffers_[i].tensor)) is_good = false;
+  }
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     const auto& [from, to] = is_good ? std::tie(buffers_[i].tensor, kept_buffers_[i])
                                      : std::tie(kept_buffers_[i], buffers_[i].tensor);

@@ -149,6 +149,7 @@ TEST(DiLoCo, NamesTheRankWhoseModelIsNoNumber) {
 TEST(DiLoCo, WhereOneGoesAstrayKeepsItsBuffers) {
   on_ranks(2, [](const Group& world) {
     torch::nn::BatchNorm1d net(torch::nn::BatchNormOptions(3).momentum(0.5));
+    net->register_buffer("mask", torch::full({2}, -INFINITY));
     DiLoCo outer(net, world, torch::optim::SGDOptions(1.0), {.every = 1, .non_finite = NonFinite::skip});
     const torch::NoGradGuard no_grad;
     for (const double statistic : {1.0, std::nan("")}) {

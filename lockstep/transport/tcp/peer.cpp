@@ -174,7 +174,9 @@ std::optional<PeerNews> Peer::news(bool may_arrive) {
     });
     if (!is_all_here) return std::nullopt;
   }
-  return PeerNews{left_ ? PeerNews::Kind::left : PeerNews::Kind::died, rank_, {}};
+  // Who was never connected has heard no goodbye.
+  const bool has_left = left_ || (may_just_leave_ && notices_.empty());
+  return PeerNews{has_left ? PeerNews::Kind::left : PeerNews::Kind::died, rank_, {}};
 }
 
 base::SocketTraffic Peer::sent() const {

@@ -37,9 +37,10 @@ class Peer {
  public:
   using MakeDial = std::function<std::unique_ptr<Dial>(const Strand&)>;
 
-  /// `strands`: how many connections this side makes for data of each purpose.
-  Peer(int rank, int strands, MakeDial make_dial)
-      : rank_(rank), strands_(strands), make_dial_(std::move(make_dial)) {}
+  /// `strands`: how many connections this side makes for data of each purpose. `may_just_leave`: who is not there any more, and has told
+  /// nothing, has left and is not dead.
+  Peer(int rank, int strands, MakeDial make_dial, bool may_just_leave = false)
+      : rank_(rank), strands_(strands), make_dial_(std::move(make_dial)), may_just_leave_(may_just_leave) {}
 
   /// A connection that it made.
   void admit(Door::Arrival arrival);
@@ -86,6 +87,7 @@ class Peer {
   const int rank_;
   const int strands_;
   const MakeDial make_dial_;
+  const bool may_just_leave_;
   std::array<Path, purpose_count> paths_;
   std::vector<NoticeStream> notices_;  // two when both sides dialled at the same time
   std::unique_ptr<Dial> notices_dial_;

@@ -97,7 +97,8 @@ tcp::Peer& TcpTransport::peer(int rank) {
   if (!made) {
     const int strands = options_.connections * static_cast<int>(endpoints_[rank].size());
     made = std::make_unique<tcp::Peer>(
-        rank, strands, [this, rank](const tcp::Strand& strand) { return dial(rank, strand); });
+        rank, strands, [this, rank](const tcp::Strand& strand) { return dial(rank, strand); },
+        !options_.is_whole_job);
   }
   return *made;
 }

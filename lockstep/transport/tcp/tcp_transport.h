@@ -45,6 +45,7 @@ struct TcpTransportOptions {
   int connections = 1;
   Trust trust;
   std::chrono::nanoseconds connect_timeout = std::chrono::minutes(1);
+  bool is_whole_job = true;  ///< whoever closes its door here is gone from the job
 };
 
 /// Channels never throw for the end of a peer: they move nothing more, and look() says what happened, after

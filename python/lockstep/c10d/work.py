@@ -121,12 +121,13 @@ class Pending:
 
 class _Waiter:
     """Waits for what nobody else does: collectives one after another, as all ranks begin them; messages, which come when they
-    like, each in a thread of its own. What is called then may wait for others, for which another thread waits meanwhile. Threads end when
-    there has been nothing left for a second, and before the interpreter does."""
+    like, each in a thread of its own. What is called then comes one after another, too, until it asks for a future, for which it may wait:
+    from then on another thread waits. Threads end when there has been nothing left for a second, and before the interpreter does."""
 
     def __init__(self):
         self._process, self._changed, self._left, self._threads = os.getpid(), threading.Condition(), collections.deque(), []
-        self._waits, self._idle, self._ending = False, 0, False  # for a collective; threads that could
+        self._waits, self._caller, self._idle = False, None, 0  # who waits for a collective, calls then(), and could do so
+        self._ending = False
         atexit.register(self._end)
 
     def take(self, pending: Pending, then: Callable[[], None] | None = None) -> None:
@@ -138,11 +139,16 @@ class _Waiter:
                 self._start(self._finish, pending, then)
                 return
             self._left.append((pending, then))
+            if self._caller == threading.get_ident():  # it may wait for this one
+                self._hand_over()
             self._wake()
+
+    def _hand_over(self):
+        self._waits, self._caller = False, None
 
     def _wake(self):
         """Somebody is to wait for the next one, unless somebody waits for another. REQUIRES: _changed."""
-        if self._waits or not self._left:
+        if self._ending or self._waits or not self._left:
             return
         if self._idle > 0:
             self._changed.notify()
@@ -186,12 +192,13 @@ class _Waiter:
             if mine is None:
                 return
             pending, then = mine
-            is_over = self._await(pending)
-            with self._changed:
-                self._waits = False
-                self._wake()
-            if is_over and then is not None:
+            if self._await(pending) and then is not None:
+                self._caller = threading.get_ident()
                 then()
+            with self._changed:
+                if then is None or self._caller == threading.get_ident():
+                    self._hand_over()
+                self._wake()
 
     def _end(self):
         """No thread may be in torch's code when the interpreter ends."""

@@ -310,4 +310,6 @@ def _(op, gradient, _unused):
     process_set = _Set(op)
     with tf.device("/cpu:0"):
         back, _ = _ops.lockstep_alltoall(gradient, op.outputs[1], tensor_name=_gradient_name(op), process_set=process_set.number())
-    return back, None
+    shape = tf.shape(op.inputs[0], out_type=tf.int64)
+    nowhere = tf.zeros(tf.concat([shape[:1] - tf.shape(back, out_type=tf.int64)[:1], shape[1:]], 0), back.dtype)
+    return tf.concat([back, nowhere], 0), None
