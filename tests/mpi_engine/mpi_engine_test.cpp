@@ -249,6 +249,13 @@ TEST_P(MpiEngineUnder, OneThatIsPreloadedIsTaken) {
   EXPECT_THAT(lines_with(ending.out, "probe rank="), SizeIs(GetParam().ranks)) << ending.out;
 }
 
+// Whose exit() runs what the parent has registered for its own end.
+TEST_P(MpiEngineUnder, AForkedChildsEndLeavesMpiAlone) {
+  const Ending ending = launch(program("probe_rank") + " barrier fork all_reduce,f32,1000 barrier");
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(lines_with(ending.out, "probe rank="), SizeIs(GetParam().ranks)) << ending.out << ending.err;
+}
+
 TEST_P(MpiEngineUnder, AGroupThatMpiDoesNotMakeIsGivenUpAtTheDeadline) {
   const Ending ending =
       launch(preloading(one_that_blocks("MPI_Comm_create_group")) + program("probe_rank") + " barrier",

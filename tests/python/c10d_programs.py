@@ -92,6 +92,11 @@ def callbacks_that_wait():
     hooked.register_comm_hook(None, averaged_in_two)
     say("same", [round(loss, 4) for loss in losses_of(plain)] == [round(loss, 4) for loss in losses_of(hooked)])
 
+    if dist.get_rank() == 1:
+        time.sleep(0.5)  # so that the other's futures are not over yet
+    first, second = (dist.all_reduce(torch.ones(3), async_op=True).get_future() for _ in range(2))
+    say("earlier", first.then(lambda _: second.wait()[0].tolist()).wait())
+
 
 @action
 def registered_buckets():

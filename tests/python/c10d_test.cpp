@@ -70,7 +70,7 @@ TEST_F(C10d, DistributedDataParallelOfTorch2_0Trains) {
 TEST_F(C10d, CallbacksMayWaitForOtherOperations) {
   const Ending ending = program_of({"callbacks_that_wait"}).finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
-  for (const char* line : {"probe 0 same True\n", "probe 1 same True\n"})
+  for (const char* line : {"probe 0 same True\n", "probe 1 same True\n", "probe 0 earlier [2.0, 2.0, 2.0]\n"})
     EXPECT_THAT(ending.out, HasSubstr(line));
 }
 

@@ -121,13 +121,14 @@ class Pending:
 
 class _Waiter:
     """Waits for what nobody else does: collectives one after another, as all ranks begin them; messages, which come when they
-    like, each in a thread of its own. What is called then comes one after another, too, until it asks for a future, for which it may wait:
-    from then on another thread waits. Threads end when there has been nothing left for a second, and before the interpreter does."""
+    like, each in a thread of its own. What is called then comes one after another, too, until it asks for a future, for which it may wait,
+    or takes a second: from then on another thread waits. Threads end when there has been nothing left for a second, and before the
+    interpreter does."""
 
     def __init__(self):
         self._process, self._changed, self._left, self._threads = os.getpid(), threading.Condition(), collections.deque(), []
-        self._waits, self._caller, self._idle = False, None, 0  # who waits for a collective, calls then(), and could do so
-        self._ending = False
+        self._waits, self._idle, self._ending = False, 0, False  # for a collective; threads that could
+        self._caller, self._called_at = None, 0.0  # who waits for none at the moment, because it calls then()
         atexit.register(self._end)
 
     def take(self, pending: Pending, then: Callable[[], None] | None = None) -> None:
@@ -175,10 +176,12 @@ class _Waiter:
         """What this thread is to wait for; None where it is not needed. REQUIRES: _changed."""
         is_new = True
         while not self._ending:
+            if self._caller is not None and time.monotonic() - self._called_at >= _IDLE_SECONDS:
+                self._hand_over()
             if self._left and not self._waits:
                 self._waits = True
                 return self._left.popleft()
-            if not is_new:
+            if not is_new and self._caller is None:
                 return None
             self._idle += 1
             is_new = self._changed.wait(_IDLE_SECONDS)
@@ -193,7 +196,10 @@ class _Waiter:
                 return
             pending, then = mine
             if self._await(pending) and then is not None:
-                self._caller = threading.get_ident()
+                with self._changed:
+                    self._caller, self._called_at = threading.get_ident(), time.monotonic()
+                    if self._left and self._idle == 0:
+                        self._start(self._run)
                 then()
             with self._changed:
                 if then is None or self._caller == threading.get_ident():
