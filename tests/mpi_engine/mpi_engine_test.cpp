@@ -253,7 +253,8 @@ TEST_P(MpiEngineUnder, OneThatIsPreloadedIsTaken) {
 TEST_P(MpiEngineUnder, AForkedChildsEndLeavesMpiAlone) {
   const Ending ending = launch(program("probe_rank") + " barrier fork all_reduce,f32,1000 barrier");
   EXPECT_EQ(ending.exit_code, 0) << ending.err;
-  EXPECT_THAT(lines_with(ending.out, "probe rank="), SizeIs(GetParam().ranks)) << ending.out << ending.err;
+  for (const int rank : {0, 1, 2})
+    EXPECT_THAT(ending.out, HasSubstr("probe rank=" + std::to_string(rank) + " of 3 done\n")) << ending.err;
 }
 
 TEST_P(MpiEngineUnder, AGroupThatMpiDoesNotMakeIsGivenUpAtTheDeadline) {
