@@ -8,6 +8,7 @@
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/keep_for_ever.h"
 #include "lockstep/base/per_rank.h"
 #include "lockstep/execute/shut_down.h"
 #include "lockstep/group/collectives.h"
@@ -77,8 +78,7 @@ void Group::Impl::leave() {
   }
   if (is_forked_child()) {
     // It has copies of the parent's GPU, engines and locks, but not its threads: none of it can be ended.
-    static auto* const never_ended = new std::vector<decltype(ending)>;
-    never_ended->push_back(std::move(ending));
+    base::keep_for_ever(std::move(ending));
     return;
   }
   ending.clear();

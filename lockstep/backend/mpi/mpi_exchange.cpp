@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <list>
 #include <numeric>
 
 #include "lockstep/backend/forked.h"
 #include "lockstep/backend/mismatch.h"
 #include "lockstep/base/hash.h"
+#include "lockstep/base/keep_for_ever.h"
 #include "lockstep/schedule/hosts.h"
 
 namespace lockstep {
@@ -45,16 +45,10 @@ MpiExchange::MpiExchange(std::shared_ptr<MpiLibrary> library, const Members& mem
   slice_ = make_comm(owners, static_cast<int>(tags / 2) + tag);
 }
 
-/// What was given up: MPI may still use it.
-void MpiExchange::keep_for_ever(std::map<std::uint64_t, UnderWay> given_up) {
-  static auto* const all = new std::list<std::map<std::uint64_t, UnderWay>>;
-  all->push_back(std::move(given_up));
-}
-
 MpiExchange::~MpiExchange() {
   if (is_forked_child()) return;  // it has copies of the parent's connections
   if (!under_way_.empty()) {
-    keep_for_ever(std::move(under_way_));
+    base::keep_for_ever(std::move(under_way_));  // given up: MPI may still use it
     return;
   }
   for (Comm* comm : {&slice_, &all_}) {

@@ -39,9 +39,8 @@ class MpiExchange final : public Exchange {
   struct Comm {
     void* handle = nullptr;
     int rank = 0, ranks = 0;
-    int other = 0;  // the last but this one, in the world
+    int other = 0;  // of two ranks, in the world
   };
-  static void keep_for_ever(std::map<std::uint64_t, UnderWay> given_up);
   void require_same_call(const UnderWay& mine) const;
   void check(int error, Operation operation) const;
 

@@ -136,9 +136,13 @@ Blame::Cause Blame::loss(const PeerNews& news) const {
   // What the launcher saw of it, a signal or an exit code, says more than that it is gone.
   if (auto seen = options_.page->first_cause().get(); seen && seen->culprit == culprit.world) return *seen;
   const std::string who = "rank " + std::to_string(culprit.world);
-  if (news.kind == PeerNews::Kind::left)
+  if (news.kind == PeerNews::Kind::left) {
+    const bool has_left_job =
+        options_.is_whole_job ||
+        (culprit.is_here() && options_.page->status(culprit.page).said_goodbye.load() != 0);
     return {ErrorCode::peer_lost, culprit.world, me(),
-            who + " left the " + (options_.is_whole_job ? "job" : "group") + " while others still needed it"};
+            who + " left the " + (has_left_job ? "job" : "group") + " while others still needed it"};
+  }
   const int pid = culprit.is_here() ? parts_.region->progress(culprit.local).pid.load() : 0;
   return {ErrorCode::peer_lost, culprit.world, me(),
           who + (pid > 0 ? " (pid " + std::to_string(pid) + ")" : "") + " died"};

@@ -1,9 +1,9 @@
 #include "lockstep/backend/native/native_backend.h"
 
 #include <algorithm>
-#include <list>
 
 #include "lockstep/backend/forked.h"
+#include "lockstep/base/keep_for_ever.h"
 
 namespace lockstep {
 namespace {
@@ -140,9 +140,7 @@ void NativeBackend::recycle(std::unique_ptr<NativeTask> task) {
   const auto lock = progress_->lock();
   std::erase(active_, task.get());
   if (failure_ && parts_.exchange && parts_.exchange->is_under_way()) {
-    // Given up: the engine may still use its memory.
-    static auto* const never_freed = new std::list<std::unique_ptr<NativeTask>>;
-    never_freed->push_back(std::move(task));
+    base::keep_for_ever(std::move(task));  // given up: the engine may still use its memory
     return;
   }
   parts_.record.note_blocked(task->signature(), task->element_bytes(), task->blocked_ns);

@@ -128,10 +128,9 @@ void Pipeline::decide_cut(const Layers& layers) {
   std::uint8_t is_measured = options_.sample.has_value() ? 1 : 0;  // rank 0's
   broadcast(group_, std::span(&is_measured, 1), 0).wait();
   if (options_.tensor) {  // who builds a layer does so with the others
-    std::array all_measure{is_measured}, some_measure{is_measured};
-    all_reduce(*options_.tensor, all_measure, ReduceOp::min).wait();
-    all_reduce(*options_.tensor, some_measure, ReduceOp::max).wait();
-    if (all_measure != some_measure)
+    std::vector<std::uint8_t> all(static_cast<std::size_t>(options_.tensor->size()));
+    all_gather(*options_.tensor, std::span(&is_measured, 1), all).wait();
+    if (std::ranges::count(all, is_measured) != std::ssize(all))
       throw_invalid_argument(
           "Pipeline: of pipelines whose layers are spread over `tensor` all have a sample, each on its "
           "rank 0, or none has");

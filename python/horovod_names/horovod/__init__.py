@@ -49,4 +49,8 @@ class _LockstepsFinder(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, _LockstepsFinder())
 
-from horovod.runner import run  # noqa: E402, F401
+
+def __getattr__(name):
+    if name == "run":  # when somebody asks: few programs do
+        return importlib.import_module("horovod.runner").run
+    raise AttributeError(f"module 'horovod' has no attribute {name!r}")

@@ -25,7 +25,8 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
     """After the first batch, when all variables are there, the root's are those of all ranks: of model and optimizer, but for
     local_variables."""
 
-    def __init__(self, root_rank: int, device: str = "", local_variables: Iterable[tf.Variable | keras.Variable] | tf.Variable | None = None) -> None:
+    def __init__(self, root_rank: int, device: str = "",
+                 local_variables: Iterable[tf.Variable | keras.Variable] | tf.Variable | None = None) -> None:
         super().__init__()
         self._root_rank, self._is_done, self._local = root_rank, False, set()
         for variable in [local_variables] if hasattr(local_variables, "assign") else local_variables or ():
@@ -67,7 +68,8 @@ class MetricAverageCallback(tf.keras.callbacks.Callback):
 
 class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
     """Multiplies `initial_lr` by `multiplier`, a function of the epoch, or a number to the power of the epochs since start_epoch, from
-    start_epoch on and before end_epoch; what is no staircase gets fractions of epochs, each batch. Momentum is corrected for the change, unless momentum_correction is off."""
+    start_epoch on and before end_epoch; what is no staircase gets fractions of epochs, each batch. Momentum is corrected for the
+    change, unless momentum_correction is off."""
 
     _end: Any  # numbers; None where there is none, or not yet
     _steps: Any

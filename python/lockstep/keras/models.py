@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def load_model(filepath: str | os.PathLike[str], custom_optimizers: Iterable[type[tf.keras.optimizers.Optimizer]] | None = None,
                custom_objects: dict[str, Any] | None = None, compression: type[Compressor] = Compression.none,
                legacy_opts: bool = False) -> tf.keras.Model:
-    """keras.models.load_model() (legacy_opts has no meaning here), whose model trains with the optimizer that it was saved with, in its state, on all ranks."""
+    """keras.models.load_model(), whose model trains with the optimizer that it was saved with, in its state, on all ranks. legacy_opts has
+    no meaning here."""
     objects = {one.__name__: one for one in custom_optimizers or ()}
     objects.update(custom_objects or {})
     model = tf.keras.models.load_model(filepath, custom_objects=objects or None)

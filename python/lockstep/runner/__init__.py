@@ -47,10 +47,12 @@ def _options(num_proc: int, **given: Any) -> list[str]:
 def run(func: Callable[..., Any], args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None, num_proc: int = 1,
         min_num_proc: int | None = None, max_num_proc: int | None = None, slots: int | None = None, reset_limit: int | None = None,
         cooldown_range: Sequence[int] | None = None, hosts: str | None = None, hostfile: str | os.PathLike[str] | None = None,
-        host_discovery_script: str | os.PathLike[str] | None = None, start_timeout: float | None = None, ssh_port: int | None = None, ssh_identity_file: str | os.PathLike[str] | None = None,
+        host_discovery_script: str | os.PathLike[str] | None = None, start_timeout: float | None = None, ssh_port: int | None = None,
+        ssh_identity_file: str | os.PathLike[str] | None = None,
         disable_cache: bool | None = None, output_filename: str | os.PathLike[str] | None = None, verbose: int | None = None,
         use_gloo: bool | None = None, use_mpi: bool | None = None, mpi_args: str | None = None,
-        network_interface: str | None = None, network_interfaces: str | None = None, executable: str | None = None, np: int | None = None, min_np: int | None = None,
+        network_interface: str | None = None, network_interfaces: str | None = None, executable: str | None = None,
+        np: int | None = None, min_np: int | None = None,
         max_np: int | None = None) -> list[Any]:
     """Calls func(*args, **kwargs) on num_proc ranks, and returns their results, in the order of ranks.
 

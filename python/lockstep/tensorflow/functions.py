@@ -26,13 +26,16 @@ def _name(variable: tf.Variable | keras.Variable, index: int) -> str:
     return f"variable.{index}.{getattr(variable, 'path', None) or variable.name}"
 
 
+def _assigned(variables: list[tf.Variable | keras.Variable], root_rank: int, prefix: str, process_set: ProcessSet) -> list[Any]:
+    return [variable.assign(mpi_ops.broadcast(tf.convert_to_tensor(variable), root_rank, prefix + _name(variable, index),
+                                              process_set=process_set))
+            for index, variable in enumerate(variables)]
+
+
 def broadcast_variables(variables: Iterable[tf.Variable | keras.Variable], root_rank: int, process_set: ProcessSet = global_process_set,
                         inplace: bool = False) -> tf.Operation | None:
     """The root's values, in the variables of all ranks. In a graph: the operation that does it."""
-    variables = list(variables)
-    assigned = [variable.assign(mpi_ops.broadcast(tf.convert_to_tensor(variable), root_rank, _name(variable, index),
-                                                  process_set=process_set))
-                for index, variable in enumerate(variables)]
+    assigned = _assigned(list(variables), root_rank, "", process_set)
     return None if tf.executing_eagerly() else tf.group(*assigned)
 
 
@@ -40,10 +43,7 @@ def broadcast_(variables: Iterable[tf.Variable | keras.Variable], root_rank: int
                process_set: ProcessSet = global_process_set) -> list[tf.Tensor]:
     """The root's values, in the variables of all ranks, and as tensors."""
     variables = list(variables)
-    with tf.control_dependencies([variable.assign(mpi_ops.broadcast(tf.convert_to_tensor(variable), root_rank,
-                                                                    f"{name or 'broadcast_'}.{_name(variable, index)}",
-                                                                    process_set=process_set))
-                                  for index, variable in enumerate(variables)]):
+    with tf.control_dependencies(_assigned(variables, root_rank, f"{name or 'broadcast_'}.", process_set)):
         return [tf.identity(variable) for variable in variables]
 
 
