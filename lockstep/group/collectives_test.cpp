@@ -382,6 +382,24 @@ TEST(Timeout, NamesTheRankAtTheEndOfAChainOfWaits) {
            {.timeout = 2s});
 }
 
+TEST(Timeout, NamesTheRankThatDoesNotWaitAmongThoseThatAnotherWaitsFor) {
+  std::latch failed(2);
+  on_ranks(3,
+           [&](Group& group) {
+             if (group.rank() == 2) {
+               failed.wait();
+               return;
+             }
+             // 0 waits for a message of 1 or of 2, and 1 for one of 0.
+             std::vector<float> buffer(10);
+             const auto call = [&] { recv(group, buffer, group.rank() == 0 ? any_source : 0).wait(); };
+             EXPECT_THAT(failure_of(call, ErrorCode::timeout),
+                         HasSubstr(": rank 2 did not arrive within 2 s"));
+             failed.count_down();
+           },
+           {.timeout = 2s});
+}
+
 TEST(Timeout, OfAReceiveTellsWhatNobodyReceives) {
   std::latch sent(1), failed(1);
   on_ranks(2,

@@ -73,12 +73,15 @@ class Soak:
                 continue
             report = job.reports[rank]
             if not self.is_blamed(hurt, code, report) and not self.is_blamed_through_another(job, hurt, code, report):
-                said = "; ".join(f"rank {one}: {job.reports[one]['text']}" for one in sorted(job.reports))
-                raise Missed(f"rank {rank} does not blame rank {hurt} with {code}: {said}")
+                raise Missed(f"rank {rank} does not blame rank {hurt} with {code}: {self.all_said(job)}")
             if not CALL.match(report["text"]):
                 raise Missed(f"rank {rank} does not name its operation: {report}")
             found.append((int(report["failed_ns"]) - max(when, int(report["began_ns"]))) / 1e9)
         return found
+
+    @staticmethod
+    def all_said(job):
+        return "; ".join(f"rank {one}: {report['text']}" for one, report in sorted(job.reports.items()))
 
     @staticmethod
     def is_blamed(hurt, code, report):
@@ -174,7 +177,7 @@ class Soak:
             is_busy = blamed in job.reports and job.reports[blamed]["text"].startswith("making group")
             is_here = (blamed >= half) == (rank >= half)
             if report["code"] != "timeout" or blamed < 0 or (is_here and not is_busy):
-                raise Missed(f"rank {rank} does not name one on the other host: {report}")
+                raise Missed(f"rank {rank} does not name one on the other host: {self.all_said(job)}")
             if not CALL.match(report["text"]):
                 raise Missed(f"rank {rank} does not name its operation: {report}")
         if any(code != 1 for code in codes):

@@ -43,7 +43,7 @@ std::optional<Blame::Cause> Blame::look(const Tasks& waiting) {
     missing.insert(missing.end(), more.begin(), more.end());
   }
   if (!missing.empty()) {
-    transport_.tell_waiting(missing.front());
+    transport_.tell_waiting(most_suspect(missing, waiting));
     told_waiting_ = true;
   }
   if (auto cause = look_at_peers(missing, waiting)) return cause;
@@ -51,6 +51,22 @@ std::optional<Blame::Cause> Blame::look(const Tasks& waiting) {
     if (auto cause = look_at_clock(*task)) return cause;
   }
   return look_at_calls(waiting);
+}
+
+int Blame::most_suspect(const std::vector<int>& missing, const Tasks& waiting) {
+  const std::uint64_t now = trace::now_ns();
+  const bool is_soon = std::ranges::none_of(waiting, [&](const NativeTask* task) {
+    return task->waiting_since_ns != 0 &&
+           std::chrono::nanoseconds(now - task->waiting_since_ns) >= options_.timeout / 4;
+  });
+  if (missing.size() == 1 || is_soon) return missing.front();
+  const auto found = std::ranges::find_if(
+      missing, [&](int rank) { return !transport_.awaited_by(rank, still_waits_after()); });
+  return found == missing.end() ? missing.front() : *found;
+}
+
+std::chrono::nanoseconds Blame::still_waits_after() const {
+  return std::clamp<std::chrono::nanoseconds>(options_.timeout / 2, 2 * waiting_told_again, 1s);
 }
 
 void Blame::tell_idle() {
@@ -149,9 +165,7 @@ Blame::Cause Blame::loss(const PeerNews& news) const {
 }
 
 Blame::Culprits Blame::culprits(const std::vector<int>& missing) {
-  // A rank that was stopped while it waited had said for whom. By the time-out that has to be too old, or it
-  // would pass for one that waits.
-  const auto fresh = std::clamp<std::chrono::nanoseconds>(options_.timeout / 2, 2 * waiting_told_again, 1s);
+  const auto fresh = still_waits_after();
   std::set<int> silent, elsewhere, circle;
   for (const int first : missing) {
     // Those that wait for another are not to blame: follow them to one who does not, or back into the chain.

@@ -61,6 +61,12 @@ class Blame {
   std::optional<Cause> look_at_calls(const Tasks& waiting);
   Cause timed_out(const NativeTask& task, const std::vector<int>& missing);
   Cause loss(const PeerNews& news) const;
+  /// Whom to tell the others that this rank waits for: of several one that does not wait itself, which is where
+  /// their questions have to end.
+  int most_suspect(const std::vector<int>& missing, const Tasks& waiting);
+  /// How old the word of a rank may be that it waits. One that was stopped while it waited had said so: by the
+  /// time-out that has to be too old, or it would pass for one that waits.
+  std::chrono::nanoseconds still_waits_after() const;
   struct Culprits {
     std::vector<int> ranks;
     bool is_circle = false;  ///< each waits for the next, and this rank is one of them
