@@ -32,6 +32,12 @@ std::filesystem::path folder_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
 
+bool sync_folder_of(const std::filesystem::path& path) {
+  const UniqueFd folder(::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // A file system that cannot sync folders says EINVAL.
+  return folder && (::fsync(folder.get()) == 0 || errno == EINVAL);
+}
+
 /// A process that cleans up may find the file between its making and its locking, and remove it.
 bool is_still_linked(int fd) {
   struct stat status {};
@@ -118,10 +124,15 @@ UniqueFd FileReplacement::commit() {
   sync();
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("rename");
   UniqueFd file = std::move(fd_);
-  const UniqueFd folder(::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // A file system that cannot sync folders says EINVAL.
-  if (!folder || (::fsync(folder.get()) != 0 && errno != EINVAL)) fail("sync the folder of");
+  if (!sync_folder_of(path_)) fail("sync the folder of");
   return file;
+}
+
+void move_file(const std::filesystem::path& from, const std::filesystem::path& to, const std::string& kind) {
+  if (::rename(from.c_str(), to.c_str()) == 0 && sync_folder_of(to)) return;
+  const int error_number = errno;
+  throw_system("cannot move the " + kind + " " + from.string() + " to " + to.filename().string(),
+               error_number);
 }
 
 void make_folders(const std::filesystem::path& path, const std::string& kind) {

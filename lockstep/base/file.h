@@ -53,6 +53,9 @@ class FileReplacement {
   std::uint64_t size_ = 0;
 };
 
+/// Onto what `to` names, if it is there; both lie in one folder. On the disk afterwards. `kind` as above. Throws Error{system}.
+void move_file(const std::filesystem::path& from, const std::filesystem::path& to, const std::string& kind);
+
 /// Makes a folder and those above it, if they are missing. `kind` as above. Throws Error{system}.
 void make_folders(const std::filesystem::path& path, const std::string& kind);
 

@@ -81,7 +81,9 @@ class Soak:
 
     @staticmethod
     def all_said(job):
-        return "; ".join(f"rank {one}: {report['text']}" for one, report in sorted(job.reports.items()))
+        def took(report):
+            return (int(report["failed_ns"]) - int(report["began_ns"])) / 1e9
+        return "; ".join(f"rank {one}, after {took(report):.3f} s: {report['text']}" for one, report in sorted(job.reports.items()))
 
     @staticmethod
     def is_blamed(hurt, code, report):
@@ -101,9 +103,9 @@ class Soak:
         return is_busy and all(
             rank == hurt or self.is_blamed(hurt, code, job.reports[rank]) for rank in ranks)
 
-    def require_in_time(self, latencies, limit):
+    def require_in_time(self, job, latencies, limit):
         if max(latencies) > limit:
-            raise Missed(f"one of the others knew only after {max(latencies):.3f} s")
+            raise Missed(f"one of the others knew only after {max(latencies):.3f} s: {self.all_said(job)}")
         return latencies
 
     def others(self, hurt):
@@ -119,7 +121,7 @@ class Soak:
             raise Missed(f"the launcher returned {code}")
         if f"lockstep run: rank {rank} (pid {job.pids[rank]}) was killed by signal 9" not in job.said_on_stderr():
             raise Missed("the launcher does not name the rank that was killed")
-        return self.require_in_time(self.latencies(job, rank, when, "peer_lost"), self.options.limit)
+        return self.require_in_time(job, self.latencies(job, rank, when, "peer_lost"), self.options.limit)
 
     def kill_while_seen(self, job, dice):
         with tempfile.TemporaryDirectory() as folder:
@@ -135,7 +137,7 @@ class Soak:
         codes = job.finish()
         if any(code != (-signal.SIGKILL if r == rank else 1) for r, code in enumerate(codes)):
             raise Missed(f"exit codes {codes}, rank {rank} was killed")
-        return self.require_in_time(self.latencies(job, rank, when, "peer_lost"), self.options.limit)
+        return self.require_in_time(job, self.latencies(job, rank, when, "peer_lost"), self.options.limit)
 
     def stop(self, job, dice):
         hosts = self.hosts if self.jobs % 2 == 0 else None
@@ -154,7 +156,7 @@ class Soak:
         codes = job.finish()
         if any(code != 1 for code in codes):
             raise Missed(f"exit codes {codes}")
-        return self.require_in_time(latencies, self.options.timeout + self.options.limit)
+        return self.require_in_time(job, latencies, self.options.timeout + self.options.limit)
 
     def silence(self, job, dice):
         """The network between two hosts carries nothing any more, and tells nobody so."""
@@ -171,20 +173,28 @@ class Soak:
         finally:
             self.hosts.set_cable("up")
         half = self.options.ranks / 2
+
+        def is_elsewhere(rank, report):
+            return report["code"] == "timeout" and int(report["peer"]) >= 0 and (int(report["peer"]) >= half) != (rank >= half)
+
         for rank, report in sorted(job.reports.items()):
             blamed = int(report["peer"])
-            # A rank that makes a group does not say for whom it waits: who waits for it does not see behind it.
-            is_busy = blamed in job.reports and job.reports[blamed]["text"].startswith("making group")
-            is_here = (blamed >= half) == (rank >= half)
-            if report["code"] != "timeout" or blamed < 0 or (is_here and not is_busy):
+            theirs = job.reports.get(blamed, {"text": "", "code": ""})
+            # A rank that makes a group, or opens its first connection to the other host, does not say for whom it waits: who waits for it
+            # does not see behind it.
+            is_busy = report["code"] == theirs["code"] == "timeout" and (
+                theirs["text"].startswith("making group") or " did not answer: " in theirs["text"])
+            # One that has said so has ended since, as it does here after a failure in any group.
+            has_gone = report["code"] == "peer_lost" and "look at what" in report["text"] and is_elsewhere(blamed, theirs)
+            if not (is_elsewhere(rank, report) or is_busy or has_gone):
                 raise Missed(f"rank {rank} does not name one on the other host: {self.all_said(job)}")
             if not CALL.match(report["text"]):
                 raise Missed(f"rank {rank} does not name its operation: {report}")
         if any(code != 1 for code in codes):
             raise Missed(f"exit codes {codes}")
         return self.require_in_time(
-            [(int(report["failed_ns"]) - max(when, int(report["began_ns"]))) / 1e9 for report in job.reports.values()],
-            self.options.timeout + self.options.limit)
+            job, [(int(report["failed_ns"]) - max(when, int(report["began_ns"]))) / 1e9 for report in job.reports.values()],
+            self.options.timeout + 1 + self.options.limit)  # Linux sees a second later that there is no carrier, and takes bytes until then
 
     def throw(self, job, dice):
         """An exception in the middle of a backward pass; nothing but the victim's own end tells the others."""
@@ -208,7 +218,7 @@ class Soak:
             raise Missed(f"exit codes {codes}")
         reports = [job.reports[one] for one in reporting]
         return self.require_in_time(
-            [(int(report["failed_ns"]) - max(when, int(report["began_ns"]))) / 1e9 for report in reports],
+            job, [(int(report["failed_ns"]) - max(when, int(report["began_ns"]))) / 1e9 for report in reports],
             self.options.limit)
 
     def repeat(self, name, times, one):

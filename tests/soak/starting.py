@@ -87,7 +87,7 @@ class Starting(Soak):
         if any(code != (-signal.SIGKILL if r == rank else 1) for r, code in enumerate(codes)):
             raise Missed(f"exit codes {codes}, rank {rank} was killed")
         self.require_blame(job, rank, {})
-        return self.require_in_time([took], self.options.timeout + STAYS + self.options.limit)
+        return self.require_in_time(job, [took], self.options.timeout + STAYS + self.options.limit)
 
     def kill_under_the_launcher(self, job, dice):
         rank, when = self.hurt_while_starting(job, dice, signal.SIGKILL, True)
@@ -98,7 +98,7 @@ class Starting(Soak):
         if not re.search(rf"lockstep run: rank {rank} \(pid \d+\) was killed by signal 9", job.said_on_stderr()):
             raise Missed("the launcher does not name the rank that was killed")
         self.require_blame(job, rank, {}, unless_ended=True)
-        return self.require_in_time([took], GRACE)
+        return self.require_in_time(job, [took], GRACE)
 
     def stop_by_hand(self, job, dice):
         rank, when = self.hurt_while_starting(job, dice, signal.SIGSTOP, False)
@@ -111,7 +111,7 @@ class Starting(Soak):
         if codes[rank] != 1:
             raise Missed(f"rank {rank}, which was stopped, ended with {codes[rank]}")
         self.require_blame(job, rank, {})
-        return self.require_in_time([took], self.options.timeout + STAYS + self.options.limit)
+        return self.require_in_time(job, [took], self.options.timeout + STAYS + self.options.limit)
 
     def stop_under_the_launcher(self, job, dice):
         rank, when = self.hurt_while_starting(job, dice, signal.SIGSTOP, True)
@@ -120,4 +120,4 @@ class Starting(Soak):
         if codes != [1]:
             raise Missed(f"the launcher returned {codes[0]}")
         self.require_blame(job, rank, {rank: None})
-        return self.require_in_time([took], self.options.timeout + GRACE)
+        return self.require_in_time(job, [took], self.options.timeout + GRACE)

@@ -187,6 +187,25 @@ TEST(DataParallelOnDevices, KeepsTheFirstReplicasBuffersAndTheModelsMode) {
   EXPECT_EQ(net.module()->norm->num_batches_tracked.item<std::int64_t>(), 1);
 }
 
+struct DroppingImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x) { return torch::dropout(x, 1.0, is_training()); }
+};
+TORCH_MODULE(Dropping);
+
+TEST(DataParallelOnDevices, HasItsModelsModeWhicheverIsToldOfIt) {
+  DataParallel net([] { return Dropping(); }, devices("cpu:2"));
+  const auto drops = [&] { return net(torch::ones({4, 2})).sum().item<double>() == 0; };
+  EXPECT_TRUE(drops());
+  net.module()->eval();
+  EXPECT_FALSE(drops());
+  net.train();
+  EXPECT_TRUE(net.module()->is_training());
+  EXPECT_TRUE(drops());
+  net.eval();
+  EXPECT_FALSE(net.module()->is_training());
+  EXPECT_FALSE(drops());
+}
+
 TEST(DataParallelOnDevices, SeesBuffersThatHaveMoved) {
   DataParallel net([] { return torch::nn::BatchNorm1d(torch::nn::BatchNormOptions(2).affine(false)); },
                    devices("cpu:2"));

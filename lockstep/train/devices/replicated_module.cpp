@@ -191,6 +191,11 @@ void ReplicatedModule::require_alike(std::size_t slot) const {
   compare(model_->named_buffers(), replicas_[slot]->named_buffers(), "buffer");
 }
 
+void ReplicatedModule::train(bool on) {
+  torch::nn::Module::train(on);
+  model_->train(on);  // its children are this one's, but itself it is none of them
+}
+
 std::vector<std::int64_t> ReplicatedModule::deal(std::int64_t samples) const {
   const auto slots = std::min(static_cast<std::int64_t>(replicas_.size()), samples);
   std::vector<std::int64_t> dealt;
@@ -222,7 +227,7 @@ ReplicatedModule::Pass ReplicatedModule::begin(std::int64_t samples) {
   refresh_variables();
   const Pass pass{.samples = deal(samples)};
   for (std::size_t slot = 0; slot < replicas_.size(); ++slot) {
-    copy_modes(*this, *replicas_[slot]);
+    copy_modes(*model_, *replicas_[slot]);
     for (std::size_t i = 0; i < model_buffers_.size(); ++i) {
       Tensor& own = buffers_[slot][i];
       if (slot > 0) {

@@ -29,6 +29,8 @@ class ReplicatedModule : public torch::nn::Module {
  public:
   const std::vector<torch::Device>& devices() const { return devices_; }
   Variables variables() const { return options_.variables; }
+  /// The model's mode, too.
+  void train(bool on = true) override;
 
   /// How many of `samples` each replica gets, in their order: as even as can be, the first ones one more. Replicas that
   /// would get none are left out.

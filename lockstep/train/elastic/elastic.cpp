@@ -76,6 +76,11 @@ std::vector<int> only_in(const std::vector<int>& these, const std::vector<int>& 
 
 }  // namespace
 
+/// What ranks have to have alike, as they begin: one that comes later has not frozen yet what the others have since.
+struct Elastic::Program {
+  std::vector<Fact> facts;
+};
+
 /// What a rank comes with.
 struct Elastic::Standing {
   std::uint64_t facts = 0, steps = 0, is_whole = 0, is_complete = 0, is_spoiled = 0, has_half_taken = 0;
@@ -90,6 +95,7 @@ Elastic::Elastic(const torch::nn::Module& module, torch::optim::Optimizer& optim
   gradients_ =
       std::make_unique<PartGradients>(parameters, options.parts, options.non_finite != NonFinite::ignore);
   if (options.spread_state) spread_ = std::make_unique<SpreadState>(parameters, optimizer);
+  program_ = std::make_unique<Program>(Program{facts_of_job(module, optimizer, options)});
   join();
 }
 
@@ -272,7 +278,7 @@ bool Elastic::meet() {
   } else {
     heap_.reset();
   }
-  const auto facts = facts_of_job(module_, optimizer_, options_);
+  const std::vector<Fact>& facts = program_->facts;
   const std::array mine{Standing{digest_of(facts), taken_steps(), is_whole_ ? 1U : 0U, is_complete_ ? 1U : 0U,
                                  is_spoiled_ ? 1U : 0U, half_taken_ ? 1U : 0U}};
   std::vector<Standing> all(static_cast<std::size_t>(world_->size()));
@@ -332,7 +338,7 @@ void Elastic::hand_over(const std::vector<Standing>& standings, int first) {
   if (ranks.size() > 1 && std::ranges::find(ranks, world_->rank()) != ranks.end()) {
     const Group group = world_->subgroup(ranks);
     is_spoiled_ = group.rank() != 0;
-    broadcast_parameters(group, module_, 0);
+    broadcast_tensors(group, tensors_of(module_), 0);
     if (spread_ && !all_begin) {  // its share of the state comes when shares are dealt
       if (group.rank() != 0) spread_->forget();
       const auto options = broadcast_text(group, group.rank() == 0 ? optimizer_options(optimizer_) : "", 0);

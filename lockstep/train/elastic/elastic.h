@@ -94,7 +94,7 @@ struct ElasticOptions {
   /// 2/N of the state, and does as much of the optimizer's work. Costs a broadcast of the model in each step. Where both die together
   /// the others throw Error{corrupt_data}: begin anew from a checkpoint.
   bool spread_state = false;
-  /// After each so many steps rank 0 of world() calls `save`, when its optimizer has all state; where a rank dies just then, it is left
+  /// After each so many steps rank 0 of world() alone calls `save`, when its optimizer has all state (save_checkpoint() is collective: give it a Group()); where a rank dies just then, it is left
   /// out that time. What it throws is thrown by step() there, as of a part. 0: never.
   std::uint64_t save_every = 0;
   std::function<void()> save = {};
@@ -169,6 +169,7 @@ class Elastic {
 
  private:
   struct Standing;
+  struct Program;
 
   void require_sense() const;
   void join();
@@ -189,6 +190,7 @@ class Elastic {
   torch::optim::Optimizer& optimizer_;
   ElasticOptions options_;
   std::vector<NamedTensor> frozen_;
+  std::unique_ptr<const Program> program_;
   std::unique_ptr<PartGradients> gradients_;
   std::unique_ptr<SpreadState> spread_;  // where that is asked for
   std::unique_ptr<SharedHeap> heap_;

@@ -3,10 +3,13 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <random>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/group/outcome.h"
 #include "lockstep/group/shared_memory.h"
+#include "lockstep/train/parameter_server/saved_part.h"
 #include "lockstep/train/tensor/shared_heap.h"
 
 namespace lockstep::ps {
@@ -101,6 +104,12 @@ void Client::pull_rows(std::size_t table, const Tensor& indices) {
   const torch::NoGradGuard no_grad;
   const auto unique = std::get<0>(at::_unique(indices.to(torch::kInt64).flatten().cpu()));
   Tensor value = parameters_[table].tensor.detach();
+  if (unique.numel() > 0) {
+    const auto least = unique.min().item<std::int64_t>(), most = unique.max().item<std::int64_t>();
+    if (least < 0 || most >= value.size(0))
+      throw_invalid_argument(c10::str("ParameterServer: there is no row ", least < 0 ? least : most, " in '",
+                                      placement_.variables()[table].name, "', which has ", value.size(0)));
+  }
   for (std::size_t server = 0; server < lines_.size(); ++server) {
     for (const Piece& piece : placement_.pieces(static_cast<int>(server))) {
       if (piece.variable != table) continue;
@@ -194,6 +203,23 @@ void Client::push(const Origin& origin) {
     line.take_answer();
   }
   for (const NamedTensor& item : parameters_) item.tensor.mutable_grad().reset();
+}
+
+void Client::save(const std::function<std::string(int)>& path_of) {
+  std::random_device entropy;
+  const std::uint64_t number = SavedPart::no_number + 1 + entropy();
+  const auto ask = [&](Kind kind, std::size_t server) {
+    (void)lines_[server].ask({.kind = kind, .number = number}, nullptr, path_of(static_cast<int>(server)));
+  };
+  std::size_t saved = 0;
+  try {
+    for (; saved < lines_.size(); ++saved) ask(Kind::save, saved);
+  } catch (const Error&) {
+    while (saved > 0)
+      (void)failure_in([&] { ask(Kind::drop, --saved); });  // which stays if that server is gone
+    throw;
+  }
+  while (saved > 0) ask(Kind::keep, --saved);
 }
 
 void Client::tell(Kind kind) {

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,12 +40,8 @@ class Client {
   void push(const Origin& origin);
   /// Asks each server for rest, work, leave or end.
   void tell(Kind kind);
-  /// Each server into a file of its own: the path of `number`.
-  template <class PathOf>
-  void save(const PathOf& path_of) {
-    for (std::size_t server = 0; server < lines_.size(); ++server)
-      (void)lines_[server].ask({.kind = Kind::save}, nullptr, path_of(static_cast<int>(server)));
-  }
+  /// Each server into a file of its own, of which all are there or none: see saved_part.h.
+  void save(const std::function<std::string(int server)>& path_of);
 
  private:
   struct Rows {

@@ -25,7 +25,9 @@ enum class Kind : std::uint32_t {
   work,
   leave,
   end,   ///< of the job: the coordinator's
-  save,  ///< text: the file's name
+  save,  ///< number: of the save, alike for all hosts; text: the file's name, beside which it is written
+  keep,  ///< text: as before; what was saved takes its place
+  drop,  ///< text: as before; what was saved goes
   next,  ///< task: the one that is done, with its result as text; 0: none. number: 1, if there is time to wait
   failed,  ///< task: that failed, and why
   // a host to a client

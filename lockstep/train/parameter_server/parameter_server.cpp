@@ -9,10 +9,12 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/hash.h"
 #include "lockstep/group/init.h"
 #include "lockstep/train/optimizer/optimizer_state.h"
 #include "lockstep/train/parameter_server/client.h"
 #include "lockstep/train/parameter_server/coordinator.h"
+#include "lockstep/train/parameter_server/saved_part.h"
 #include "lockstep/train/parameter_server/server.h"
 #include "lockstep/train/replicas/broadcast_tensors.h"
 #include "lockstep/train/replicas/finite_gradients.h"
@@ -20,6 +22,7 @@
 #include "lockstep/train/replicas/same_facts.h"
 #include "lockstep/train/replicas/same_options.h"
 #include "lockstep/train/replicas/told_where.h"
+#include "lockstep/train/tensor/tensor_bytes.h"
 
 namespace lockstep {
 namespace {
@@ -68,9 +71,15 @@ ParameterServerOptions checked(const ParameterServerOptions& options) {
   return options;
 }
 
-std::uint64_t digest(const std::vector<NamedTensor>& parameters, const torch::optim::Optimizer& optimizer,
-                     const ParameterServerOptions& options) {
+std::uint64_t digest(const std::vector<NamedTensor>& parameters, const std::vector<NamedTensor>& frozen,
+                     const torch::optim::Optimizer& optimizer, const ParameterServerOptions& options) {
   auto facts = facts_of(parameters, "ParameterServer");
+  for (const NamedTensor& item : frozen) {  // no server has them
+    const Tensor values = item.tensor.detach().cpu().contiguous();
+    const auto bytes = elements_of(values);
+    facts.push_back({item.label() + " (frozen)",
+                     std::to_string(fnv1a_64({reinterpret_cast<const char*>(bytes.data()), bytes.size()}))});
+  }
   for (const Fact& fact : option_facts(optimizer.param_groups())) facts.push_back(fact);
   facts.push_back({"optimizer", optimizer_kind(optimizer)});
   facts.push_back({"servers", std::to_string(options.servers)});
@@ -92,7 +101,7 @@ class ParameterServer::Impl {
         crew_(options.servers, options.coordinator) {
     std::vector<Tensor> some;  // an optimizer of nothing has no options
     for (const NamedTensor& item : parameters_) some.push_back(item.tensor);
-    const std::uint64_t facts = digest(parameters_, *make_optimizer(some), options_);
+    const std::uint64_t facts = digest(parameters_, frozen_, *make_optimizer(some), options_);
     require_steps(make_optimizer, parameters_);
     if (crew_.task() == ps::Task::server) {
       begin_server(make_optimizer, facts);
@@ -245,25 +254,13 @@ class ParameterServer::Impl {
     variables_.emplace(placement_, number, values, make_optimizer);
     server_.emplace(crew_, placement_, *variables_, options_.staleness, facts, crew_.timeout(),
                     options_.wait);
-    if (has_checkpoint(servers)) variables_->load(path_of(number));
-  }
-
-  /// Collective over the servers.
-  bool has_checkpoint(const Group& servers) const {
-    if (options_.checkpoint.empty()) return false;
-    std::array<std::uint8_t, 1> mine{std::filesystem::exists(path_of(servers.rank())) ? std::uint8_t{1}
-                                                                                      : std::uint8_t{0}};
-    std::vector<std::uint8_t> all(static_cast<std::size_t>(servers.size()));
-    all_gather(servers, mine, all).wait();
-    const auto missing = std::ranges::find(all, 0);
-    if (missing == all.end()) return true;
-    if (std::ranges::find(all, 1) != all.end())
-      throw_invalid_argument(
-          c10::str("ParameterServer: ", path_of(static_cast<int>(missing - all.begin())),
-                   " is missing, and other servers have theirs: a save was not finished, or the "
-                   "file is on another host; remove them to begin anew"));
-    require_no_other_checkpoint();
-    return false;
+    if (options_.checkpoint.empty()) return;
+    const ps::SavedPart part(path_of(number));
+    if (part.settle(servers, [&](int server) { return path_of(server); }) != 0) {
+      variables_->load(path_of(number));
+    } else {
+      require_no_other_checkpoint();
+    }
   }
 
   /// One that as many servers have saved cannot be dealt out to others.

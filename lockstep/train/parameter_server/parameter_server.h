@@ -50,8 +50,8 @@ struct ParameterServerOptions {
   NonFinite non_finite = NonFinite::ignore;
   /// How long tasks may wait, or servers without a coordinator, while no worker is in the job.
   std::chrono::nanoseconds wait = std::chrono::minutes(5);
-  /// Where servers begin, if it is there, and save() writes: a file for each server, PATH.0-of-2 and so on. Refused where it is there for some
-  /// servers only, or for another number of them.
+  /// Where servers begin, if it is there, and save() writes: a file for each server, PATH.0-of-2 and so on, which count only together: after
+  /// a save that was cut short all servers have the one before. Refused where it is there for some servers only, or for another number of them.
   std::string checkpoint = {};
 };
 
@@ -115,7 +115,8 @@ struct OptimizerOfOptions<torch::optim::AdamWOptions> {
 /// - A task's pushes are known by its number: where it is begun anew they have no effect twice. With several servers each of them
 ///   sees to its own part.
 /// - The death of a server or of the coordinator ends the job.
-/// - Buffers (batch norm's statistics) are each worker's own. Initial values are the first server's, or the checkpoint's.
+/// - Buffers (batch norm's statistics) are each worker's own. Initial values are the first server's, or the checkpoint's; of
+///   frozen parameters, which no server has, all have to have the same.
 ///
 /// Cost of pull and push: the model's bytes once each, in a host a copy each and one on the server; between hosts messages. Memory of
 /// a server: its variables, the optimizer's state, and for each worker twice its variables. Thread safety: none.
@@ -152,14 +153,17 @@ class ParameterServer {
   /// A worker's, and the coordinator's: the servers' variables, as they are now, into the module's parameters. Waits where
   /// `staleness` says so. Tables stay as they are.
   void pull();
-  /// Some rows of a table, by their numbers, which may be there several times. Waits as pull() does.
+  /// Some rows of a table, by their numbers, which may be there several times. Waits as pull() does. Throws Error{invalid_argument} for rows
+  /// that it does not have.
   void pull_rows(const std::string& table, const torch::Tensor& rows);
   /// The parameters' gradients to the servers; afterwards there are none. Those of tables may be sparse. Throws Error:
   /// invalid_argument (NonFinite::stop).
   void push();
   /// A worker's: it has nothing more to do.
   void leave();
-  /// A worker's or the coordinator's: every server writes its file. Throws Error{mismatch} with what went wrong there.
+  /// A worker's or the coordinator's: every server writes its file, and when all have, the files take their names. Synchronous, a
+  /// worker's save() is of one step on all servers; the coordinator's where no task is under way. Throws Error{mismatch} with what went wrong
+  /// there; then the files are those of the save before.
   void save();
 
   /// What workers do with tasks of this name, and what the coordinator gets for it.

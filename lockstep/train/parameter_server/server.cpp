@@ -10,7 +10,9 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/words.h"
+#include "lockstep/group/outcome.h"
 #include "lockstep/trace/traced_range.h"
+#include "lockstep/train/parameter_server/saved_part.h"
 
 namespace lockstep::ps {
 using torch::Tensor;
@@ -75,6 +77,7 @@ void Server::lose(const Life& life, const std::string& why) {
   const std::lock_guard lock(mutex_);
   if (crew_.task_of(life.rank) == Task::coordinator) lost_coordinator_ = why;
   clocks_.drop(life);
+  if (saving_ == life) saving_.reset();
   end_round_if_over();
   changed_.notify_all();
 }
@@ -134,7 +137,9 @@ void Server::talk(const Life& life, const Line& line) {
       case Kind::pull: answer_pull(life, line, memory); break;
       case Kind::pull_rows: answer_rows(life, line, header); break;
       case Kind::push: take_push(life, line, header, memory); break;
-      case Kind::save: answer_save(life, line, text); break;
+      case Kind::save: answer_save(life, line, header, text); break;
+      case Kind::keep:
+      case Kind::drop: finish_save(life, line, header.kind == Kind::keep, text); break;
       case Kind::rest:
       case Kind::work:
       case Kind::leave:
@@ -170,7 +175,8 @@ void Server::greet(const Life& life, const Line& line, const Header& header, Mem
     return line.send(
         {.kind = Kind::refused},
         c10::str("ParameterServer: rank ", life.rank,
-                 " has another model, other tables, or another optimizer or staleness than the server, rank ",
+                 " has another model (or frozen values), other tables, or another optimizer or staleness "
+                 "than the server, rank ",
                  crew_.self().rank, "; start the same program with the same arguments on every rank"));
   }
   memory = {};
@@ -294,14 +300,41 @@ void Server::take_push(const Life& life, const Line& line, const Header& header,
   line.send({.kind = Kind::ok});
 }
 
-void Server::answer_save(const Life& life, const Line& line, const std::string& path) {
-  if (!await_read(life)) return line.send({.kind = Kind::not_yet});
+// One save at a time: a client asks the first server first to save, and last to keep what was saved.
+void Server::answer_save(const Life& life, const Line& line, const Header& header, const std::string& path) {
+  if (!await_read(life) || !await_save(life)) return line.send({.kind = Kind::not_yet});
   try {
-    variables_.save(path);
+    const std::string bytes = variables_.saved(header.number);
+    SavedPart(path).write(std::as_bytes(std::span(bytes)));
   } catch (const std::exception& error) {
+    end_save(life);
     return line.send({.kind = Kind::refused}, error.what());
   }
   line.send({.kind = Kind::ok});
+}
+
+void Server::finish_save(const Life& life, const Line& line, bool is_kept, const std::string& path) {
+  const auto failure = failure_in([&] {
+    const SavedPart part(path);
+    is_kept ? part.keep() : part.drop();
+  });
+  end_save(life);
+  line.send({.kind = failure ? Kind::refused : Kind::ok}, failure ? failure->what() : "");
+}
+
+bool Server::await_save(const Life& life) {
+  std::unique_lock lock(mutex_);
+  const bool may = changed_.wait_for(lock, patience_of(lost_after_),
+                                     [&] { return is_closing_ || saving_.value_or(life) == life; });
+  if (!may || is_closing_) return false;
+  saving_ = life;
+  return true;
+}
+
+void Server::end_save(const Life& life) {
+  const std::lock_guard lock(mutex_);
+  if (saving_ == life) saving_.reset();
+  changed_.notify_all();
 }
 
 /// REQUIRES: the mutex.

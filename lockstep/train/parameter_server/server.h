@@ -57,9 +57,12 @@ class Server {
   void answer_pull(const Life& life, const Line& line, const Memory& memory);
   void answer_rows(const Life& life, const Line& line, const Header& header);
   void take_push(const Life& life, const Line& line, const Header& header, Memory& memory);
-  void answer_save(const Life& life, const Line& line, const std::string& path);
+  void answer_save(const Life& life, const Line& line, const Header& header, const std::string& path);
+  void finish_save(const Life& life, const Line& line, bool is_kept, const std::string& path);
   /// Until it may; false: not for a while.
   bool await_read(const Life& life);
+  bool await_save(const Life& life);
+  void end_save(const Life& life);
   void lose(const Life& life, const std::string& why);
   void require_workers();
   void end_round_if_over();
@@ -82,6 +85,7 @@ class Server {
   Statistics statistics_;
   std::chrono::nanoseconds lost_after_, wait_;
   std::chrono::steady_clock::time_point had_workers_ = std::chrono::steady_clock::now();
+  std::optional<Life> saving_;                                   // whose save is under way
   std::string lost_coordinator_;                                 // and how
   std::map<Life, std::chrono::steady_clock::time_point> heard_;  // the last time
   bool is_ended_ = false, is_closing_ = false;

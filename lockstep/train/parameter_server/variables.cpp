@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/file.h"
 #include "lockstep/kernel/reduce.h"
+#include "lockstep/train/parameter_server/saved_part.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 
 namespace lockstep::ps {
@@ -116,29 +116,24 @@ void Variables::step(Gradients& gradients) {
   for (const Tensor& parameter : parameters_) parameter.mutable_grad().reset();
 }
 
-void Variables::save(const std::string& path) const {
+std::string Variables::saved(std::uint64_t number) const {
   std::ostringstream bytes;
-  {
-    const std::lock_guard lock(mutex_);
-    torch::serialize::OutputArchive archive, optimizer;
-    for (std::size_t i = 0; i < pieces_.size(); ++i)
-      archive.write(c10::str("piece", i), parameters_[i].detach(), /*is_buffer=*/true);
-    optimizer_->save(optimizer);
-    archive.write("optimizer", optimizer);
-    archive.save_to(bytes);
-  }
-  const std::string content = bytes.str();
-  FileReplacement file(path, "checkpoint");
-  file.write(std::as_bytes(std::span(content)));
-  (void)file.commit();
+  const std::lock_guard lock(mutex_);
+  torch::serialize::OutputArchive archive, optimizer;
+  for (std::size_t i = 0; i < pieces_.size(); ++i)
+    archive.write(c10::str("piece", i), parameters_[i].detach(), /*is_buffer=*/true);
+  optimizer_->save(optimizer);
+  archive.write("optimizer", optimizer);
+  archive.write("save", c10::IValue(static_cast<std::int64_t>(number)));
+  archive.save_to(bytes);
+  return bytes.str();
 }
 
 void Variables::load(const std::string& path) {
   const torch::NoGradGuard no_grad;
   const std::lock_guard lock(mutex_);
-  torch::serialize::InputArchive archive, optimizer;
+  torch::serialize::InputArchive archive = opened(path), optimizer;
   try {
-    archive.load_from(path);
     for (std::size_t i = 0; i < pieces_.size(); ++i) {
       Tensor value;
       archive.read(c10::str("piece", i), value, /*is_buffer=*/true);
@@ -151,9 +146,7 @@ void Variables::load(const std::string& path) {
     archive.read("optimizer", optimizer);
     optimizer_->load(optimizer);
   } catch (const c10::Error& error) {
-    throw Error(
-        ErrorCode::corrupt_data,
-        c10::str("'", path, "' is no checkpoint of a parameter server: ", error.what_without_backtrace()));
+    throw_no_part(path, error);
   }
 }
 

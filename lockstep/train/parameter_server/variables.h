@@ -48,8 +48,9 @@ class Variables {
   /// gradient for a variable, it counts as zero. Writes into the pieces of the first that has one.
   void apply_average(std::span<Gradients* const> all);
 
-  /// Values and the optimizer's state. Throws Error: system; corrupt_data, invalid_argument (of another model).
-  void save(const std::string& path) const;
+  /// Values and the optimizer's state, an archive with the number of this save (saved_part.h).
+  std::string saved(std::uint64_t number) const;
+  /// Throws Error: corrupt_data, invalid_argument (of another model).
   void load(const std::string& path);
 
  private:

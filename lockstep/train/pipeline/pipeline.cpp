@@ -268,17 +268,27 @@ double Pipeline::step(const Tensor& input, const Tensor& target, const PipelineL
     broadcast(group_, std::span(&mean, 1), plan_.shape.rank_of(plan_.shape.stages - 1)).wait();
     return mean;
   } catch (const std::exception& error) {
-    // Before what is under way, in `step` and `averages`, says that it was given up. Stages know nothing of other stages' replicas, nor these of them.
-    group_.abort(error.what());
-    if (options_.replicas) options_.replicas->abort(error.what());
+    give_up(error.what());  // before what is under way, in `step` and `averages`, says that it was given up
     throw;
+  }
+}
+
+void Pipeline::give_up(const std::string& why) {
+  group_.abort(why);
+  for (const auto& others : {options_.replicas, options_.tensor}) {
+    if (others) others->abort(why);
   }
 }
 
 Tensor Pipeline::evaluate(const Tensor& input) {
   const torch::NoGradGuard no_grad;
   Step step(group_, plan_, stages_, options_.non_finite, nullptr);
-  return step.evaluate(input);
+  try {
+    return step.evaluate(input);
+  } catch (const std::exception& error) {
+    give_up(error.what());
+    throw;
+  }
 }
 
 /// What both sides of a tie have from earlier steps is the same sum: it is not to be added up again.
@@ -295,6 +305,9 @@ std::vector<std::array<Tensor, 2>> Pipeline::set_tied_gradients_aside() {
 
 void Pipeline::add_up_ties(const std::vector<std::array<Tensor, 2>>& before) {
   const torch::NoGradGuard no_grad;
+  const auto has_gradient = [](const Tensor& parameter) {
+    return static_cast<std::uint8_t>(parameter.defined() && parameter.grad().defined() ? 1 : 0);
+  };
   const auto gradient = [](const Tensor& parameter) {
     const Tensor& found = parameter.grad();
     if (!found.defined()) return torch::zeros_like(parameter);
@@ -305,11 +318,24 @@ void Pipeline::add_up_ties(const std::vector<std::array<Tensor, 2>>& before) {
   };
   for (std::size_t i = 0; i < ties_.size(); ++i) {
     Tie& tie = ties_[i];
-    if (tie.tensors[0].defined() && tie.tensors[1].defined()) {
+    const bool is_here = tie.tensors[0].defined() && tie.tensors[1].defined();
+    if (!is_here && !tie.tensors[0].defined() && !tie.tensors[1].defined()) continue;
+    std::array has{has_gradient(tie.tensors[0]), has_gradient(tie.tensors[1])};
+    if (!is_here) {
+      const std::size_t own = tie.tensors[0].defined() ? 0 : 1;
+      sendrecv(group_, std::span(&has[own], 1), tie.ranks[1 - own], std::span(&has[1 - own], 1),
+               tie.ranks[1 - own], tie_tag, tie_tag)
+          .wait();
+    }
+    if (has[0] == 0 && has[1] == 0) {  // nor has the one parameter that they are
+      for (std::size_t side = 0; side < has.size(); ++side) {
+        if (tie.tensors[side].defined()) tie.tensors[side].mutable_grad() = before[i][side];
+      }
+    } else if (is_here) {
       const Tensor sum = gradient(tie.tensors[0]) + gradient(tie.tensors[1]);
       for (std::size_t side = 0; side < tie.tensors.size(); ++side)
         add(tie.tensors[side], sum, before[i][side]);
-    } else if (tie.tensors[0].defined() || tie.tensors[1].defined()) {
+    } else {
       const std::size_t own = tie.tensors[0].defined() ? 0 : 1;
       const Tensor mine = gradient(tie.tensors[own]), theirs = torch::empty_like(mine);
       const std::span sent = elements_of(mine);
@@ -329,17 +355,23 @@ void Pipeline::compare_replicas() {
 }
 
 void Pipeline::average_over_replicas(std::vector<Work>& works) {
+  const torch::NoGradGuard no_grad;
+  std::vector<Tensor> parameters = module_->parameters();
+  std::erase_if(parameters, [](const Tensor& parameter) { return !parameter.requires_grad(); });
+  std::vector<std::uint8_t> have;  // a gradient; where no replica has one, as in one process
+  for (const Tensor& parameter : parameters) have.push_back(parameter.grad().defined() ? 1 : 0);
+  all_reduce(*options_.replicas, std::span(have), ReduceOp::max).wait();
   std::vector<std::pair<Tensor, Tensor>> copies;  // a gradient with gaps, and what is averaged in its place
-  for (Tensor& parameter : module_->parameters()) {
-    if (!parameter.requires_grad()) continue;
-    if (!parameter.grad().defined()) parameter.mutable_grad() = torch::zeros_like(parameter);
-    const Tensor gradient = parameter.grad();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (have[i] == 0) continue;
+    Tensor& gradient = parameters[i].mutable_grad();
+    if (!gradient.defined()) gradient = torch::zeros_like(parameters[i]);
+    if (gradient.is_sparse()) gradient = gradient.to_dense();  // whose rows differ from replica to replica
     const Tensor dense = gradient.contiguous();
     works.push_back(all_reduce(*options_.replicas, dense, ReduceOp::average));
     if (!dense.is_same(gradient)) copies.emplace_back(gradient, dense);
   }
   for (Work& work : works) work.wait();
-  const torch::NoGradGuard no_grad;
   for (auto& [gradient, dense] : copies) gradient.copy_(dense);
 }
 

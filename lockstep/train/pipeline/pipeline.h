@@ -39,13 +39,15 @@ struct PipelineOptions {
   /// The input of a micro-batch, of rank 0: every layer's forward and backward is timed with it, and the cut is the one whose
   /// slowest stage is the quickest; with `tensor` of each rank 0 of its pipelines. Costs a few passes through the whole model on rank 0, one layer in memory at a time.
   std::optional<torch::Tensor> sample = std::nullopt;
-  /// Of what stages hand on, and of the loss: stop names the rank, the stage and the micro-batch of the first that is no
+  /// Of what stages hand on to the next, and of the loss: stop names the rank, the stage and the micro-batch of the first that is no
   /// number. skip is not supported.
   NonFinite non_finite = NonFinite::ignore;
   /// The ranks that have the same stages of other replicas of the pipeline (a Grid's column): all begin with the values of the
   /// first one, and gradients are averaged over them.
   std::optional<Group> replicas = std::nullopt;
-  /// Where layers are ColumnParallelLinear and the like: the ranks that have the other parts of the same stages (a Grid's row).
+  /// Where layers are ColumnParallelLinear and the like: the ranks that have the other parts of the same stages (a Grid's row). They are
+  /// processes: ranks that are threads of one wait for each other while layers are made. What takes the whole model (gather_state() and
+  /// scatter_state(), and the files of pipelines below) throws Error{unsupported}.
   std::optional<Group> tensor = std::nullopt;
   /// See DataParallelOptions. What is handed on lies there, and a receiver on the same host copies it while the sender works on.
   bool shared_heap = true;
@@ -131,6 +133,8 @@ class Pipeline {
   std::vector<std::array<torch::Tensor, 2>> set_tied_gradients_aside();
   void add_up_ties(const std::vector<std::array<torch::Tensor, 2>>& before);
   void average_over_replicas(std::vector<Work>& works);
+  /// Stages know nothing of the replicas and parts of others, nor these of them: all are told.
+  void give_up(const std::string& why);
   void compare_replicas();
 
   Group group_;

@@ -65,7 +65,7 @@ void Pipeline::Step::named(const std::string& where, const Work& work) {
   if (!is_own(*failure)) throw Error(*failure);
   const std::string text = c10::str("pipeline, ", where, ": ", failure->what());
   group_.abort(text);
-  throw Error(failure->code(), c10::str("rank ", group_.rank(), ": ", text));
+  throw Error(failure->code(), c10::str("rank ", group_.world_rank(group_.rank()), ": ", text));
 }
 
 void Pipeline::Step::run(const pipeline::Actions& actions, const Tensor& input, const Tensor& target) {

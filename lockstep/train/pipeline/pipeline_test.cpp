@@ -360,6 +360,59 @@ TEST(Pipeline, HandsOnSkipConnections) {
   });
 }
 
+struct TwoImpl : torch::nn::Module {
+  TwoImpl() {
+    register_module("used", used);
+    register_module("unused", unused);
+  }
+  std::tuple<Tensor, Tensor> forward(const Tensor& x) { return {used(x), unused(x)}; }
+  Linear used{4, 4}, unused{4, 4};
+};
+TORCH_MODULE(Two);
+
+// No gradient is another one than zeros: weights do not decay.
+TEST(Pipeline, LeavesWhatNobodyUsesWithoutGradient) {
+  for (int ranks = 1; ranks <= 4; ++ranks) {
+    on_ranks(ranks, [&](const Group& world) {
+      const bool has_replicas = world.size() == 4;
+      const Group stages = has_replicas ? *world.split(world.rank() / 2) : world;
+      Layers layers;
+      layers.add<Two>().add([](const Tensor& x, const Tensor&) { return x * 1; }).add<Linear>(4, 4);
+      layers.tie("0.unused.bias", "2.bias");
+      PipelineOptions options{.micro_batches = 2};
+      if (has_replicas) options.replicas = *world.split(world.rank() % 2);
+      Pipeline pipe(layers, stages, options);
+      pipe.step(samples(6, 4, 1), samples(6, 4, 2), mse);
+      for (const auto& item : pipe.named_parameters())
+        EXPECT_EQ(item.value().grad().defined(), item.key() != "0.unused.weight") << item.key();
+    });
+  }
+}
+
+// Of which one is only used by the first replica.
+TEST(Pipeline, AveragesSparseGradientsAndThoseThatNotAllReplicasHave) {
+  on_ranks(2, [](const Group& world) {
+    const Group alone = *world.split(world.rank());
+    Layers layers;
+    layers.add<torch::nn::Embedding>(torch::nn::EmbeddingOptions(5, 4).sparse(true)).add<Two>();
+    layers.add([&](const Tensor& x, const Tensor& y) { return world.rank() == 0 ? x + y : x * 1; });
+    Pipeline pipe(layers, alone, {.micro_batches = 1, .replicas = world});
+    const Tensor words =
+        world.rank() == 0 ? torch::tensor({1, 1, 3}, torch::kInt64) : torch::tensor({0, 3, 4}, torch::kInt64);
+    pipe.step(words, torch::zeros({3, 4}), mse);
+    for (const auto& item : pipe.named_parameters()) {
+      const Tensor gradient = item.value().grad();
+      ASSERT_TRUE(gradient.defined()) << item.key();
+      EXPECT_GT(gradient.abs().sum().item<double>(), 0) << item.key();
+      Tensor firsts = gradient.clone();
+      broadcast(world, firsts, 0).wait();
+      EXPECT_TRUE(same_bits(firsts, gradient)) << item.key();
+    }
+    const Tensor rows = pipe.named_parameters()["0.weight"].grad().abs().sum(1);
+    for (std::int64_t row = 0; row < 5; ++row) EXPECT_EQ(rows[row].item<float>() > 0, row != 2) << row;
+  });
+}
+
 TEST(Pipeline, TiesParameters) {
   for (int ranks = 1; ranks <= 3; ++ranks) {
     on_ranks(ranks, [&](const Group& world) {
@@ -636,18 +689,37 @@ TEST(PipelineFailures, NameRankStageAndMicroBatch) {
   EXPECT_THAT(undefined[1].text, HasSubstr("a stage hands on an undefined tensor"));
 }
 
-TEST(PipelineFailures, ReachTheReplicasOfOtherStages) {
-  const auto endings = run_ranks(4, [](const Group& world) {
-    const Group stages = *world.split(world.rank() / 2), replicas = *world.split(world.rank() % 2);
+/// Two pipelines of four ranks, the second of which throws in its last stage. All then wait for the rank that has the same stage of the
+/// other one.
+std::vector<Ending> failures_of_two(const std::function<PipelineOptions(const Group& others)>& options,
+                                    const std::function<void(Pipeline&)>& run) {
+  return run_ranks(4, [&](const Group& world) {
+    const Group stages = *world.split(world.rank() / 2), others = *world.split(world.rank() % 2);
     Layers layers;
     layers.add<Linear>(2, 2).add<Linear>(2, 2).add([&](const Tensor& x) -> Tensor {
-      if (world.rank() == 1) throw std::runtime_error("no more");
+      if (world.rank() == 3) throw std::runtime_error("no more");
       return x * 1;
     });
-    Pipeline pipe(layers, stages, {.micro_batches = 2, .replicas = replicas});
-    pipe.step(samples(4, 2, 1), samples(4, 2, 2), mse);
+    PipelineOptions all = options(others);
+    all.cut = {1, 2};
+    Pipeline pipe(layers, stages, all);
+    run(pipe);
+    barrier(others).wait();
   });
-  for (const Ending& ending : endings) EXPECT_THAT(ending.text, HasSubstr("layer \"2\": no more"));
+}
+
+TEST(PipelineFailures, ReachTheReplicasAndThePartsOfOtherStages) {
+  const auto step = [](Pipeline& pipe) { pipe.step(samples(4, 2, 1), samples(4, 2, 2), mse); };
+  const auto evaluate = [](Pipeline& pipe) { pipe.evaluate(samples(4, 2, 1)); };
+  const auto replicas = [](const Group& others) { return PipelineOptions{.replicas = others}; };
+  const auto tensor = [](const Group& others) { return PipelineOptions{.tensor = others}; };
+  for (const auto& endings : {failures_of_two(replicas, step), failures_of_two(tensor, step)}) {
+    for (const Ending& ending : endings) EXPECT_THAT(ending.text, HasSubstr("layer \"2\": no more"));
+    EXPECT_THAT(endings[3].text, HasSubstr("rank 3: pipeline, stage 1, "));
+  }
+  const auto endings = failures_of_two(tensor, evaluate);  // a first stage may be done by then
+  for (const std::size_t rank : {1, 3})
+    EXPECT_THAT(endings[rank].text, HasSubstr("stage 1, evaluating: layer \"2\": no more"));
 }
 
 TEST(PipelineFailures, OfBatchesThatDoNotFit) {

@@ -99,11 +99,13 @@ StageMessages::Activation StageMessages::receive_activation(int rank) {
 void StageMessages::send_gradient(const std::vector<torch::Tensor>& gradients,
                                   const std::vector<torch::Tensor>& alike, int rank) {
   const torch::NoGradGuard no_grad;
+  const auto there = torch::zeros({most_tensors}, torch::kUInt8);  // which of them have a gradient
+  for (std::size_t i = 0; i < alike.size(); ++i)
+    there.mutable_data_ptr<std::uint8_t>()[i] = alike[i].requires_grad() && gradients[i].defined() ? 1 : 0;
+  send(there, rank, gradient_tag);
   for (std::size_t i = 0; i < alike.size(); ++i) {
-    if (!alike[i].requires_grad() || alike[i].numel() == 0) continue;
-    send(gradients[i].defined() ? gradients[i].contiguous()
-                                : torch::zeros_like(alike[i], torch::MemoryFormat::Contiguous),
-         rank, gradient_tag);
+    const bool is_sent = alike[i].requires_grad() && gradients[i].defined() && alike[i].numel() > 0;
+    if (is_sent) send(gradients[i].contiguous(), rank, gradient_tag);
   }
 }
 
@@ -111,8 +113,10 @@ std::vector<torch::Tensor> StageMessages::receive_gradient(const std::vector<tor
                                                            int rank) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> gradients(alike.size());
+  const auto there = torch::empty({most_tensors}, torch::kUInt8);
+  lockstep::recv(group_, there, rank, gradient_tag).wait();
   for (std::size_t i = 0; i < alike.size(); ++i) {
-    if (!alike[i].requires_grad()) continue;
+    if (there.const_data_ptr<std::uint8_t>()[i] == 0) continue;
     gradients[i] = torch::empty_like(alike[i], torch::MemoryFormat::Contiguous);
     if (alike[i].numel() > 0) lockstep::recv(group_, gradients[i], rank, gradient_tag).wait();
   }

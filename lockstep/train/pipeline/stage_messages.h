@@ -27,7 +27,7 @@ class StageMessages {
   /// Waits for it. Tensors that want a gradient are leaves that require one.
   Activation receive_activation(int rank);
 
-  /// `alike`: what the gradients are of; undefined ones are sent as zeros. Of tensors without gradients nothing is sent.
+  /// `alike`: what the gradients are of, the same at both ends. Those that are undefined arrive so.
   void send_gradient(const std::vector<torch::Tensor>& gradients, const std::vector<torch::Tensor>& alike,
                      int rank);
   std::vector<torch::Tensor> receive_gradient(const std::vector<torch::Tensor>& alike, int rank);

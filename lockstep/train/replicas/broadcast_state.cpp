@@ -65,7 +65,7 @@ void broadcast_optimizer_state(const Group& group, torch::optim::Optimizer& opti
   const auto state = broadcast_text(group, is_root ? optimizer_state(optimizer) : std::string(), root);
   std::string problem;
   try {
-    require_fitting_state(state, optimizer, "what rank " + std::to_string(root) + " sends");
+    require_fitting_state(state, optimizer, "what rank " + std::to_string(group.world_rank(root)) + " sends");
   } catch (const Error& error) {
     problem = error.what();
   }
@@ -74,7 +74,8 @@ void broadcast_optimizer_state(const Group& group, torch::optim::Optimizer& opti
 }
 
 c10::IValue broadcast_object(const Group& group, const c10::IValue& value, int root) {
-  return to_value(broadcast_text(group, group.rank() == root ? to_bytes(value) : std::string(), root), root);
+  return to_value(broadcast_text(group, group.rank() == root ? to_bytes(value) : std::string(), root),
+                  group.world_rank(root));
 }
 
 std::vector<c10::IValue> all_gather_object(const Group& group, const c10::IValue& value) {
@@ -90,7 +91,7 @@ std::vector<c10::IValue> all_gather_object(const Group& group, const c10::IValue
   std::vector<c10::IValue> values;
   std::size_t begin = 0;
   for (std::size_t rank = 0; rank < ranks; begin += sizes[rank++])
-    values.push_back(to_value(all.substr(begin, sizes[rank]), static_cast<int>(rank)));
+    values.push_back(to_value(all.substr(begin, sizes[rank]), group.world_rank(static_cast<int>(rank))));
   return values;
 }
 

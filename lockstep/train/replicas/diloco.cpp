@@ -95,7 +95,7 @@ void DiLoCo::average() {
         .wait();
     std::vector<int> ranks;
     for (std::size_t rank = 0; rank < finite.size(); ++rank) {
-      if (finite[rank] == 0) ranks.push_back(static_cast<int>(rank));
+      if (finite[rank] == 0) ranks.push_back(group_.world_rank(static_cast<int>(rank)));
     }
     if (options_.non_finite == NonFinite::stop)
       throw Error(ErrorCode::invalid_argument,

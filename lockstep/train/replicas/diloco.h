@@ -23,7 +23,7 @@ struct DiLoCoOptions {
   std::int64_t every = 100;
   /// Of the averaged difference. stop: every rank throws, naming the ranks whose model is infinite or no number, and the common
   /// model has not moved. skip: every rank goes back to the common model; buffers whose
-  /// average is none go back, too.
+  /// average is none go back, too. The inner optimizer's state is the program's: one whose moments are no numbers spoils the next rounds, too.
   NonFinite non_finite = NonFinite::ignore;
 };
 

@@ -1,9 +1,9 @@
 // A rank of an elastic training, which does what tests tell it to:
 //
-//   elastic_rank [steps=N] [parts=N] [least=N] [wait_ms=N] [non_finite=stop|skip] [spread=1] [save_every=N] [thaw=STEP]
+//   elastic_rank [steps=N] [parts=N] [least=N] [wait_ms=N] [non_finite=stop|skip] [spread=1] [save_every=N] [thaw=STEP] [freeze=STEP]
 //               [DEED@STEP:RANK ...]
 //
-// thaw: a parameter that was frozen is trained from that step on. spread=1: with ElasticOptions::spread_state, and says of how many parameters it has the optimizer's state at the end.
+// thaw: a parameter that was frozen is trained from that step on; freeze: one is no longer trained from that step on. spread=1: with ElasticOptions::spread_state, and says of how many parameters it has the optimizer's state at the end.
 // DEED, in that step and by that rank in its first life, or by all ("*"): die, die_agreeing (when all gradients are there),
 // die_stepping (when its optimizer has stepped), throw, nan, stop (SIGSTOP), await (somebody who comes or goes), tell (a line). In its second life: die_joining@*:RANK, other_model@*:RANK, other_program@*:RANK. In its first,
 // when it hands its state over: die_giving@*:RANK; when it saves: die_saving@*:RANK.
@@ -137,6 +137,8 @@ int train() {
     const std::uint64_t step = job.steps();
     bool has_acted = false;
     if (number("thaw", -1) == static_cast<int>(step)) net->parameters()[0].set_requires_grad(true);
+    if (number("freeze", -1) >= 0 && number("freeze", -1) <= static_cast<int>(step))
+      net->parameters()[0].set_requires_grad(false);
     job.step([&](const lockstep::ElasticPart& part) {
       if (!std::exchange(has_acted, true)) act(step);
       const auto chosen = sampler.indices(part);

@@ -291,6 +291,14 @@ TEST_F(ElasticJob, RefusesAParameterThatWasFrozen) {
                                               "wanted none when this was made: make another one"));
 }
 
+// Those that come have not frozen it yet, nor have those that have not taken the step before.
+TEST_F(ElasticJob, GoesOnWithAParameterThatIsFrozenOnTheWay) {
+  const Ending ending = launch({"-np", "3", "--min-np", "1", "--max-restarts", "3", "--", "freeze=10",
+                                "die_agreeing@9:1", "await@11:*", "die@14:2", "await@16:*"});
+  expect_done(ending, 3, done(40, {"freeze=10"}));
+  EXPECT_THAT(ending.err, Not(HasSubstr("does not fit")));
+}
+
 TEST_F(ElasticJob, OfAFixedJobEndsWithARanksDeath) {
   const Ending ending = launch({"-np", "2", "--", "die@10:1"});
   EXPECT_EQ(ending.exit_code, 137);

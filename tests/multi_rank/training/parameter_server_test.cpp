@@ -301,8 +301,61 @@ TEST_F(ParameterServers, RefuseACheckpointOfOtherServers) {
   std::filesystem::remove(folder() / "state.1-of-2");
   const Ending half = with("2");
   EXPECT_EQ(half.exit_code, 1);
-  EXPECT_THAT(half.err,
-              HasSubstr("/state.1-of-2 is missing, and other servers have theirs: a save was not finished"));
+  EXPECT_THAT(half.err, HasSubstr("/state.1-of-2 is missing, and other servers have theirs: "));
+}
+
+TEST_F(ParameterServers, GoOnFromOneSaveWhereverTheLastWasCutShort) {
+  const auto state = [&](const std::string& name) { return folder() / ("state." + name); };
+  const auto counted_from = [&](const std::vector<std::pair<std::string, std::string>>& files) {
+    for (const char* name : {"0-of-2", "0-of-2.new", "1-of-2", "1-of-2.new"})
+      std::filesystem::remove(state(name));
+    for (const auto& [from, to] : files) std::filesystem::copy_file(folder() / from, state(to));
+    const Ending ending = launch({"-np", "4", "--", "save", "staleness=none", "servers=2",
+                                  "checkpoint=" + (folder() / "state").string()});
+    EXPECT_FALSE(std::filesystem::exists(state("0-of-2.new")) ||
+                 std::filesystem::exists(state("1-of-2.new")));
+    const auto begin = ending.out.find("rank 2 counted ");
+    return begin == std::string::npos ? ending.err : ending.out.substr(begin + 15, 2);
+  };
+  const auto keep = [&](const std::string& as) {
+    for (const std::string server : {"0", "1"})
+      std::filesystem::copy_file(state(server + "-of-2"), folder() / (as + server));
+  };
+  EXPECT_EQ(counted_from({}), "20");
+  keep("old");
+  EXPECT_EQ(counted_from({{"old0", "0-of-2"}, {"old1", "1-of-2"}}), "40");
+  keep("new");
+  // The first server's is on the disk; both are; the last one's is in place; so are both.
+  EXPECT_EQ(counted_from({{"old0", "0-of-2"}, {"new0", "0-of-2.new"}, {"old1", "1-of-2"}}), "40");
+  EXPECT_EQ(
+      counted_from({{"old0", "0-of-2"}, {"new0", "0-of-2.new"}, {"old1", "1-of-2"}, {"new1", "1-of-2.new"}}),
+      "60");
+  EXPECT_EQ(counted_from({{"old0", "0-of-2"}, {"new0", "0-of-2.new"}, {"new1", "1-of-2"}}), "60");
+  EXPECT_EQ(counted_from({{"new0", "0-of-2"}, {"new1", "1-of-2"}}), "60");
+  // The first save of all: not finished, and finished.
+  EXPECT_EQ(counted_from({{"old0", "0-of-2.new"}}), "20");
+  EXPECT_EQ(counted_from({{"old0", "0-of-2.new"}, {"old1", "1-of-2.new"}}), "40");
+  EXPECT_THAT(counted_from({{"old0", "0-of-2"}, {"new1", "1-of-2"}}),
+              HasSubstr("/state.1-of-2 is of another save than "));
+}
+
+TEST_F(ParameterServers, OfASaveThatOneServerCannotWriteHaveTheOneBefore) {
+  const std::string path = "checkpoint=" + (folder() / "state").string();
+  const auto save = [&] { return launch({"-np", "4", "--", "save", "staleness=none", "servers=2", path}); };
+  EXPECT_EQ(save().exit_code, 0);
+  std::filesystem::create_directories(folder() / "state.1-of-2.new");  // in the second one's way
+  const Ending refused = save();
+  EXPECT_EQ(refused.exit_code, 1);
+  std::filesystem::remove_all(folder() / "state.1-of-2.new");
+  EXPECT_FALSE(std::filesystem::exists(folder() / "state.0-of-2.new"));
+  EXPECT_THAT(save().out, HasSubstr("rank 2 counted 40, "));
+}
+
+TEST_F(ParameterServers, RefuseAWorkerWithOtherFrozenValues) {
+  const Ending ending = launch({"-np", "3", "--", "together", "other_frozen=2"});
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.err,
+              HasSubstr("rank 2 failed: ParameterServer: rank 2 has another model (or frozen values), "));
 }
 
 TEST_F(ParameterServers, RefuseAParameterThatWasFrozen) {
@@ -322,9 +375,11 @@ TEST_F(ParameterServers, ThatCannotWriteSaySo) {
 TEST_F(ParameterServers, TellAWorkerThatHasAnotherModel) {
   const Ending ending = launch({"-np", "3", "--", "together", "other_model=2"});
   EXPECT_EQ(ending.exit_code, 1);
-  EXPECT_THAT(ending.err,
-              HasSubstr("rank 2 failed: ParameterServer: rank 2 has another model, other tables, or another "
-                        "optimizer or staleness than the server, rank 0; start the same program"));
+  EXPECT_THAT(
+      ending.err,
+      HasSubstr(
+          "rank 2 failed: ParameterServer: rank 2 has another model (or frozen values), other tables, or "
+          "another optimizer or staleness than the server, rank 0; start the same program"));
 }
 
 TEST_F(ParameterServers, EndTheJobWhenAServerOrTheCoordinatorDies) {

@@ -14,7 +14,7 @@
 //   loop                 workers pull and push, for ever or until=STEP; twice=1: pushes without a pull;
 //                        thaw=STEP: a parameter that was frozen is trained from then on
 //
-//   servers=1 staleness=0 steps=20 tasks=20 checkpoint=PATH other_model=RANK non_finite=stop|skip
+//   servers=1 staleness=0 steps=20 tasks=20 checkpoint=PATH other_model=RANK other_frozen=RANK non_finite=stop|skip
 //   deed=DEED (die, stop, throw, nan) by=RANK at=STEP, or task; own=1: of this worker's tasks the one, from 1
 #include <lockstep/lockstep.h>
 #include <lockstep/train.h>
@@ -75,6 +75,10 @@ torch::nn::Sequential net() {
   torch::nn::Sequential made(torch::nn::Linear(6, number("other_model", -1) == me ? 20 : 17),
                              torch::nn::Tanh(), torch::nn::Linear(17, 3));
   made->to(torch::kFloat64);
+  if (const int other = number("other_frozen", -1); other >= 0) {
+    if (other == me) made->parameters()[1].detach().fill_(1.0);
+    made->parameters()[1].set_requires_grad(false);
+  }
   return made;
 }
 Tensor samples(int step, int part) {
@@ -204,6 +208,14 @@ void rows() {
   }
   server.pull();
   server.pull_rows("embedding.weight", torch::arange(11));
+  for (const std::int64_t row : {-1, 11}) {
+    try {
+      server.pull_rows("embedding.weight", torch::tensor({row}));
+      throw std::runtime_error("a row that is not there was pulled");
+    } catch (const lockstep::Error& error) {
+      if (error.code() != lockstep::ErrorCode::invalid_argument) throw;
+    }
+  }
   server.leave();
   Words serial;
   lockstep::FusedSGD sgd(serial->parameters(), torch::optim::SGDOptions(0.1));
