@@ -65,11 +65,11 @@ std::optional<Reach> Arena::reach(std::span<const std::byte> bytes, std::size_t 
 void Arena::quarantine() { quarantine({base_, capacity_}, nullptr); }
 
 void Arena::quarantine(std::span<const std::byte> bytes, std::function<bool()> is_over) {
-  const auto offset = bytes.empty() ? std::nullopt : offset_of(bytes);
-  if (!offset) return;
+  const auto found = bytes.empty() ? std::nullopt : reach(bytes);  // also of what is registered
+  if (!found) return;
   const std::lock_guard lock(mutex_);
   end_quarantines();
-  quarantines_.push_back({{base_ + *offset, bytes.size()}, std::move(is_over)});
+  quarantines_.push_back({{found->place, bytes.size()}, std::move(is_over)});
   has_quarantine_ = true;
 }
 

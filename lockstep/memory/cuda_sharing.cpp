@@ -21,8 +21,8 @@ SharingDriver::SharingDriver()
   library_.find(host_address, "cuMemHostGetDevicePointer_v2");
   library_.find(wait_for_value, "cuStreamWaitValue32_v2");
   library_.find(copy, "cuMemcpyDtoDAsync_v2");
-  library_.find(copy_in, "cuMemcpyHtoD_v2");
-  library_.find(fill_bytes, "cuMemsetD8_v2");
+  library_.find(copy_in, "cuMemcpyHtoDAsync_v2");
+  library_.find(fill_bytes, "cuMemsetD8Async");
   library_.find(attribute, "cuDeviceGetAttribute");
 }
 

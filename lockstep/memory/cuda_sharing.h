@@ -47,8 +47,8 @@ class SharingDriver {
   Result (*host_address)(Address* address, void* memory, unsigned flags);
   Result (*wait_for_value)(Stream stream, Address address, std::uint32_t value, unsigned flags);
   Result (*copy)(Address to, Address from, std::size_t bytes, Stream stream);
-  Result (*copy_in)(Address to, const void* from, std::size_t bytes);
-  Result (*fill_bytes)(Address to, unsigned char value, std::size_t bytes);
+  Result (*copy_in)(Address to, const void* from, std::size_t bytes, Stream stream);
+  Result (*fill_bytes)(Address to, unsigned char value, std::size_t bytes, Stream stream);
   Result (*attribute)(int* value, int attribute, int device);
 
  private:

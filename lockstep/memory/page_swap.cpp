@@ -8,12 +8,14 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/pages.h"
@@ -65,11 +67,20 @@ struct ProcmapQuery {
 static_assert(sizeof(ProcmapQuery) == 104);
 constexpr unsigned long procmap_query = _IOWR('f', 17, ProcmapQuery);
 
-int open_of_self(const char* path) { return ::open(path, O_RDONLY | O_CLOEXEC); }
+/// Of this process, until it ends; -1 where there is none.
+struct FilesOfSelf {
+  int maps = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  int pagemap = ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+
+  static FilesOfSelf& get() {
+    static FilesOfSelf files;
+    return files;
+  }
+};
 
 /// Whether it is; nullopt where this system does not answer that.
 std::optional<bool> ask_for_mapping(std::span<const std::byte> bytes, const FilePages& file) {
-  static const int maps = open_of_self("/proc/self/maps");  // until the process ends
+  const int maps = FilesOfSelf::get().maps;
   if (maps < 0) return std::nullopt;
   const std::uint64_t begin = address_of(bytes.data()), end = begin + bytes.size();
   for (std::uint64_t at = begin; at < end;) {
@@ -87,16 +98,25 @@ std::optional<bool> ask_for_mapping(std::span<const std::byte> bytes, const File
   return true;
 }
 
+/// So that its page is there; false where there is none, or it may not be read.
+bool fault_in(const std::byte* place) noexcept {
+  std::array<int, 2> pipe{};
+  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return false;
+  const bool is_there = ::write(pipe[1], place, 1) == 1;  // or EFAULT, where this process would die
+  for (const int end : pipe) (void)::close(end);
+  return is_there;
+}
+
 /// What /proc/self/pagemap says of a page that is there: whether it is a file's, or of shared memory.
 bool is_page_of_file(const std::byte* place) noexcept {
-  static const int pagemap = open_of_self("/proc/self/pagemap");
+  const int pagemap = FilesOfSelf::get().pagemap;
   constexpr std::uint64_t is_present = std::uint64_t{1} << 63, is_of_file = std::uint64_t{1} << 61;
   const auto offset = static_cast<off_t>(address_of(place) / page_bytes * sizeof(std::uint64_t));
   for (int attempt = 0; attempt < 2; ++attempt) {
     std::uint64_t entry = 0;
     if (pagemap < 0 || ::pread(pagemap, &entry, sizeof(entry), offset) != sizeof(entry)) return false;
     if ((entry & is_present) != 0) return (entry & is_of_file) != 0;
-    static_cast<void>(*reinterpret_cast<const volatile std::byte*>(place));  // and the page is there
+    if (!fault_in(place)) return false;
   }
   return false;
 }
@@ -155,6 +175,13 @@ bool take_pages_back(std::span<std::byte> pages) noexcept {
     return true;
   (void)::munmap(fresh, pages.size());
   return false;
+}
+
+void look_at_own_mappings() noexcept {
+  const FilesOfSelf of_parent = std::exchange(FilesOfSelf::get(), FilesOfSelf{});
+  for (const int file : {of_parent.maps, of_parent.pagemap}) {
+    if (file >= 0) (void)::close(file);
+  }
 }
 
 bool is_mapped_from(std::span<const std::byte> bytes, const FilePages& file) noexcept {

@@ -36,5 +36,7 @@ bool take_pages_back(std::span<std::byte> pages) noexcept;
 bool is_mapped_from(std::span<const std::byte> bytes, const FilePages& file) noexcept;
 /// The latter way.
 bool looks_shared(std::span<const std::byte> bytes) noexcept;
+/// In the child of a fork, before these are asked there: what the parent has opened tells of the parent's memory.
+void look_at_own_mappings() noexcept;
 
 }  // namespace lockstep

@@ -1,9 +1,14 @@
 #include "lockstep/memory/registered_memory.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -82,19 +87,43 @@ class Registrations {
   }
 
  private:
-  // The child of a fork would share memory with its parent, and write into the parent's. It has one thread, and a table that nobody
-  // is just changing.
   Registrations() {
-    ::pthread_atfork([] { all().mutex.lock(); }, [] { all().mutex.unlock(); },
-                     [] {
-                       for (auto& [begin, one] : all().by_begin) {
-                         // /proc/self was opened by the parent, whose memory is the same here at this moment.
-                         if (one.is_there(one.pages)) (void)take_pages_back(one.pages);
-                       }
-                       all().by_begin.clear();
-                       all().mutex.unlock();
-                     });
+    ::pthread_atfork([] { all().begin_fork(); }, [] { all().await_child(); }, [] { all().begin_child(); });
   }
+
+  // The child of a fork would share memory with its parent, and write into the parent's. It gets a copy while fork() returns to neither:
+  // nobody is just changing the table, and whoever forks sees in the child what there was.
+  void begin_fork() {
+    mutex.lock();
+    if (by_begin.empty() || ::pipe2(until_copied_.data(), O_CLOEXEC) != 0) until_copied_ = {-1, -1};
+  }
+  /// Until the child has closed its end of the pipe, or has died.
+  void await_child() {
+    if (until_copied_[1] >= 0) {
+      (void)::close(until_copied_[1]);
+      char nothing = 0;
+      while (::read(until_copied_[0], &nothing, 1) < 0 && errno == EINTR) continue;
+      (void)::close(until_copied_[0]);
+    }
+    mutex.unlock();
+  }
+  void begin_child() {
+    if (!by_begin.empty()) {
+      look_at_own_mappings();
+      for (auto& [begin, one] : by_begin) {
+        if (!one.is_there(one.pages) || take_pages_back(one.pages)) continue;
+        // No room for a copy: rather no memory than the parent's.
+        (void)::mprotect(one.pages.data(), one.pages.size(), PROT_NONE);
+      }
+      by_begin.clear();
+    }
+    for (const int end : until_copied_) {
+      if (end >= 0) (void)::close(end);
+    }
+    mutex.unlock();
+  }
+
+  std::array<int, 2> until_copied_{-1, -1};
 };
 
 /// The first whole page of what was allocated with a page to spare.

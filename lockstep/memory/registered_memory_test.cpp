@@ -256,6 +256,44 @@ TEST_F(Registering, AForkHasACopy) {
   EXPECT_TRUE(holds(seen(pages.bytes()), 5));
 }
 
+TEST_F(Registering, AForkHasWhatWasThereWhateverItsParentDoesThen) {
+  for (const bool ends : {false, true}) {
+    const Pages pages(arena_bytes / 4 / page_size);
+    fill(pages.bytes(), 5);
+    auto registered = arena_->register_memory(pages.bytes());
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      const bool is_there = holds(pages.bytes(), 5);
+      fill(pages.bytes(), 70);
+      ::_exit(is_there ? 0 : 1);
+    }
+    if (ends) {
+      registered = {};
+    } else {
+      for (std::size_t at = pages.bytes().size(); at > 0; at -= page_size)
+        fill(pages.bytes().subspan(at - page_size, page_size), 90);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0) << (ends ? "its registration ended" : "it was written to");
+    EXPECT_TRUE(holds(pages.bytes().first(page_size), ends ? 5 : 90));
+  }
+}
+
+TEST_F(Registering, AfterAFailureOthersMayStillWriteWhereItWas) {
+  const auto is_over = std::make_shared<std::atomic<bool>>(false);
+  const std::size_t all = room();
+  const Pages pages(all / 2 / page_size);
+  {
+    const auto registered = arena_->register_memory(pages.bytes());
+    arena_->quarantine(pages.bytes(), [is_over] { return is_over->load(); });
+  }
+  EXPECT_THROW((void)arena_->allocate(all), Error);
+  *is_over = true;
+  EXPECT_EQ(arena_->allocate(all).bytes().size(), all);
+}
+
 TEST_F(Registering, WhatIsNotTheProcesssOwnIsRefused) {
   const Pages pages(4);
   const auto registered = arena_->register_memory(pages.bytes().subspan(page_size, page_size));
@@ -302,6 +340,11 @@ TEST(PageSwap, OlderSystemsTellSharedFromPrivateMemory) {
   const auto registered = arena->register_memory(pages.bytes());
   EXPECT_TRUE(looks_shared(pages.bytes()));
   pages.replace();
+  EXPECT_FALSE(looks_shared(pages.bytes()));
+  pages.replace();
+  ASSERT_EQ(::mprotect(pages.bytes().data(), pages.bytes().size(), PROT_NONE), 0);
+  EXPECT_FALSE(looks_shared(pages.bytes()));
+  ASSERT_EQ(::munmap(pages.bytes().data(), pages.bytes().size()), 0);
   EXPECT_FALSE(looks_shared(pages.bytes()));
 }
 

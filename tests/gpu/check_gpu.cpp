@@ -203,7 +203,8 @@ void try_random_sizes(const Group& world, const Driver& driver, const Arguments&
     const std::size_t all = count * ranks;
     for (std::size_t i = 0; i < all; ++i) here[i] = value(own, i);
     const std::span<int> input = in.at<int>(first, all), output = out.at<int>(to, all);
-    require(sharing.copy_in(address_of(input.data()), here.data(), all * sizeof(int)) == 0, "cuMemcpyHtoD");
+    require(sharing.copy_in(address_of(input.data()), here.data(), all * sizeof(int), nullptr) == 0,
+            "cuMemcpyHtoDAsync");
     const auto expect = [&](std::span<int> found, const char* what, auto expected) {
       std::vector<int> seen(found.size());
       require(driver.copy_out(seen.data(), address_of(found.data()), seen.size() * sizeof(int)) == 0,

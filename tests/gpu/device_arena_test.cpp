@@ -129,6 +129,31 @@ TEST_F(SharedGpu, ExchangeMessages) {
   });
 }
 
+TEST_F(SharedGpu, WaitForBothSidesOfASendrecv) {
+  on_ranks(3, [](const Group& world) {
+    const int next = (world.rank() + 1) % 3, previous = (world.rank() + 2) % 3;
+    const cuda::Stream stream = standin::make_stream(0);
+    void* memory = nullptr;
+    auto block = allocate_on_gpu(world, 0, 1000 * sizeof(int), &memory);
+    const std::span sent(static_cast<int*>(memory), 1000);
+    const std::span seen(reinterpret_cast<int*>(standin::host(memory)), 1000);
+    std::ranges::fill(seen, world.rank());
+    {
+      const OnGpu<int> got(0, 1000, -1);
+      barrier(world).wait();
+      if (world.rank() == 1) std::this_thread::sleep_for(200ms);  // for whom 0 has to keep what it sends
+      sendrecv(world, sent, next, got.span(), previous, 0, 0, nullptr, {.device = 0, .stream = stream})
+          .wait();
+      standin::launch(stream, [seen] { std::ranges::fill(seen, 9); });
+      standin::synchronize(stream);
+      EXPECT_THAT(got.seen(), Each(previous));
+      barrier(world).wait();
+    }
+    block = nullptr;
+    standin::destroy_stream(stream);
+  });
+}
+
 TEST_F(SharedGpu, NeedNoCopyInTheArena) {
   on_ranks(2, [](const Group& world) {
     void* memory = nullptr;
@@ -214,6 +239,63 @@ TEST_F(SharedGpu, NameARankThatDoesNotCall) {
                          HasSubstr("rank 1 did not call all_reduce #1"));
            },
            {.timeout = 1s});
+}
+
+TEST_F(SharedGpu, NameARankThatDoesNotCallBeforeManyMoreCalls) {
+  std::latch told(2);
+  on_ranks(2,
+           [&](const Group& world) {
+             const OnGpu<float> values(0, 10, 1);
+             const CollectiveOptions options{.place = gpu};
+             all_reduce(world, values.span(), ReduceOp::sum, options).synchronize();
+             const auto call = [&] {
+               std::vector<Work> works;
+               for (int i = 0; i < 40; ++i)  // more than are under way at once
+                 works.push_back(all_reduce(world, values.span(), ReduceOp::sum, options));
+             };
+             if (world.rank() == 0) {
+               EXPECT_THAT(failure_of(call, ErrorCode::timeout),
+                           HasSubstr("rank 1 did not call all_reduce #1 (sum of f32 x 10) on GPUs"));
+             }
+             told.arrive_and_wait();
+           },
+           {.timeout = 1s});
+}
+
+TEST_F(SharedGpu, OfAGroupThatFailedLeaveWhatTheyToldEachOtherToNobodyElse) {
+  std::latch taken(1), dropped(1);
+  on_ranks(2, [&](const Group& world) {
+    std::optional<Group> both = world.subgroup(std::array{0, 1});
+    const OnGpu<float> values(0, 10, 1);
+    const auto call = [&] {
+      if (world.rank() == 0) {
+        all_reduce(*both, values.span(), ReduceOp::sum, {.place = gpu}).synchronize();
+      } else {
+        broadcast(*both, values.span(), 0, gpu).synchronize();
+      }
+    };
+    EXPECT_THAT(failure_of(call, ErrorCode::mismatch), HasSubstr("ranks called different operations"));
+    barrier(world).wait();
+    if (world.rank() == 1) {
+      taken.wait();
+      both.reset();
+      dropped.count_down();
+    } else {
+      both.reset();
+      std::vector<ArenaBlock> all;
+      try {
+        for (;;) all.push_back(world.allocate_bytes(1000));
+      } catch (const Error&) {  // there is no more
+      }
+      for (const ArenaBlock& block : all) std::ranges::fill(block.bytes(), std::byte{0x55});
+      taken.count_down();
+      dropped.wait();
+      EXPECT_TRUE(std::ranges::all_of(all, [](const ArenaBlock& block) {
+        return std::ranges::count(block.bytes(), std::byte{0x55}) == std::ssize(block.bytes());
+      }));
+    }
+    barrier(world).wait();
+  });
 }
 
 TEST_F(SharedGpu, NameRanksThatCallDifferentThings) {

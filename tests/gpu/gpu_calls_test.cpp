@@ -56,6 +56,20 @@ TEST_F(Gpus, ComeAfterWhatIsOnTheStreamAndBeforeWhatFollowsTheWait) {
   });
 }
 
+// Which NCCL puts on its stream when all are connected.
+TEST_F(Gpus, ComeBeforeWhatFollowsTheWaitInTheFirstCallToo) {
+  on_ranks(2, [](const Group& world) {
+    const int device = world.rank();
+    const ProgramStream stream(device);
+    constexpr std::size_t many = 1'000'000;
+    const OnGpu<float> values(device, many, 1), copy(device, many);
+    all_reduce(world, values.span(), ReduceOp::sum, {.place = gpu(device, stream)}).wait();
+    standin::launch(stream, [&] { std::ranges::copy(values.seen(), copy.seen().begin()); });
+    standin::synchronize(stream);
+    EXPECT_EQ(std::ranges::count(copy.seen(), 2.0F), std::ssize(copy.seen()));
+  });
+}
+
 TEST_F(Gpus, DoNotHoldTheProgramUp) {
   on_ranks(2, [](const Group& world) {
     const int device = world.rank();

@@ -631,13 +631,20 @@ Result cuMemcpyDtoDAsync_v2(Address to, Address from, std::size_t bytes, CUstrea
     return 0;
   });
 }
-Result cuMemcpyHtoD_v2(Address to, const void* from, std::size_t bytes) {
-  if (bytes > 0) std::memcpy(seen_at(to), from, bytes);
-  return 0;
+Result cuMemcpyHtoDAsync_v2(Address to, const void* from, std::size_t bytes, CUstream_st* stream) {
+  return with_current([&](Device& device) {
+    const auto* const begin = static_cast<const std::byte*>(from);
+    stream_of(stream, device).push([to, kept = std::vector<std::byte>(begin, begin + bytes)] {
+      std::ranges::copy(kept, seen_at(to));
+    });
+    return 0;
+  });
 }
-Result cuMemsetD8_v2(Address to, unsigned char value, std::size_t bytes) {
-  std::memset(seen_at(to), value, bytes);
-  return 0;
+Result cuMemsetD8Async(Address to, unsigned char value, std::size_t bytes, CUstream_st* stream) {
+  return with_current([&](Device& device) {
+    stream_of(stream, device).push([to, value, bytes] { std::memset(seen_at(to), value, bytes); });
+    return 0;
+  });
 }
 Result cuDeviceGetAttribute(int* value, int attribute, int) {
   *value = attribute == lockstep::cuda::attribute_processors ? 4 : 0;

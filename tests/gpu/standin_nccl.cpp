@@ -336,13 +336,14 @@ thread_local int depth = 0;
 thread_local std::vector<Step> gathered;
 
 /// As connections are made in the first call: NCCL goes on with it by itself until all have called.
-void begin_first_call(const std::shared_ptr<ncclComm>& comm) {
+void begin_first_call(const std::shared_ptr<ncclComm>& comm, const std::vector<Step>& steps) {
   comm->has_called = true;
   comm->state = in_progress;
   ++comm->shared->first_calls;
-  std::thread([comm] {
+  std::thread([comm, steps] {
     try {
       comm->await([&] { return comm->shared->first_calls >= comm->ranks; });
+      standin::launch(steps.front().stream, [steps] { run(steps); });
       comm->state = success;
     } catch (const Abort&) {
     }
@@ -355,9 +356,12 @@ Result end_group() {
   gathered.clear();
   const auto comm = steps.front().comm;
   const bool is_first = !comm->has_called;
-  if (is_first) begin_first_call(comm);
+  if (is_first) {
+    begin_first_call(comm, steps);
+    return in_progress;
+  }
   standin::launch(steps.front().stream, [steps] { run(steps); });
-  return is_first ? in_progress : success;
+  return success;
 }
 
 Result begin_step(Comm comm, Step step, const std::string& text) {

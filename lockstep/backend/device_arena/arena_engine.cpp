@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "lockstep/backend/mismatch.h"
+#include "lockstep/base/keep_for_ever.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/words.h"
 #include "lockstep/kernel/form.h"
@@ -64,14 +65,15 @@ Engine::Engine(Options options, Deadline deadline)
   try {
     connect(deadline);
   } catch (...) {
-    release();
+    release(false);
     throw;
   }
 }
 
 Engine::~Engine() {
+  const bool is_page_free = !is_aborted_ && arena_->have_all_left();
   abort();
-  release();
+  release(is_page_free);
 }
 
 void Engine::connect(Deadline deadline) {
@@ -131,12 +133,11 @@ std::span<std::byte> Engine::find_page(Deadline deadline) {
 
 void Engine::meet(Deadline deadline) {
   const Members& members = options_.members;
-  const cuda::Driver& driver = options_.gpu->driver();
-  await([this](int rank) { return page_.cell(rank).pid != 0; }, "come", deadline);
+  await([this](int rank) { return page_.cell(rank).process != 0; }, "come", deadline);
   const std::size_t bytes = SharedPage::slots_of(members.size()) * sizeof(Board);
   const auto block = arena_->allocate(members.rank() == 0 ? bytes : 1, deadline, options_.check);
   if (members.rank() == 0) {
-    driver.check(sharing_.fill_bytes(block->address(), 0, bytes), "clearing memory on the GPU");
+    arena_->clear(*block);
     boards_block_ = block;
     page_.cell(0).boards = block->place().packed;
   }
@@ -173,7 +174,9 @@ void Engine::await(const std::function<bool(int rank)>& has_come, const std::str
   }
 }
 
-void Engine::release() noexcept {
+void Engine::release(bool is_page_free) noexcept {
+  // Others, and their kernels, may still come to it.
+  if (!is_page_free && options_.members.rank() == 0) base::keep_for_ever(std::move(page_block_));
   try {
     const Gpu::Current current(*options_.gpu);
     boards_block_ = nullptr;
@@ -227,9 +230,9 @@ class Engine::ArenaCall final : public GpuCall {
   ArenaCall(const ArenaCall&) = delete;
   ArenaCall& operator=(const ArenaCall&) = delete;
 
-  /// Is over when this is.
-  void add(Progress& progress, cuda::Address at_gpu, std::uint32_t flag) {
-    parts_.push_back({&progress, at_gpu, flag});
+  /// Is over when this is. `is_before_end`: the end stream waits for it.
+  void add(Progress& progress, cuda::Address at_gpu, std::uint32_t flag, bool is_before_end) {
+    parts_.push_back({&progress, at_gpu, flag, is_before_end});
   }
   /// The end stream goes on after what the program's has now: also where nothing else is awaited any more, after abort().
   void let_end_follow() {
@@ -260,9 +263,9 @@ class Engine::ArenaCall final : public GpuCall {
   }
   void make_wait(cuda::Stream stream) override {
     const cuda::Driver& driver = engine_.options_.gpu->driver();
-    if (end_ != nullptr) return driver.check(driver.make_wait(stream, end_, 0), "making a stream wait");
+    if (end_ != nullptr) driver.check(driver.make_wait(stream, end_, 0), "making a stream wait");
     for (const PartOfIt& part : parts_) {
-      if (is_done(part)) continue;
+      if (part.is_before_end || is_done(part)) continue;
       driver.check(engine_.sharing_.wait_for_value(stream, part.done, part.flag, cuda::wait_for_at_least),
                    "making a stream wait for other ranks");
     }
@@ -282,6 +285,7 @@ class Engine::ArenaCall final : public GpuCall {
     Progress* progress;
     cuda::Address done;  // for the GPU
     std::uint32_t flag;
+    bool is_before_end;
   };
   static bool is_done(const PartOfIt& part) {
     return has_come(std::atomic_ref(part.progress->done), part.flag);
@@ -317,13 +321,9 @@ void Engine::await_slot(const Lane& lane, int party, std::uint64_t number) {
   if (number < lane.slots) return;
   const std::atomic_ref flag(page_.progress(lane.slot_of(number), party).done);
   const std::uint32_t awaited = flag_of(number - lane.slots);
-  const Deadline deadline = Deadline::after(options_.timeout);
+  // The group sees to that call's deadline, and ends it then: abort().
   while (!has_come(flag, awaited)) {
     options_.check();
-    if (deadline.expired()) {
-      throw Error(ErrorCode::timeout,
-                  fmt::format("{} calls before this one did not end on the GPU in time", lane.slots));
-    }
     std::this_thread::sleep_for(between_device_looks);
   }
 }
@@ -510,8 +510,9 @@ void Engine::launch(const Request& request, const Lane& lane, int party, std::ui
   driver.check(launched, "starting a kernel of Lockstep's");
   const cuda::Address done =
       call.progress + static_cast<std::size_t>(party) * sizeof(Progress) + offsetof(Progress, done);
-  arena_call.add(page_.progress(slot, party), done, call.flag);
-  if (buffers.staged_output && !is_of_root) {
+  const bool is_copied_out = buffers.staged_output && !is_of_root;
+  arena_call.add(page_.progress(slot, party), done, call.flag, is_copied_out);
+  if (is_copied_out) {
     arena_call.let_end_follow();
     driver.check(sharing_.wait_for_value(end_stream_, done, call.flag, cuda::wait_for_at_least),
                  "making a stream wait for other ranks");

@@ -76,7 +76,7 @@ class Engine final : public GpuEngine {
               ArenaCall& call);
   unsigned blocks_for(const Request& request) const;
   void drain() noexcept;
-  void release() noexcept;
+  void release(bool is_page_free) noexcept;
 
   const Options options_;
   const cuda::SharingDriver& sharing_;

@@ -1,9 +1,9 @@
 #include "lockstep/backend/device_arena/device_arena.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <random>
 #include <thread>
 
 #include "lockstep/base/error.h"
@@ -18,6 +18,17 @@ constexpr std::size_t alignment = 256;
 constexpr std::size_t least_segment_bytes = std::size_t{32} << 20;
 // Of looks at what other processes have mapped: they wake nobody.
 constexpr auto between_mappings = std::chrono::microseconds(200);
+// For the others to take their eyes off the page, when they have heard that this rank is through.
+constexpr auto looking_takes = std::chrono::seconds(1);
+
+/// Processes of two containers may have one pid.
+std::uint64_t number_of_process() {
+  static const std::uint64_t number = [] {
+    std::random_device entropy;
+    return (std::uint64_t{entropy()} << 32 | entropy()) | 1;
+  }();
+  return number;
+}
 
 }  // namespace
 
@@ -32,8 +43,11 @@ DeviceArena::DeviceArena(std::shared_ptr<Gpu> gpu, SharedPage page, const Member
   const cuda::Driver& driver = gpu_->driver();
   constexpr std::size_t bytes = sizeof(cuda::Address) * most_ranks * most_segments;
   driver.check(driver.allocate(&bases_, bytes), "allocating memory on the GPU");
-  driver.check(sharing_.fill_bytes(bases_, 0, bytes), "clearing memory on the GPU");
-  own().pid = ::getpid();
+  stream_ = gpu_->make_urgent_stream();
+  driver.check(driver.make_event(&mark_, cuda::event_default), "making a mark for streams");
+  driver.check(sharing_.fill_bytes(bases_, 0, bytes, stream_), "clearing memory on the GPU");
+  flush();
+  own().process = number_of_process();
 }
 
 DeviceArena::~DeviceArena() {
@@ -43,6 +57,8 @@ DeviceArena::~DeviceArena() {
     leave(Deadline::after(std::chrono::seconds(0)), [] { return true; });
     for (const Segment& segment : segments_) (void)driver.free(segment.address);
     (void)driver.free(bases_);
+    (void)driver.destroy_event(mark_);
+    (void)driver.destroy_stream(stream_);
   } catch (const Error& error) {  // the driver has ended, and all that it had
     log::debug(error.what());
   }
@@ -61,12 +77,29 @@ std::shared_ptr<Block> DeviceArena::allocate(std::size_t bytes, Deadline deadlin
 std::shared_ptr<Block> DeviceArena::take(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   for (std::size_t number = 0; number < segments_.size(); ++number) {
+    if (!segments_[number].is_everywhere) continue;
     if (const auto offset = segments_[number].free.take(bytes)) {
       return std::make_shared<Block>(shared_from_this(), Place::at(number, *offset),
                                      segments_[number].address + *offset, bytes);
     }
   }
   return nullptr;
+}
+
+/// Until it has done what was put on its stream.
+void DeviceArena::flush() {
+  const cuda::Driver& driver = gpu_->driver();
+  driver.check(driver.record_event(mark_, stream_), "marking a stream");
+  cuda::Result result = cuda::not_ready;
+  while ((result = driver.query_event(mark_)) == cuda::not_ready) std::this_thread::yield();
+  driver.check(result, "writing to the GPU");
+}
+
+void DeviceArena::clear(const Block& block) {
+  const std::lock_guard lock(mutex_);
+  gpu_->driver().check(sharing_.fill_bytes(block.address(), 0, block.bytes(), stream_),
+                       "clearing memory on the GPU");
+  flush();
 }
 
 /// REQUIRES: growth_.
@@ -92,6 +125,10 @@ void DeviceArena::grow(std::size_t bytes, Deadline deadline, const std::function
   }
   driver.check(result, fmt::format("{} bytes for what ranks share on GPU {}", told.bytes, gpu_->device()));
   driver.check(sharing_.tell_memory(&told.memory, told.address), "sharing memory of the GPU");
+  {
+    const std::lock_guard lock(mutex_);
+    segments_.push_back({told.address, told.bytes, FreeRanges(told.bytes)});
+  }
   own().segments = number + 1;
   map(members_.rank(), number);
   for (auto missing = without(number + 1); !missing.empty(); missing = without(number + 1)) {
@@ -106,7 +143,7 @@ void DeviceArena::grow(std::size_t bytes, Deadline deadline, const std::function
     std::this_thread::sleep_for(between_mappings);
   }
   const std::lock_guard lock(mutex_);
-  segments_.push_back({told.address, told.bytes, FreeRanges(told.bytes)});
+  for (Segment& segment : segments_) segment.is_everywhere = true;  // one that some were late for, too
 }
 
 /// World ranks that have not mapped so many of this rank's segments.
@@ -125,7 +162,7 @@ void DeviceArena::map_new() {
   }
 }
 
-bool DeviceArena::is_own_process(int rank) const { return page_.cell(rank).pid == own().pid; }
+bool DeviceArena::is_own_process(int rank) const { return page_.cell(rank).process == own().process; }
 
 void DeviceArena::map(int rank, std::uint32_t number) {
   const std::lock_guard lock(mutex_);
@@ -141,8 +178,9 @@ void DeviceArena::map(int rank, std::uint32_t number) {
   }
   seen.push_back(address);
   const std::size_t index = static_cast<std::size_t>(rank) * most_segments + number;
-  driver.check(sharing_.copy_in(bases_ + index * sizeof(address), &address, sizeof(address)),
+  driver.check(sharing_.copy_in(bases_ + index * sizeof(address), &address, sizeof(address), stream_),
                "telling the GPU where memory lies");
+  flush();
   own().mapped[rank] = number + 1;
 }
 
@@ -185,13 +223,27 @@ void DeviceArena::leave(Deadline deadline, const std::function<bool()>& gives_up
     }
   }
   own().is_through = 1;
-  const auto are_through = [this] {
-    for (int rank = 0; rank < members_.size(); ++rank) {
-      if (page_.cell(rank).is_through == 0) return false;
-    }
-    return true;
+  const auto await = [&](std::uint32_t through, Deadline until) {
+    while (!have_all(through) && !until.expired() && !gives_up())
+      std::this_thread::sleep_for(between_mappings);
   };
-  while (!are_through() && !deadline.expired() && !gives_up()) std::this_thread::sleep_for(between_mappings);
+  await(1, deadline);
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_quarantined_ || !have_all(1)) return;  // kernels may still come to it
+  }
+  own().is_through = 2;
+  // The page is the first rank's, which will have other things there.
+  if (members_.rank() == 0) await(2, Deadline::after(looking_takes));
 }
+
+bool DeviceArena::have_all(std::uint32_t through) const {
+  for (int rank = 0; rank < members_.size(); ++rank) {
+    if (page_.cell(rank).is_through < through) return false;
+  }
+  return true;
+}
+
+bool DeviceArena::have_all_left() const { return have_all(2); }
 
 }  // namespace lockstep::device_arena

@@ -52,6 +52,8 @@ class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
   std::shared_ptr<Block> allocate(std::size_t bytes, Deadline deadline, const std::function<void()>& check);
   /// Where `bytes` at `memory` lie; nullopt unless they do as a whole.
   std::optional<Place> find(const void* memory, std::size_t bytes) const;
+  /// Of zeros, on the GPU when this returns. Throws Error{system}.
+  void clear(const Block& block);
   /// Maps what other ranks have made since. Throws Error{system}.
   void map_new();
   /// A u64[most_ranks][most_segments] on the GPU: where this process sees the ranks' segments.
@@ -62,6 +64,8 @@ class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
   void quarantine();
   /// Uses nobody's memory any more, and waits until nobody uses its own; not beyond `deadline`, nor when `gives_up`.
   void leave(Deadline deadline, const std::function<bool()>& gives_up);
+  /// Whether nobody will use the page again.
+  bool have_all_left() const;
 
  private:
   friend class Block;
@@ -69,10 +73,13 @@ class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
     cuda::Address address;
     std::size_t bytes;
     FreeRanges free;
+    bool is_everywhere = false;  ///< all ranks have mapped it
   };
   std::shared_ptr<Block> take(std::size_t bytes);
   void grow(std::size_t bytes, Deadline deadline, const std::function<void()>& check);
   void map(int rank, std::uint32_t number);
+  void flush();
+  bool have_all(std::uint32_t through) const;
   bool is_own_process(int rank) const;
   std::vector<int> without(std::uint32_t segments) const;
   void give_back(const Block& block) noexcept;
@@ -82,6 +89,8 @@ class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
   const cuda::SharingDriver& sharing_;
   const SharedPage page_;
   const Members members_;
+  cuda::Stream stream_ = nullptr;  // not the program's default one, which may be busy
+  cuda::Event mark_ = nullptr;
   cuda::Address bases_ = 0;
   std::mutex growth_;         // one thread grows at a time
   mutable std::mutex mutex_;  // of what follows

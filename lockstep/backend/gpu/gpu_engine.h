@@ -26,6 +26,9 @@ void require_possible_on_gpu(const Request& request);
 class GpuCall {
  public:
   virtual ~GpuCall() = default;
+  /// Of one that was put unsettled: it is settled. REQUIRES: nothing was put since. Throws Error{system}.
+  virtual void note_settled() {}
+  // What follows REQUIRES: it is settled.
   /// What the program had put on its stream before is through.
   virtual bool has_begun() = 0;
   /// Throws Error{system} where the GPU has failed.

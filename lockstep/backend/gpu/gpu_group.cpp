@@ -246,7 +246,10 @@ void GpuGroup::put(std::span<const Request> requests, Call& call) try {
   auto placed = engine_->put(requests, call.stream, call.is_captured);
   call.placed = std::move(placed.call);
   require_live();
-  if (placed.state == GpuEngine::State::unsettled) settle(call);
+  if (placed.state == GpuEngine::State::unsettled) {
+    settle(call);
+    call.placed->note_settled();
+  }
 } catch (const Error& error) {
   if (error.code() == ErrorCode::invalid_argument) throw;
   require_live();

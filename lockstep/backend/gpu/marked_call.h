@@ -27,10 +27,12 @@ class MarkedCall final : public GpuCall {
       throw_wrong_stream(called, gpu_->device());
     driver.check(marked, "marking the program's stream");
     driver.check(driver.make_wait(stream, end_, 0), "making a stream wait");
+    stream_ = stream;
     if (!is_captured) driver.check(driver.record_event(begin_, stream), "marking a stream");
   }
-  void end(cuda::Stream stream) {
-    gpu_->driver().check(gpu_->driver().record_event(end_, stream), "marking a stream");
+  /// After what the engine's stream has now.
+  void note_settled() override {
+    gpu_->driver().check(gpu_->driver().record_event(end_, stream_), "marking a stream");
   }
 
   bool has_begun() override { return gpu_->driver().query_event(begin_) == cuda::success; }
@@ -53,6 +55,7 @@ class MarkedCall final : public GpuCall {
   const std::shared_ptr<Gpu> gpu_;
   const std::shared_ptr<GpuEvents> events_;
   const cuda::Event begin_, end_;
+  cuda::Stream stream_ = nullptr;  // the engine's
 };
 
 }  // namespace lockstep

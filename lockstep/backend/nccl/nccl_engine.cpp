@@ -111,7 +111,8 @@ GpuEngine::Placed Engine::put(std::span<const Request> requests, cuda::Stream st
     if (!is_aborted_) result = calls_->put(requests);
   }
   const State state = state_of(result);
-  call->end(stream_);
+  // What is not settled may not be on the stream yet: NCCL puts it there by a thread of its own, when all ranks are connected.
+  if (state == State::settled) call->note_settled();
   return {std::move(call), state};
 }
 
