@@ -331,6 +331,23 @@ TEST_F(SharedGpu, NameTheSizesOfAMessageThatDiffer) {
   });
 }
 
+TEST_F(SharedGpu, RefuseAStreamOfAnotherGpu) {
+  on_ranks(2, [](const Group& world) {
+    const cuda::Stream stream = standin::make_stream(1);
+    const OnGpu<int> values(0, 4, 1);
+    const auto call = [&](const MemoryPlace& place) {
+      all_reduce(world, values.span(), ReduceOp::sum, {.place = place}).synchronize();
+    };
+    if (world.rank() == 0) {
+      EXPECT_THAT(failure_of([&] { call({.device = 0, .stream = stream}); }, ErrorCode::invalid_argument),
+                  HasSubstr("the call's stream is none of this GPU's"));
+    }
+    call(gpu);  // the others have not heard of it
+    EXPECT_THAT(values.seen(), Each(2));
+    standin::destroy_stream(stream);
+  });
+}
+
 TEST_F(SharedGpu, RefuseGraphs) {
   on_ranks(2, [](const Group& world) {
     const cuda::Stream stream = standin::make_stream(0);

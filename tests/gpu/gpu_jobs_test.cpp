@@ -110,6 +110,31 @@ TEST_F(GpuJobs, NeedAnNcclThatIsNewEnough) {
   EXPECT_THAT(ending.out, HasSubstr("unsupported - NCCL is 2.14.3 here; Lockstep needs 2.18.0 or newer"));
 }
 
+TEST_F(GpuJobs, NeedTheSameNcclOnAllRanks) {
+  const std::string script = "[ \"$RANK\" = 0 ] || export STANDIN_NCCL_VERSION=22800; exec " +
+                             testing::program("probe_gpu") + " sum";
+  const auto ending =
+      start({testing::program("lockstep"), "run", "--no-prefix", "-np", "2", "sh", "-c", script},
+            {{"STANDIN_NCCL_DIR", folder().string()}})
+          .finish();
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_THAT(ending.out,
+              HasSubstr("unsupported - rank 1 has NCCL 2.28.0, rank 0 has 2.27.3: all need the same"));
+}
+
+// In some containers.
+TEST_F(GpuJobs, ThatShareOneAreToldWhereProcessesMayNotShareItsMemory) {
+  const auto ending = job("sum", {{"STANDIN_ONE_GPU", "1"}, {"STANDIN_NO_IPC", "1"}});
+  EXPECT_EQ(ending.exit_code, 1);
+  for (const char* const rank : {"rank 0", "rank 1"}) {
+    EXPECT_THAT(ending.out,
+                ContainsRegex(std::string("probe ") + rank +
+                              " failed: unsupported [01] CUDA does not let rank [01] share memory of GPU 0 "
+                              "with other processes"));
+  }
+  EXPECT_THAT(ending.err, HasSubstr("that rank 1 shares on GPU 0"));
+}
+
 TEST_F(GpuJobs, NeedAnNccl) {
   const auto ending = job("sum", {{"LOCKSTEP_NCCL_LIBRARY", "/nowhere/libnccl.so.2"}});
   EXPECT_EQ(ending.exit_code, 1);

@@ -5,6 +5,7 @@
 //
 //   STANDIN_GPUS=N             how many there are [4]
 //   STANDIN_ONE_GPU=1          each process's GPU 0 is the same one to NCCL
+//   STANDIN_NO_IPC=1           processes may not share their memory
 //   STANDIN_NCCL_VERSION=N     what ncclGetVersion says [22703]
 //   STANDIN_NCCL_DIR=FOLDER    where its ranks meet [TMPDIR]
 #pragma once

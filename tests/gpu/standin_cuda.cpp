@@ -581,7 +581,8 @@ Result cuIpcGetMemHandle(lockstep::cuda::IpcMemory* memory, Address address) {
 Result cuIpcOpenMemHandle_v2(Address* address, lockstep::cuda::IpcMemory memory, unsigned) {
   Handle handle{};
   std::memcpy(&handle, memory.bytes.data(), sizeof(handle));
-  if (handle.pid == ::getpid()) return 201;  // CUDA_ERROR_INVALID_CONTEXT, as CUDA says
+  if (standin::number_from("STANDIN_NO_IPC", 0) != 0) return 801;  // CUDA_ERROR_NOT_SUPPORTED
+  if (handle.pid == ::getpid()) return 201;                        // CUDA_ERROR_INVALID_CONTEXT, as CUDA says
   Foreign& foreign = Foreign::get();
   const std::lock_guard lock(foreign.mutex);
   auto& known = foreign.all[{handle.pid, handle.fd}];

@@ -163,6 +163,7 @@ void Engine::await(const std::function<bool(int rank)>& has_come, const std::str
       if (!has_come(rank)) missing.push_back(options_.members[rank].world);
     }
     if (missing.empty()) return;
+    arena_->require_open();
     options_.check();
     if (deadline.expired()) {
       throw Error(
@@ -298,9 +299,24 @@ class Engine::ArenaCall final : public GpuCall {
 };
 
 GpuEngine::Placed Engine::put(std::span<const Request> requests, cuda::Stream stream, bool) {
+  require_own_stream(requests.front().signature, stream);
   auto call = std::make_unique<ArenaCall>(*this, stream);
   for (const Request& request : requests) put_one(request, *call);
   return {std::move(call)};
+}
+
+/// Before the others are told of the call.
+void Engine::require_own_stream(const Signature& called, cuda::Stream stream) {
+  if (own_stream_ == stream) return;
+  const cuda::Event mark = events_->take();
+  try {
+    mark_stream_of_program(*options_.gpu, mark, stream, called);
+  } catch (const Error&) {
+    events_->put_back(mark);
+    throw;
+  }
+  events_->put_back(mark);
+  own_stream_ = stream;
 }
 
 void Engine::put_one(const Request& request, ArenaCall& call) {

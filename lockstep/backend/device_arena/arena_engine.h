@@ -9,6 +9,7 @@
 #pragma once
 
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,7 @@ class Engine final : public GpuEngine {
   void connect(Deadline deadline);
   void meet(Deadline deadline);
   void await(const std::function<bool(int rank)>& has_come, const std::string& what, Deadline deadline) const;
+  void require_own_stream(const Signature& called, cuda::Stream stream);
   Lane& lane_of(const Request& request);
   int party_of(const Request& request) const;
   void put_one(const Request& request, ArenaCall& call);
@@ -88,7 +90,8 @@ class Engine final : public GpuEngine {
   std::shared_ptr<Kernels> kernels_;
   cuda::Stream end_stream_ = nullptr;
   std::shared_ptr<GpuEvents> events_;
-  cuda::Event health_ = nullptr;  // to ask the GPU how it is
+  cuda::Event health_ = nullptr;            // to ask the GPU how it is
+  std::optional<cuda::Stream> own_stream_;  // of the program's: the last that was found to be the GPU's
   std::shared_ptr<DeviceArena> arena_;
   std::shared_ptr<Block> boards_block_;  // of the group's first rank
   cuda::Address boards_ = 0;

@@ -124,15 +124,18 @@ void DeviceArena::grow(std::size_t bytes, Deadline deadline, const std::function
     result = driver.allocate(&told.address, told.bytes);
   }
   driver.check(result, fmt::format("{} bytes for what ranks share on GPU {}", told.bytes, gpu_->device()));
-  driver.check(sharing_.tell_memory(&told.memory, told.address), "sharing memory of the GPU");
+  const bool is_told =
+      may_share(sharing_.tell_memory(&told.memory, told.address), number, "sharing memory of the GPU");
   {
     const std::lock_guard lock(mutex_);
     segments_.push_back({told.address, told.bytes, FreeRanges(told.bytes)});
   }
+  if (!is_told) require_open();
   own().segments = number + 1;
   map(members_.rank(), number);
   for (auto missing = without(number + 1); !missing.empty(); missing = without(number + 1)) {
     check();
+    require_open();
     if (deadline.expired()) {
       throw Error(ErrorCode::timeout,
                   fmt::format("{} did not map {} bytes that rank {} shares on GPU {}",
@@ -144,6 +147,31 @@ void DeviceArena::grow(std::size_t bytes, Deadline deadline, const std::function
   }
   const std::lock_guard lock(mutex_);
   for (Segment& segment : segments_) segment.is_everywhere = true;  // one that some were late for, too
+}
+
+/// Whether it went well. False: not, of first memory, before anything was called: then all ranks do without. Throws Error{system}.
+bool DeviceArena::may_share(cuda::Result result, std::uint32_t number, const std::string& what) try {
+  gpu_->driver().check(result, what);
+  return true;
+} catch (const Error& error) {
+  if (number > 0) throw;
+  log::warning(error.what());
+  own().is_barred = 1;
+  return false;
+}
+
+void DeviceArena::require_open() const {
+  for (int rank = 0; rank < members_.size(); ++rank) {
+    if (page_.cell(rank).is_barred == 0) continue;
+    const int world = members_[rank].world;
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("CUDA does not let rank {} share memory of GPU {} with other processes, as in containers "
+                    "without a common IPC namespace (its warning says more); give each rank a GPU of its own "
+                    "(device_for), or copy to main memory",
+                    world, gpu_->device()),
+        world);
+  }
 }
 
 /// World ranks that have not mapped so many of this rank's segments.
@@ -167,15 +195,15 @@ bool DeviceArena::is_own_process(int rank) const { return page_.cell(rank).proce
 void DeviceArena::map(int rank, std::uint32_t number) {
   const std::lock_guard lock(mutex_);
   auto& seen = seen_[static_cast<std::size_t>(rank)];
-  if (has_left_ || seen.size() > number) return;  // another thread was quicker
+  if (has_left_ || own().is_barred != 0 || seen.size() > number) return;  // another thread was quicker
   const ToldSegment told = page_.cell(rank).told[number];
   cuda::Address address = told.address;
   const cuda::Driver& driver = gpu_->driver();
-  if (!is_own_process(rank)) {
-    driver.check(sharing_.open_memory(&address, told.memory, cuda::open_lazily),
-                 fmt::format("mapping {} bytes that rank {} shares on GPU {}", told.bytes,
-                             members_[rank].world, gpu_->device()));
-  }
+  const std::string what = fmt::format("mapping {} bytes that rank {} shares on GPU {}", told.bytes,
+                                       members_[rank].world, gpu_->device());
+  if (!is_own_process(rank) &&
+      !may_share(sharing_.open_memory(&address, told.memory, cuda::open_lazily), number, what))
+    return;
   seen.push_back(address);
   const std::size_t index = static_cast<std::size_t>(rank) * most_segments + number;
   driver.check(sharing_.copy_in(bases_ + index * sizeof(address), &address, sizeof(address), stream_),

@@ -48,10 +48,12 @@ class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
   DeviceArena& operator=(const DeviceArena&) = delete;
 
   /// Throws Error: system (the GPU has no memory for it), timeout (ranks that do not map it, named), what `check` throws while it
-  /// waits.
+  /// waits; as require_open().
   std::shared_ptr<Block> allocate(std::size_t bytes, Deadline deadline, const std::function<void()>& check);
   /// Where `bytes` at `memory` lie; nullopt unless they do as a whole.
   std::optional<Place> find(const void* memory, std::size_t bytes) const;
+  /// Throws Error{unsupported} where some rank could not map the others' first memory, naming it.
+  void require_open() const;
   /// Of zeros, on the GPU when this returns. Throws Error{system}.
   void clear(const Block& block);
   /// Maps what other ranks have made since. Throws Error{system}.
@@ -80,6 +82,7 @@ class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
   void map(int rank, std::uint32_t number);
   void flush();
   bool have_all(std::uint32_t through) const;
+  bool may_share(cuda::Result result, std::uint32_t number, const std::string& what);
   bool is_own_process(int rank) const;
   std::vector<int> without(std::uint32_t segments) const;
   void give_back(const Block& block) noexcept;

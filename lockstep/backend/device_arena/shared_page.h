@@ -30,6 +30,7 @@ struct RankCell {
   alignas(64) std::atomic<std::uint32_t> segments;  ///< how many of `told` are
   std::atomic<std::uint32_t> mapped[most_ranks];    ///< how many of each rank's segments this one has mapped
   std::atomic<std::uint32_t> is_ready;              ///< 1: it has mapped all that is needed to begin
+  std::atomic<std::uint32_t> is_barred;             ///< 1: CUDA does not let processes share memory here
   std::atomic<std::uint32_t> is_through;            ///< 1: it uses nobody's memory any more; 2: nor this page
   std::atomic<std::uint64_t> process;               ///< another number in each; 0: it has not come yet
   std::uint64_t boards;                             ///< of the first rank: a Place

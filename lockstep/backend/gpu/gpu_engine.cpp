@@ -4,9 +4,12 @@
 
 namespace lockstep {
 
-void throw_wrong_stream(const Signature& called, int device) {
-  throw_invalid_argument(to_string(called) + " on GPU " + std::to_string(device) +
-                         ": the call's stream is none of this GPU's");
+void mark_stream_of_program(const Gpu& gpu, cuda::Event mark, cuda::Stream stream, const Signature& called) {
+  const cuda::Result marked = gpu.driver().record_event(mark, stream);
+  if (marked == cuda::invalid_handle || marked == cuda::invalid_value)
+    throw_invalid_argument(to_string(called) + " on GPU " + std::to_string(gpu.device()) +
+                           ": the call's stream is none of this GPU's");
+  gpu.driver().check(marked, "marking the program's stream");
 }
 
 void require_possible_on_gpu(const Request& request) {

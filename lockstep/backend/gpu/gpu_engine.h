@@ -17,7 +17,8 @@
 
 namespace lockstep {
 
-[[noreturn]] void throw_wrong_stream(const Signature& called, int device);
+/// `mark` is where the program's stream is now. Throws Error{invalid_argument}: it is none of this GPU's.
+void mark_stream_of_program(const Gpu& gpu, cuda::Event mark, cuda::Stream stream, const Signature& called);
 
 /// Throws Error{unsupported} for what no engine does on a GPU, with what to do instead: a user's operation, tags, any source.
 void require_possible_on_gpu(const Request& request);

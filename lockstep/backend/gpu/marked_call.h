@@ -22,10 +22,7 @@ class MarkedCall final : public GpuCall {
   /// `stream` goes on after what the program has put on its own. Throws Error{invalid_argument}: it is none of the GPU's.
   void begin(const Signature& called, cuda::Stream program, cuda::Stream stream, bool is_captured) {
     const cuda::Driver& driver = gpu_->driver();
-    const cuda::Result marked = driver.record_event(end_, program);
-    if (marked == cuda::invalid_handle || marked == cuda::invalid_value)
-      throw_wrong_stream(called, gpu_->device());
-    driver.check(marked, "marking the program's stream");
+    mark_stream_of_program(*gpu_, end_, program, called);
     driver.check(driver.make_wait(stream, end_, 0), "making a stream wait");
     stream_ = stream;
     if (!is_captured) driver.check(driver.record_event(begin_, stream), "marking a stream");
