@@ -107,7 +107,9 @@ void Pipeline::require_alike(const Layers& layers) const {
   facts.push_back({"cut", cut.empty() ? " none" : cut});
   for (std::size_t i = 0; i < names_.size(); ++i) facts.push_back({c10::str("layer ", i), names_[i]});
   for (const TiedParameters& tie : layers.tied()) facts.push_back({"tie", tie.first + " and " + tie.second});
-  require_same_facts(group_, facts, "Make the same pipeline on every rank");
+  for (const auto& others : {std::optional(group_), options_.replicas, options_.tensor}) {
+    if (others) require_same_facts(*others, facts, "Make the same pipeline on every rank");
+  }
 }
 
 void Pipeline::decide_cut(const Layers& layers) {

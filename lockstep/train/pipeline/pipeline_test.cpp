@@ -668,6 +668,19 @@ std::vector<Ending> failed_steps(const std::function<Tensor(const Tensor&)>& act
   });
 }
 
+TEST(PipelineRefuses, ReplicasThatAreCutOtherwise) {
+  const auto endings = run_ranks(4, [](const Group& world) {
+    const Group stages = *world.split(world.rank() / 2), replicas = *world.split(world.rank() % 2);
+    PipelineOptions options{.replicas = replicas};
+    if (world.rank() >= 2) options.cut = {3, 5};
+    const Pipeline pipe(make_layers(), stages, options);
+  });
+  for (const Ending& ending : endings) {
+    EXPECT_EQ(ending.code, ErrorCode::mismatch);
+    EXPECT_THAT(ending.text, HasSubstr("cut"));
+  }
+}
+
 TEST(PipelineFailures, NameRankStageAndMicroBatch) {
   const auto thrown = failed_steps([](const Tensor&) -> Tensor { throw std::runtime_error("no more"); });
   EXPECT_EQ(thrown[1].text, "rank 1: pipeline, stage 1, micro-batch 2: layer \"1\": no more");
