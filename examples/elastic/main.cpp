@@ -68,6 +68,9 @@ void run(const Options& options) {
       net, adam, {.parts = options.parts, .least = options.least, .spread_state = options.spread_state});
   lockstep::PartSampler sampler(static_cast<std::size_t>(x.size(0)), static_cast<std::size_t>(options.batch));
   const int me = job.world().world_rank(job.world().rank());
+  if (options.kill >= job.world().size() && lockstep::incarnation() == 0)
+    throw std::runtime_error("--kill " + std::to_string(options.kill) + ": ranks are 0 to " +
+                             std::to_string(job.world().size() - 1));
   if (job.steps() > 0) std::printf("rank %d comes at step %d\n", me, static_cast<int>(job.steps()));
   job.on_change([&](const lockstep::ElasticChange& change) {
     if (job.world().rank() == 0)
@@ -113,7 +116,8 @@ int main(int argc, char** argv) {
   count("--batch", options.batch, "Samples a step, a multiple of the parts");
   count("--width", options.width, "Of the hidden layer");
   count("--least", options.least, "Fewer ranks wait for others");
-  app.add_option("--kill", options.kill, "The rank that kills itself half-way, in its first life");
+  app.add_option("--kill", options.kill, "The rank that kills itself half-way, in its first life")
+      ->check(examples::count_from(0));
   app.add_flag("--spread_state", options.spread_state,
                "Each parameter's optimizer state is on two ranks only");
   app.add_flag("--tell_steps", options.tells_steps, "A line for each step, on each rank");

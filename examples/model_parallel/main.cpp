@@ -122,7 +122,9 @@ void compare(const Options& options) {
   const auto world = lockstep::init();
   torch::set_num_threads(1);
   if (options.batch_size < options.micro_batches)
-    throw std::runtime_error("a batch has fewer samples than parts");
+    throw std::runtime_error("--micro_batches " + std::to_string(options.micro_batches) +
+                             " are more than the images of a batch, --batch_size " +
+                             std::to_string(options.batch_size));
   const auto alone = *world.split(world.rank());
   const auto cut = measured_cut(world, options);
 
@@ -132,7 +134,12 @@ void compare(const Options& options) {
   std::vector<std::unique_ptr<Way>> pipelined;
   std::size_t compared = options.parts.size();  // the one with as many parts as `accumulating`
   for (const int parts : options.parts) {
-    if (parts > options.batch_size) continue;
+    if (parts > options.batch_size) {
+      if (world.rank() == 0)
+        std::printf("left out: pipelined, %d parts; a batch has %lld images\n", parts,
+                    static_cast<long long>(options.batch_size));
+      continue;
+    }
     if (parts == options.micro_batches) compared = pipelined.size();
     pipelined.push_back(std::make_unique<Way>("pipelined", world, options, options.schedule, parts, cut));
   }
@@ -154,6 +161,7 @@ void compare(const Options& options) {
   const auto found =
       compared < pipelined.size() ? pipelined[compared]->pipe().gather_state() : lockstep::StateDict();
   if (world.rank() != 0) return;
+  examples::require_number(accumulating.loss(), options.repeats + 1);
   std::vector<Timing> timings = {single.timing(), accumulating.timing(), naive.timing()};
   for (const auto& way : pipelined) timings.push_back(way->timing());
   std::string layers;
@@ -186,10 +194,12 @@ int main(int argc, char** argv) {
   count("--micro_batches", options.micro_batches, "Parts of the batch in one process");
   count("--repeats", options.repeats, "Steps that are timed, after one that is not");
   count("--parts", options.parts, "Parts of the batch for pipelines, one or several numbers");
-  app.add_option("--schedule", options.schedule, "Of pipelines: gpipe, 1f1b")->capture_default_str();
+  app.add_option("--schedule", options.schedule,
+                 "Of pipelines: gpipe, 1f1b and others; lockstep pipelines draws them")
+      ->capture_default_str();
   app.add_option("--learning_rate", options.learning_rate, "Of SGD")->capture_default_str();
-  app.add_option("--csv", options.csv, "File for the times");
-  app.add_option("--svg", options.svg, "File for the picture");
+  app.add_option("--csv", options.csv, "File for the times")->check(examples::file_to_write());
+  app.add_option("--svg", options.svg, "File for the picture")->check(examples::file_to_write());
   app.add_option("--random_seed", options.random_seed, "For weights and images")
       ->check(examples::count_from(0))
       ->capture_default_str();

@@ -66,7 +66,10 @@ void work(lockstep::ParameterServer& server, Net& net, const Options& options) {
   server.on("train", [&](const lockstep::ParameterTask& task) {
     server.pull();
     if (happens(options.stall_percent)) std::this_thread::sleep_for(std::chrono::milliseconds(40));
-    if (happens(options.die_percent)) (void)raise(SIGKILL);
+    if (happens(options.die_percent)) {
+      std::cerr << "a worker dies, as --die_percent has it\n";
+      (void)raise(SIGKILL);
+    }
     auto loss = loss_of(net, samples(options.batch, static_cast<std::uint64_t>(task.argument.toInt())));
     loss.backward();
     server.push();
@@ -92,13 +95,16 @@ void coordinate(lockstep::ParameterServer& server, Net& net, const Options& opti
     look();
   }
   int again = 0, failed = 0;
+  std::string why;
   for (const auto& result : server.run()) {
     again += result.attempts > 1 ? 1 : 0;
     failed += result.error.empty() ? 0 : 1;
+    if (why.empty()) why = result.error;
   }
   std::printf("%d tasks in %.2f s: loss %.4f, from %.4f; begun again %d, given up %d\n", options.tasks,
               losses.seconds.back(), losses.losses.back(), losses.losses.front(), again, failed);
   if (!options.csv.empty()) write_losses(options.csv, losses);
+  if (failed > 0) throw std::runtime_error("a task was given up: " + why);
 }
 
 void draw(const Options& options) {
@@ -120,9 +126,12 @@ void run(const Options& options) {
   if (lockstep::role() == "worker" && lockstep::incarnation() == 0 && std::getenv("RANK") != nullptr &&
       std::atoi(std::getenv("RANK")) + 1 == std::atoi(std::getenv("WORLD_SIZE")))
     std::this_thread::sleep_for(std::chrono::milliseconds(options.late_ms));
-  lockstep::ParameterServer server(
-      *net, torch::optim::SGDOptions(options.learning_rate),
-      {.servers = options.servers, .coordinator = true, .staleness = staleness, .most_attempts = 20});
+  lockstep::ParameterServer server(*net, torch::optim::SGDOptions(options.learning_rate),
+                                   {.servers = options.servers,
+                                    .coordinator = true,
+                                    .staleness = staleness,
+                                    .most_attempts = 20,
+                                    .non_finite = lockstep::NonFinite::stop});
   if (server.is_worker()) return work(server, net, options);
   if (server.is_coordinator()) return coordinate(server, net, options);
   server.serve();
@@ -156,11 +165,16 @@ int main(int argc, char** argv) {
           "N|none"))
       ->capture_default_str();
   app.add_option("--learning_rate", options.learning_rate, "Of SGD")->capture_default_str();
-  count("--stall_percent", options.stall_percent, "Tasks in which a worker stalls for 40 ms", 0);
-  count("--die_percent", options.die_percent, "Tasks in which a worker dies", 0);
+  const auto percent = [&](const char* name, int& value, const char* text) {
+    app.add_option(name, value, text)->check(examples::percent())->capture_default_str();
+  };
+  percent("--stall_percent", options.stall_percent, "Of tasks, in which a worker stalls for 40 ms");
+  percent("--die_percent", options.die_percent, "Of tasks, in which a worker dies");
   count("--late_ms", options.late_ms, "When the last rank comes", 0);
-  app.add_option("--csv", options.csv, "Writes the loss over time there");
+  app.add_option("--csv", options.csv, "Writes the loss over time there")->check(examples::file_to_write());
   app.add_option("--draw", options.draw, "Trains nothing, but draws such files")->delimiter(',');
-  app.add_option("--svg", options.svg, "Where --draw writes")->capture_default_str();
+  app.add_option("--svg", options.svg, "Where --draw writes")
+      ->check(examples::file_to_write())
+      ->capture_default_str();
   return examples::run(app, argc, argv, [&] { run(options); });
 }

@@ -64,6 +64,7 @@ TrainedOnDevices train_on_devices(const DeviceFlags& flags, const std::vector<to
     optimizer.step();
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  require_number(trained.loss, flags.steps);
   trained.samples_per_second = flags.steps * static_cast<double>(flags.batch_size) / took.count();
   trained.parameters = torch::nn::utils::parameters_to_vector(parameters).detach().clone();
   return trained;

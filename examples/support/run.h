@@ -1,10 +1,16 @@
 // What is the same in every example: its flags are read, and what goes wrong is one line on stderr.
 #pragma once
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <functional>
@@ -30,6 +36,33 @@ inline std::string with_underscores(std::string word) {
 /// digits.
 inline CLI::Range count_from(std::int64_t least) {
   return {least, std::numeric_limits<std::int64_t>::max(), std::to_string(least).append(" or more")};
+}
+
+inline CLI::Range percent() { return {0, 100, "0 to 100"}; }
+
+/// For a file that one rank writes at the end: what is wrong with its place is said before the work, by rank 0.
+inline CLI::Validator file_to_write() {
+  return {[](const std::string& path) {
+            const char* const rank = std::getenv("RANK");
+            if (rank != nullptr && rank != std::string("0")) return std::string();
+            const std::filesystem::path file = path;
+            const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+            std::error_code ignored;
+            if (!std::filesystem::is_directory(folder, ignored))
+              return "cannot write " + path + ": there is no folder " + folder.string();
+            if (std::filesystem::is_directory(file, ignored))
+              return "cannot write " + path + ": it is a folder";
+            const auto& asked = std::filesystem::exists(file, ignored) ? file : folder;
+            if (::access(asked.c_str(), W_OK) == 0) return std::string();
+            return "cannot write " + path + ": " + std::strerror(errno);
+          },
+          "FILE"};
+}
+
+inline void require_number(double loss, int steps) {
+  if (!std::isfinite(loss))
+    throw std::runtime_error("after " + std::to_string(steps) +
+                             " steps the loss is no number; take a smaller --learning_rate");
 }
 
 /// As lockstep::device_for() takes it.

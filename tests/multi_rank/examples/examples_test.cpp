@@ -74,6 +74,9 @@ TEST_F(Examples, ATrainingGoesOnWithoutTheDeadAndWithThoseThatComeBack) {
 }
 
 TEST_F(Examples, ElasticHasTheSameBitsWhoeverDies) {
+  const Ending nobody = start({program("elastic"), "--kill", "7"}).finish();
+  EXPECT_EQ(nobody.exit_code, 1);
+  EXPECT_EQ(nobody.err, "elastic: --kill 7: ranks are 0 to 0\n");
   const Ending alone = start({program("elastic"), "--steps", "200"}).finish();
   EXPECT_EQ(alone.exit_code, 0) << alone.err;
   const auto bits = lines_with(alone.out, "the model's bits: ");
@@ -263,7 +266,30 @@ TEST_F(Examples, AModelOnSeveralRanksHasTheBitsOfOneProcess) {
                                   "1", "--parts", "8", "--svg", folder() / "none" / "x.svg"})
                                .finish();
   EXPECT_NE(unwritten.exit_code, 0);
-  EXPECT_THAT(unwritten.err, HasSubstr("cannot write " + (folder() / "none" / "x.svg").string()));
+  EXPECT_THAT(unwritten.err, HasSubstr("cannot write " + (folder() / "none" / "x.svg").string() +
+                                       ": there is no folder " + (folder() / "none").string()));
+  const Ending wild = start({program("lockstep"), "run", "-np", "2", program("model_parallel"),
+                             "--image_size", "64", "--batch_size", "16", "--width", "8", "--repeats", "1",
+                             "--parts", "8", "100", "--learning_rate", "1e30"})
+                          .finish();
+  EXPECT_EQ(wild.exit_code, 1);
+  EXPECT_THAT(wild.out, HasSubstr("left out: pipelined, 100 parts; a batch has 16 images"));
+  EXPECT_THAT(wild.err, HasSubstr("after 2 steps the loss is no number; take a smaller --learning_rate"));
+}
+
+TEST_F(Examples, ThatDivergeSaySo) {
+  for (const char* name : {"mirrored", "central_storage"}) {
+    const Ending ending = start({program(name), "--learning_rate", "1e30"}).finish();
+    EXPECT_EQ(ending.exit_code, 1);
+    EXPECT_EQ(ending.err,
+              std::string(name) + ": after 60 steps the loss is no number; take a smaller --learning_rate\n");
+  }
+  const Ending served =
+      start({program("lockstep"), "run", "--no-prefix", "-np", "3", program("parameter_server"), "--tasks",
+             "5", "--die_percent", "0", "--late_ms", "0", "--learning_rate", "1e30"})
+          .finish();
+  EXPECT_EQ(served.exit_code, 1);
+  EXPECT_THAT(served.err, ContainsRegex("parameter_server: a task was given up: .*infinite or no number"));
 }
 
 TEST_F(Examples, OneProcessTrainsOnSeveralDevices) {
