@@ -245,13 +245,15 @@ TEST_F(SharedGpu, NameARankThatDoesNotCallBeforeManyMoreCalls) {
   std::latch told(2);
   on_ranks(2,
            [&](const Group& world) {
-             const OnGpu<float> values(0, 10, 1);
              const CollectiveOptions options{.place = gpu};
-             all_reduce(world, values.span(), ReduceOp::sum, options).synchronize();
+             std::vector<std::unique_ptr<OnGpu<float>>> values;
+             for (int i = 0; i < 40; ++i)  // more than are under way at once
+               values.push_back(std::make_unique<OnGpu<float>>(0, 10, 1));
+             all_reduce(world, values.front()->span(), ReduceOp::sum, options).synchronize();
              const auto call = [&] {
                std::vector<Work> works;
-               for (int i = 0; i < 40; ++i)  // more than are under way at once
-                 works.push_back(all_reduce(world, values.span(), ReduceOp::sum, options));
+               for (const auto& each : values)
+                 works.push_back(all_reduce(world, each->span(), ReduceOp::sum, options));
              };
              if (world.rank() == 0) {
                EXPECT_THAT(failure_of(call, ErrorCode::timeout),
