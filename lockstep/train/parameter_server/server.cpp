@@ -303,14 +303,12 @@ void Server::take_push(const Life& life, const Line& line, const Header& header,
 // One save at a time: a client asks the first server first to save, and last to keep what was saved.
 void Server::answer_save(const Life& life, const Line& line, const Header& header, const std::string& path) {
   if (!await_read(life) || !await_save(life)) return line.send({.kind = Kind::not_yet});
-  try {
+  const auto failure = failure_in([&] {
     const std::string bytes = variables_.saved(header.number);
     SavedPart(path).write(std::as_bytes(std::span(bytes)));
-  } catch (const std::exception& error) {
-    end_save(life);
-    return line.send({.kind = Kind::refused}, error.what());
-  }
-  line.send({.kind = Kind::ok});
+  });
+  if (failure) end_save(life);
+  line.send({.kind = failure ? Kind::refused : Kind::ok}, failure ? failure->what() : "");
 }
 
 void Server::finish_save(const Life& life, const Line& line, bool is_kept, const std::string& path) {

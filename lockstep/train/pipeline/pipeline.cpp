@@ -320,11 +320,11 @@ void Pipeline::add_up_ties(const std::vector<std::array<Tensor, 2>>& before) {
   };
   for (std::size_t i = 0; i < ties_.size(); ++i) {
     Tie& tie = ties_[i];
-    const bool is_here = tie.tensors[0].defined() && tie.tensors[1].defined();
-    if (!is_here && !tie.tensors[0].defined() && !tie.tensors[1].defined()) continue;
+    const std::size_t own = tie.tensors[0].defined() ? 0 : 1;
+    if (!tie.tensors[own].defined()) continue;  // neither is here
+    const bool are_here = tie.tensors[1 - own].defined();
     std::array has{has_gradient(tie.tensors[0]), has_gradient(tie.tensors[1])};
-    if (!is_here) {
-      const std::size_t own = tie.tensors[0].defined() ? 0 : 1;
+    if (!are_here) {
       sendrecv(group_, std::span(&has[own], 1), tie.ranks[1 - own], std::span(&has[1 - own], 1),
                tie.ranks[1 - own], tie_tag, tie_tag)
           .wait();
@@ -333,12 +333,11 @@ void Pipeline::add_up_ties(const std::vector<std::array<Tensor, 2>>& before) {
       for (std::size_t side = 0; side < has.size(); ++side) {
         if (tie.tensors[side].defined()) tie.tensors[side].mutable_grad() = before[i][side];
       }
-    } else if (is_here) {
+    } else if (are_here) {
       const Tensor sum = gradient(tie.tensors[0]) + gradient(tie.tensors[1]);
       for (std::size_t side = 0; side < tie.tensors.size(); ++side)
         add(tie.tensors[side], sum, before[i][side]);
     } else {
-      const std::size_t own = tie.tensors[0].defined() ? 0 : 1;
       const Tensor mine = gradient(tie.tensors[own]), theirs = torch::empty_like(mine);
       const std::span sent = elements_of(mine);
       sendrecv(group_, sent, tie.ranks[1 - own], writable_bytes(theirs, "a tied gradient"),

@@ -100,12 +100,12 @@ void StageMessages::send_gradient(const std::vector<torch::Tensor>& gradients,
                                   const std::vector<torch::Tensor>& alike, int rank) {
   const torch::NoGradGuard no_grad;
   const auto there = torch::zeros({most_tensors}, torch::kUInt8);  // which of them have a gradient
+  auto* const is_there = there.mutable_data_ptr<std::uint8_t>();
   for (std::size_t i = 0; i < alike.size(); ++i)
-    there.mutable_data_ptr<std::uint8_t>()[i] = alike[i].requires_grad() && gradients[i].defined() ? 1 : 0;
+    is_there[i] = alike[i].requires_grad() && gradients[i].defined() ? 1 : 0;
   send(there, rank, gradient_tag);
   for (std::size_t i = 0; i < alike.size(); ++i) {
-    const bool is_sent = alike[i].requires_grad() && gradients[i].defined() && alike[i].numel() > 0;
-    if (is_sent) send(gradients[i].contiguous(), rank, gradient_tag);
+    if (is_there[i] != 0 && alike[i].numel() > 0) send(gradients[i].contiguous(), rank, gradient_tag);
   }
 }
 
