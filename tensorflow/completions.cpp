@@ -1,5 +1,8 @@
 #include "completions.h"
 
+#include <pthread.h>
+#include <sched.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -13,14 +16,15 @@ using namespace std::chrono_literals;
 
 // A small operation whose ranks are all there is over sooner than another thread wakes up.
 constexpr auto worth_waiting = 30us;
-// A function's operations come one right after another, Python's with its work between; the former go on together, without a wait for each.
+// A function's operations come one right after another. The core sends them together where nobody asks for each how it is; one that is
+// alone is looked at.
 constexpr auto right_after = 8us;
 // Who waits for one work brings all on, and looks at the others this often.
 constexpr std::int64_t wait_ms = 1;
 
-std::string why_of(int status) { return status > 0 ? lockstep_last_error() : ""; }
-
 }  // namespace
+
+std::string why_of(int status) { return status > 0 ? lockstep_last_error() : ""; }
 
 Completions& Completions::of_process() {
   static auto& completions = *new Completions;
@@ -32,7 +36,7 @@ void Completions::add(lockstep_work* work, std::function<void(int, const std::st
   const auto begin = Clock::now();
   const bool is_alone = begin - Clock::time_point(Clock::duration(last_added_)) > right_after;
   auto now = begin;
-  do {
+  while (is_alone && now < begin + worth_waiting) {
     const int status = lockstep_test(work);
     if (status != LOCKSTEP_PENDING) {
       over(status, why_of(status));
@@ -40,7 +44,7 @@ void Completions::add(lockstep_work* work, std::function<void(int, const std::st
       return;
     }
     now = Clock::now();
-  } while (is_alone && now < begin + worth_waiting);
+  }
   last_added_ = now.time_since_epoch().count();
   const std::lock_guard lock(mutex_);
   new_.push_back({work, std::move(over)});
@@ -49,6 +53,9 @@ void Completions::add(lockstep_work* work, std::function<void(int, const std::st
 }
 
 void Completions::run() {
+  // Where it shares a core with the thread that adds, it comes when that one waits, not with every operation that is added.
+  const sched_param none{};
+  (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
   for (;;) {
     {
       std::unique_lock lock(mutex_);

@@ -16,6 +16,9 @@
 
 namespace lockstep_tensorflow {
 
+/// Why a work failed whose status this thread has just got; "" where it did not.
+std::string why_of(int status);
+
 class Completions {
  public:
   /// Lives until the process ends: TensorFlow's threads may.

@@ -90,6 +90,7 @@ struct Settings {
   int operation = 0;
   int set = 0, reduce_op = 0, root = 0;
   double prescale = 1, postscale = 1;
+  bool waits = false;  ///< in the thread that makes it, which has nothing else to do
 };
 
 std::string text_attribute(TF_OpKernelConstruction* context, const char* name, const Status& status) {
@@ -107,6 +108,13 @@ int number_attribute(TF_OpKernelConstruction* context, const char* name, const S
   TF_OpKernelConstruction_GetAttrInt32(context, name, &value, status.get());
   require(status);
   return value;
+}
+
+bool flag_attribute(TF_OpKernelConstruction* context, const char* name, const Status& status) {
+  unsigned char value = 0;
+  TF_OpKernelConstruction_GetAttrBool(context, name, &value, status.get());
+  require(status);
+  return value != 0;
 }
 
 /// An operation that is under way, and what it holds until it is over. Outputs are TensorFlow's own buffers.
@@ -180,8 +188,12 @@ class Kernel {
       return call->done();
     }
     lockstep_work* const work = call->work.get();
-    Completions::of_process().add(work,
-                                  [call](int status, const std::string& why) { finish(call, status, why); });
+    auto over = [call](int status, const std::string& why) { finish(call, status, why); };
+    if (settings_.waits) {
+      const int status = lockstep_wait(work, -1);
+      return over(status, why_of(status));
+    }
+    Completions::of_process().add(work, std::move(over));
   }
 
  private:
@@ -316,6 +328,7 @@ void* create(TF_OpKernelConstruction* construction) {
     settings.set = number_attribute(context, "process_set", status);
     settings.reduce_op = number_attribute(context, "reduce_op", status);
     settings.root = number_attribute(context, "root", status);
+    settings.waits = flag_attribute(context, "waits", status);
     const std::string scales = text_attribute(context, "scales", status);
     char* end = nullptr;
     settings.prescale = std::strtod(scales.c_str(), &end);
@@ -378,8 +391,8 @@ void define_collective(const char* name, std::initializer_list<const char*> inpu
                        std::initializer_list<const char*> outputs,
                        void (*shapes)(TF_ShapeInferenceContext*, TF_Status*), bool has_several = false) {
   std::vector<const char*> attributes = {
-      types,           "tensor_name: string",   "process_set: int = 0", "reduce_op: int = 0",
-      "root: int = 0", "scales: string = '1 1'"};
+      types,           "tensor_name: string",    "process_set: int = 0", "reduce_op: int = 0",
+      "root: int = 0", "scales: string = '1 1'", "waits: bool = false"};
   if (has_several) attributes.push_back("N: int >= 1");
   define({.name = name,
           .inputs = inputs,

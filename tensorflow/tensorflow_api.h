@@ -64,6 +64,8 @@ void TF_OpKernelConstruction_GetAttrString(TF_OpKernelConstruction* context, con
                                            char* value, std::size_t most, TF_Status* status);
 void TF_OpKernelConstruction_GetAttrInt32(TF_OpKernelConstruction* context, const char* attribute,
                                           std::int32_t* value, TF_Status* status);
+void TF_OpKernelConstruction_GetAttrBool(TF_OpKernelConstruction* context, const char* attribute,
+                                         unsigned char* value, TF_Status* status);
 void TF_OpKernelConstruction_Failure(TF_OpKernelConstruction* context, TF_Status* status);
 
 int TF_NumInputs(TF_OpKernelContext* context);

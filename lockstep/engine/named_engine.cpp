@@ -64,8 +64,8 @@ std::shared_ptr<NamedOperation> NamedEngine::begin(
 }
 
 bool NamedEngine::poll(const NamedOperation& operation) {
-  const std::lock_guard lock(mutex_);
-  if (!operation.is_over) (void)advance();
+  if (operation.is_over) return true;
+  if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) (void)advance();
   return operation.is_over;
 }
 

@@ -29,7 +29,7 @@ class NamedEngine {
   /// Runs `call` under the lock. What it begins goes on in wait(), poll(), the thread, or after more such
   /// calls.
   std::shared_ptr<NamedOperation> begin(const std::function<std::shared_ptr<NamedOperation>()>& call);
-  /// Drives everything once. Returns whether the operation is over.
+  /// Drives everything once, unless another thread does so. Returns whether the operation is over.
   bool poll(const NamedOperation& operation);
   /// Drives everything until the operation is over, or for `at_most`, and then returns false.
   bool wait(NamedSet& set, const NamedOperation& operation, std::chrono::nanoseconds at_most);

@@ -1,6 +1,7 @@
 // A named operation of this rank, from its submission until it is over.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <utility>
@@ -9,13 +10,13 @@
 
 namespace lockstep {
 
-/// Under the engine's lock.
+/// Under the engine's lock, but for whether it is over: then nobody but who has submitted it uses it or its buffers any more.
 struct NamedOperation {
   NamedRequest request;
   NamedBuffers buffers;
   std::uint64_t submitted_ns = 0, started_ns = 0;  // by trace::now_ns(); started: all ranks had submitted it
-  bool is_over = false;
-  std::exception_ptr failure = nullptr;  // once it is over
+  std::exception_ptr failure = nullptr;            // once it is over
+  std::atomic<bool> is_over = false;
 
   void end(std::exception_ptr why = nullptr) {
     failure = std::move(why);

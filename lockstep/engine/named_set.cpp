@@ -395,15 +395,15 @@ void NamedSet::fail(const std::exception_ptr& told) noexcept {
   failure_ = closed_ = why;
   std::vector<Work> works;
   for (RunningCall& running : running_) works.push_back(std::move(running.work));
-  for (const auto& [name, operation] : started_) operation->end(why);
-  for (const auto& [name, operation] : waiting_) operation->end(why);
-  if (joining_) joining_->end(why);
   works.push_back(std::move(incoming_.work));
   for (Outgoing& out : outgoing_) {
     works.push_back(std::move(out.note_work));
     works.push_back(std::move(out.body_work));
   }
   for (Work& work : works) work.abandon();
+  for (const auto& [name, operation] : started_) operation->end(why);
+  for (const auto& [name, operation] : waiting_) operation->end(why);
+  if (joining_) joining_->end(why);
   running_.clear();
   waiting_.clear();
   started_.clear();

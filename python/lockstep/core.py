@@ -308,8 +308,8 @@ def submit(number: int, name: str, operation: int, *, dtype: int = U8, reduce_op
             _requests.clear()
         request = _requests[key] = _Request(*key)
     address = _pointer()
-    _check(_library.lockstep_submit(request.address, (_pointer * max(len(addresses), 1))(*addresses),
-                                    (_int64 * max(len(rows), 1))(*rows), address))
+    buffers = _pointer(*addresses) if len(addresses) <= 1 else (_pointer * len(addresses))(*addresses)
+    _check(_library.lockstep_submit(request.address, buffers, (_int64 * len(rows))(*rows) if rows else None, address))
     return Work(address.value, kept)
 
 

@@ -35,7 +35,7 @@ def allreduce(tensor: TensorLike | tf.IndexedSlices, average: bool | None = None
         if scale != 1.0:
             values = values * tf.cast(scale, values.dtype)
         return tf.IndexedSlices(values, indices, dense_shape=tensor.dense_shape)
-    compressed, context = compression.compress(tf.convert_to_tensor(tensor))
+    compressed, context = compression.compress(mpi_ops.tensor_of(tensor))
     made = mpi_ops.allreduce_dense(compressed, name, op, prescale_factor, postscale_factor, process_set)
     return compression.decompress(made, context)
 
@@ -51,7 +51,7 @@ def grouped_allreduce(tensors: Sequence[TensorLike | tf.IndexedSlices], average:
     if any(isinstance(tensor, tf.IndexedSlices) for tensor in tensors):
         return [allreduce(tensor, None, device_dense, device_sparse, compression, op, prescale_factor, postscale_factor,
                           None if name is None else f"{name}.{index}", process_set) for index, tensor in enumerate(tensors)]
-    compressed, contexts = zip(*(compression.compress(tf.convert_to_tensor(tensor)) for tensor in tensors))
+    compressed, contexts = zip(*(compression.compress(mpi_ops.tensor_of(tensor)) for tensor in tensors))
     made = mpi_ops.grouped_dense(compressed, name, op, prescale_factor, postscale_factor, process_set)
     return [compression.decompress(one, context) for one, context in zip(made, contexts)]
 
@@ -60,7 +60,7 @@ def reducescatter(tensor: TensorLike, device_dense: str = "", compression: type[
                   name: str | None = None, process_set: ProcessSet = global_process_set, ignore_name_scope: bool = False,
                   prescale_factor: float = 1.0, postscale_factor: float = 1.0) -> tf.Tensor:
     """The tensors of all ranks combined, of which each gets its part of the first dimension. Has a gradient."""
-    compressed, context = compression.compress(tf.convert_to_tensor(tensor))
+    compressed, context = compression.compress(mpi_ops.tensor_of(tensor))
     made = mpi_ops.reducescatter(compressed, op, name, prescale_factor, postscale_factor, process_set=process_set)
     return compression.decompress(made, context)
 
@@ -71,7 +71,7 @@ def grouped_reducescatter(tensors: Sequence[TensorLike], device_dense: str = "",
     """As reducescatter, of several tensors, each of which may begin before the others are there."""
     if not tensors:
         return []
-    compressed, contexts = zip(*(compression.compress(tf.convert_to_tensor(tensor)) for tensor in tensors))
+    compressed, contexts = zip(*(compression.compress(mpi_ops.tensor_of(tensor)) for tensor in tensors))
     made = mpi_ops.grouped_reducescatter(compressed, op, None, prescale_factor, postscale_factor, process_set=process_set)
     return [compression.decompress(one, context) for one, context in zip(made, contexts)]
 

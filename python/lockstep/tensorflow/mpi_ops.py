@@ -5,6 +5,7 @@ happen alike on all ranks; eagerly one call of each kind is under way at a time.
 """
 from __future__ import annotations
 
+import functools
 import itertools
 import pathlib
 import threading
@@ -22,7 +23,7 @@ from lockstep.common.reductions import Adasum, Average, Max, Min, Product, Sum, 
 from lockstep.common.reductions import reduce_op as reduce_op_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tensorflow.types.experimental import TensorLike
 
@@ -78,37 +79,56 @@ def _of_gradient(name: str) -> str:
     return f"{name}.gradient"
 
 
+def tensor_of(value: TensorLike) -> tf.Tensor:
+    """As convert_to_tensor(), of which a tensor's way through takes as long as half of a small operation."""
+    return value if isinstance(value, tf.Tensor) else tf.convert_to_tensor(value)
+
+
+@functools.lru_cache(maxsize=64)
 def _scales(prescale: float, postscale: float) -> str:
     return f"{float(prescale)!r} {float(postscale)!r}"
+
+
+@functools.cache
+def _has_other_devices() -> bool:
+    return any(device.device_type != "CPU" for device in tf.config.list_logical_devices())
+
+
+def _collective(make: Callable[..., Any], *inputs: tf.Tensor | Sequence[tf.Tensor], process_set: ProcessSet | _Set, **attributes: Any) -> Any:
+    """An operation on this host's memory. Eagerly its caller waits for it anyway, and does so where it is made; there is no choice of
+    devices to make where there is one, and making it takes a third of a small operation."""
+    is_eager = tf.executing_eagerly()
+    if is_eager and not _has_other_devices():
+        return make(*inputs, process_set=process_set.number(), waits=True, **attributes)
+    with tf.device("/cpu:0"):
+        return make(*inputs, process_set=process_set.number(), waits=is_eager, **attributes)
 
 
 def allreduce_named(tensor: tf.Tensor, name: str, op: int, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
                     process_set: ProcessSet | _Set = global_process_set) -> tf.Tensor:
     """One tensor, under a whole name."""
-    with tf.device("/cpu:0"):
-        return _ops.lockstep_allreduce(tensor, tensor_name=name, process_set=process_set.number(), reduce_op=reduce_op_of(op),
-                                       scales=_scales(prescale_factor, postscale_factor))
+    return _collective(_ops.lockstep_allreduce, tensor, process_set=process_set, tensor_name=name, reduce_op=reduce_op_of(op),
+                       scales=_scales(prescale_factor, postscale_factor))
 
 
 def allreduce_dense(tensor: TensorLike, name: str | None = None, op: int = Average, prescale_factor: float = 1.0,
                     postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set) -> tf.Tensor:
     """The tensors of all ranks combined, of the same shape and type, no IndexedSlices. Has a gradient."""
-    return allreduce_named(tf.convert_to_tensor(tensor), _name_of("allreduce", name, process_set), op, prescale_factor, postscale_factor,
+    return allreduce_named(tensor_of(tensor), _name_of("allreduce", name, process_set), op, prescale_factor, postscale_factor,
                            process_set)
 
 
 def grouped_named(tensors: Sequence[tf.Tensor], name: str, op: int, prescale_factor: float, postscale_factor: float,
                   process_set: ProcessSet | _Set) -> list[tf.Tensor]:
     """Tensors of one type, none of which begins before all are there on all ranks."""
-    with tf.device("/cpu:0"):
-        return _ops.lockstep_grouped_allreduce(tensors, tensor_name=name, process_set=process_set.number(), reduce_op=reduce_op_of(op),
-                                               scales=_scales(prescale_factor, postscale_factor))
+    return _collective(_ops.lockstep_grouped_allreduce, tensors, process_set=process_set, tensor_name=name, reduce_op=reduce_op_of(op),
+                       scales=_scales(prescale_factor, postscale_factor))
 
 
 def grouped_dense(tensors: Iterable[TensorLike], name: str | None = None, op: int = Average, prescale_factor: float = 1.0,
                   postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set) -> list[tf.Tensor]:
     """Of any types: one operation for each."""
-    tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    tensors = [tensor_of(tensor) for tensor in tensors]
     if not tensors:
         return []
     name = _name_of("grouped_allreduce", name, process_set)
@@ -134,9 +154,8 @@ def _known_rows(tensor: tf.Tensor, made: tf.Tensor) -> tf.Tensor:
 def allgather(tensor: TensorLike, name: str | None = None, ignore_name_scope: bool = False,
               process_set: ProcessSet = global_process_set) -> tf.Tensor:
     """The tensors of all ranks one after another along the first dimension, in which they may differ. Has a gradient."""
-    tensor = tf.convert_to_tensor(tensor)
-    with tf.device("/cpu:0"):
-        made = _ops.lockstep_allgather(tensor, tensor_name=_name_of("allgather", name, process_set), process_set=process_set.number())
+    tensor = tensor_of(tensor)
+    made = _collective(_ops.lockstep_allgather, tensor, process_set=process_set, tensor_name=_name_of("allgather", name, process_set))
     return _known_rows(tensor, made)
 
 
@@ -152,20 +171,18 @@ def broadcast(tensor: TensorLike, root_rank: int, name: str | None = None, ignor
     """The root's tensor, on all ranks. root_rank: in the world. Has a gradient."""
     if root_rank not in process_set.ranks:
         raise tf.errors.InvalidArgumentError(None, None, f"broadcast from rank {root_rank}, which is not in {process_set}")
-    with tf.device("/cpu:0"):
-        return _ops.lockstep_broadcast(tf.convert_to_tensor(tensor), tensor_name=_name_of("broadcast", name, process_set),
-                                       process_set=process_set.number(), root=process_set.ranks.index(root_rank))
+    return _collective(_ops.lockstep_broadcast, tensor_of(tensor), process_set=process_set,
+                       tensor_name=_name_of("broadcast", name, process_set), root=process_set.ranks.index(root_rank))
 
 
 def alltoall(tensor: TensorLike, splits: TensorLike | None = None, name: str | None = None, ignore_name_scope: bool = False,
              process_set: ProcessSet = global_process_set) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
     """Rows of the first dimension to each rank, `splits` of them or equally many; what all have sent to this one. With splits also how
     many rows came from each."""
-    tensor = tf.convert_to_tensor(tensor)
+    tensor = tensor_of(tensor)
     given = tf.zeros([0], tf.int32) if splits is None else tf.cast(tf.convert_to_tensor(splits), tf.int32)
-    with tf.device("/cpu:0"):
-        made, received = _ops.lockstep_alltoall(tensor, given, tensor_name=_name_of("alltoall", name, process_set),
-                                                process_set=process_set.number())
+    made, received = _collective(_ops.lockstep_alltoall, tensor, given, process_set=process_set,
+                                 tensor_name=_name_of("alltoall", name, process_set))
     made = _known_rows(tensor, made)
     return made if splits is None else (made, received)
 
@@ -174,11 +191,10 @@ def reducescatter(tensor: TensorLike, op: int = Average, name: str | None = None
                   postscale_factor: float = 1.0, ignore_name_scope: bool = False,
                   process_set: ProcessSet = global_process_set) -> tf.Tensor:
     """The tensors of all ranks combined, of which each gets its part of the first dimension. Has a gradient."""
-    tensor = tf.convert_to_tensor(tensor)
-    with tf.device("/cpu:0"):
-        made = _ops.lockstep_reducescatter(tensor, tensor_name=_name_of("reducescatter", name, process_set),
-                                           process_set=process_set.number(), reduce_op=reduce_op_of(op),
-                                           scales=_scales(prescale_factor, postscale_factor))
+    tensor = tensor_of(tensor)
+    made = _collective(_ops.lockstep_reducescatter, tensor, process_set=process_set,
+                       tensor_name=_name_of("reducescatter", name, process_set), reduce_op=reduce_op_of(op),
+                       scales=_scales(prescale_factor, postscale_factor))
     return _known_rows(tensor, made)
 
 
@@ -289,8 +305,7 @@ def _(op, gradient):
     process_set, name = _Set(op), _gradient_name(op)
     averaged = allreduce_named(gradient, name, Average, process_set=process_set)
     mine = tf.shape(op.inputs[0])[:1]
-    with tf.device("/cpu:0"):
-        rows = _ops.lockstep_allgather(mine, tensor_name=name + ".rows", process_set=process_set.number())
+    rows = _collective(_ops.lockstep_allgather, mine, process_set=process_set, tensor_name=name + ".rows")
     begin = tf.reduce_sum(rows[:_place(0, process_set)])
     return tf.reshape(averaged[begin:begin + mine[0]], tf.shape(op.inputs[0]))
 
@@ -300,16 +315,14 @@ def _(op, gradient):
     reduce_op, prescale, postscale, process_set = _attributes(op)
     if reduce_op == Sum:  # the same
         prescale = prescale * core.place(process_set.number()).size
-    with tf.device("/cpu:0"):
-        gathered = _ops.lockstep_allgather(gradient, tensor_name=_gradient_name(op), process_set=process_set.number())
+    gathered = _collective(_ops.lockstep_allgather, gradient, process_set=process_set, tensor_name=_gradient_name(op))
     return gathered * tf.cast(prescale * postscale, gathered.dtype)
 
 
 @tf.RegisterGradient("LockstepAlltoall")
 def _(op, gradient, _unused):
     process_set = _Set(op)
-    with tf.device("/cpu:0"):
-        back, _ = _ops.lockstep_alltoall(gradient, op.outputs[1], tensor_name=_gradient_name(op), process_set=process_set.number())
+    back, _ = _collective(_ops.lockstep_alltoall, gradient, op.outputs[1], process_set=process_set, tensor_name=_gradient_name(op))
     shape = tf.shape(op.inputs[0], out_type=tf.int64)
     nowhere = tf.zeros(tf.concat([shape[:1] - tf.shape(back, out_type=tf.int64)[:1], shape[1:]], 0), back.dtype)
     return tf.concat([back, nowhere], 0), None

@@ -133,7 +133,9 @@ def synchronize(handle: int) -> Any:
 # ---- What all operations do with tensors ----
 
 def _ready(tensor: torch.Tensor) -> torch.Tensor:
-    """As C reads it: on the CPU, with its elements one after another."""
+    """As C reads it: on the CPU, with its elements one after another; itself where it is so, as a rule."""
+    if tensor.is_cpu and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
+        return tensor
     return tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
 
 
@@ -255,7 +257,11 @@ def allreduce(tensor: torch.Tensor, average: bool | None = None, name: str | Non
               postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set) -> torch.Tensor:
     """The tensors of all ranks combined, of the same shape. Has a gradient."""
     compressed, context = compression.compress(tensor)
-    made = _AllReduce.apply(compressed, name, op_of(average, op), prescale_factor, postscale_factor, process_set)
+    arguments = (name, op_of(average, op), prescale_factor, postscale_factor, process_set)
+    if compressed.requires_grad and torch.is_grad_enabled():
+        made = _AllReduce.apply(compressed, *arguments)
+    else:
+        made = synchronize(allreduce_async(compressed, None, *arguments))
     return compression.decompress(made, context)
 
 
