@@ -154,6 +154,7 @@ void Job::take_order(int signal) {
     suspended_ = signal == SIGTSTP;
     stragglers_.forget();
     standstill_.forget();
+    if (survivors_) survivors_->forget_stopped_ones();
   }
   signal_ranks(signal, signal != SIGUSR1 && signal != SIGUSR2);
 }
@@ -183,6 +184,7 @@ void Job::reap() {
     }
   }
   if (goes_on()) survivors_->look();
+  if (goes_on() && survivors_->stuck()) end_stopped(*survivors_->stuck());
   if (discovery_ && goes_on()) {
     if (const auto found = discovery_->take())
       found->problem.empty() ? survivors_->take_hosts(found->hosts)
@@ -247,12 +249,14 @@ void Job::escalate() {
 
 // Not where something has failed, or was told to end: then the ranks that are left are being ended anyway.
 void Job::look_at_stragglers() {
-  if (endings_.empty() || failed_ || told_ || suspended_ || stop_.first() != 0) {
+  if ((endings_.empty() && !survivors_) || failed_ || told_ || suspended_ || stop_.first() != 0) {
     look_at_ = Deadline::never();
     return;
   }
   if (!look_at_.is_never() && !look_at_.expired()) return;
   look_at_ = Deadline::after(options_.stragglers.between_looks);
+  if (survivors_) survivors_->look_for_stopped_ones(options_.stragglers.given_up);
+  if (endings_.empty()) return;
   std::vector<int> ended;
   for (const Ending& ending : endings_) ended.push_back(ending.rank);
   std::sort(ended.begin(), ended.end());
@@ -263,7 +267,8 @@ void Job::look_at_stragglers() {
   const std::string why =
       fmt::format("it was stopped for {} after others had ended", base::exact_duration(given_up->since));
   if (survivors_ && survivors_->put_out(given_up->who.rank, why)) return stragglers_.forget();
-  give_up(*given_up);
+  given_up_ = given_up;
+  end_stopped(given_up->who.rank);
 }
 
 std::vector<Straggler> Job::stragglers() {
@@ -273,12 +278,13 @@ std::vector<Straggler> Job::stragglers() {
   return all;
 }
 
-void Job::give_up(const Stragglers::GivenUp& given_up) {
-  given_up_ = given_up;
-  for (const auto& host : hosts_) host->note_failure();
-  tell_ranks({.code = ErrorCode::timeout,
-              .culprit = given_up.who.rank,
-              .text = fmt::format("rank {} was stopped", given_up.who.rank)});
+/// The job ends for a rank that is stopped.
+void Job::end_stopped(int rank) {
+  for (const auto& host : hosts_) {
+    host->note_failure();
+    if (const auto other = host->first_cause()) host->forget_cause(other->text);
+  }
+  tell_ranks({.code = ErrorCode::timeout, .culprit = rank, .text = fmt::format("rank {} was stopped", rank)});
   terminate_at_ = Deadline::after(milliseconds(0));
   kill_at_ = kill_at_.earlier_of(Deadline::after(options_.terminate_grace));
   escalate();

@@ -64,7 +64,7 @@ class Job {
   void escalate();
   void look_at_stragglers();
   std::vector<Straggler> stragglers();
-  void give_up(const Stragglers::GivenUp& given_up);
+  void end_stopped(int rank);
   bool wants_live() const;
   void look_live();
   void tell_standstill(std::vector<view::LiveHost> hosts);

@@ -224,10 +224,29 @@ void Survivors::take_cause(HostRanks& host) {
   const auto cause = host.first_cause();
   if (!cause || cause->code == ErrorCode::mismatch) return;
   const bool does_not_answer = cause->code == ErrorCode::timeout || cause->code == ErrorCode::aborted;
+  if (does_not_answer) stuck_ = stopped_one();
   for (const int rank : cause->culprit >= 0 ? std::vector{cause->culprit} : cause->several) {
     if (does_not_answer && rank >= 0 && rank < static_cast<int>(running_.size())) put_out(rank, cause->text);
   }
   host.forget_cause(cause->text);
+}
+
+// Who does not answer may itself wait for it.
+std::optional<int> Survivors::stopped_one() const {
+  for (const auto& host : hosts_) {
+    for (const Straggler& rank : host->stragglers()) {
+      if (rank.is_stopped && is_needed(rank.rank)) return rank.rank;
+    }
+  }
+  return std::nullopt;
+}
+
+void Survivors::look_for_stopped_ones(std::chrono::nanoseconds at_most) {
+  const auto found = needed_ > 0 ? stopped_one() : std::nullopt;
+  if (!found || !stopped_since_ || stopped_since_->first != *found) stopped_since_.reset();
+  if (!found) return;
+  if (!stopped_since_) stopped_since_.emplace(*found, Deadline::after(at_most));
+  if (stopped_since_->second.expired()) stuck_ = found;
 }
 
 bool Survivors::put_out(int rank, const std::string& why) {

@@ -2,13 +2,16 @@
 // again that may be, and puts out who does not answer.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "lockstep/base/deadline.h"
 #include "lockstep/launch/host_ranks.h"
 #include "lockstep/launch/output/rank_output.h"
 #include "lockstep/launch/roster.h"
@@ -34,6 +37,13 @@ class Survivors {
   /// The job goes on without a rank that does not answer. False: it may not be done without.
   bool put_out(int rank, const std::string& why);
 
+  /// A look at whether a rank without which the job cannot go on is stopped, for longer than `at_most`.
+  void look_for_stopped_ones(std::chrono::nanoseconds at_most);
+  /// The user has stopped the whole job, or lets it go on.
+  void forget_stopped_ones() { stopped_since_.reset(); }
+  /// Such a rank, for which others have waited until a time-out, or that was stopped for too long.
+  const std::optional<int>& stuck() const { return stuck_; }
+
   /// Those that take() has taken.
   const std::vector<Ending>& departed() const { return departed_; }
   /// Who came and went, for the flight record.
@@ -47,6 +57,8 @@ class Survivors {
   void start(int rank);
   void take_arrivals(HostRanks& host);
   void take_cause(HostRanks& host);
+  /// A rank without which the job cannot go on, and that is stopped.
+  std::optional<int> stopped_one() const;
   /// The job cannot go on without it.
   bool is_needed(int rank) const;
   void note_done(int rank);
@@ -61,12 +73,14 @@ class Survivors {
   const std::vector<std::unique_ptr<HostRanks>>& hosts_;
   RankOutput& output_;
   Roster roster_;
-  std::vector<bool> running_;          // by rank
-  int needed_ = 0;                     // ranks that the job cannot do without, and that have not ended well
-  bool is_ended_ = false;              // but for ranks that are out
-  bool is_done_ = false;               // by one that has ended well
-  bool is_worth_telling_ = false;      // what has changed in the view
-  std::map<int, std::string> killed_;  // by us, and why
+  std::vector<bool> running_;  // by rank
+  int needed_ = 0;             // ranks that the job cannot do without, and that have not ended well
+  bool is_ended_ = false;      // but for ranks that are out
+  std::optional<int> stuck_;
+  std::optional<std::pair<int, Deadline>> stopped_since_;  // by which it has to go on again
+  bool is_done_ = false;                                   // by one that has ended well
+  bool is_worth_telling_ = false;                          // what has changed in the view
+  std::map<int, std::string> killed_;                      // by us, and why
   std::vector<Ending> departed_;
   std::string why_not_;
   std::vector<trace::FlightChange> changes_;  // the last ones

@@ -92,6 +92,20 @@ std::string describe_failure(const Ending& blamed) {
   return text;
 }
 
+/// A rank that was killed is found when the system has taken all of it apart; others may have noticed before, and ended.
+constexpr std::uint64_t time_to_take_apart_ns = 500'000'000;
+
+bool comes_before(const Ending& one, const Ending& other) {
+  const bool is_victim = WIFSIGNALED(one.wait_status), is_other = WIFSIGNALED(other.wait_status);
+  if (is_victim == is_other) return one.moment < other.moment;
+  const Ending& victim = is_victim ? one : other;
+  const Ending& ended = is_victim ? other : one;
+  const bool is_killed = WTERMSIG(victim.wait_status) == SIGKILL && ended.ended_at_ns != 0;
+  const bool is_first = victim.moment <= ended.moment ||
+                        (is_killed && victim.ended_at_ns < ended.ended_at_ns + time_to_take_apart_ns);
+  return is_first == is_victim;
+}
+
 }  // namespace
 
 std::string describe(int wait_status) {
@@ -113,11 +127,7 @@ const Ending* earliest_failure(std::span<const Ending> endings) {
   const Ending* earliest = nullptr;
   for (const Ending& ending : endings) {
     if (!ending.failed() || ending.by_launcher) continue;
-    const bool earlier = earliest == nullptr || ending.moment < earliest->moment;
-    const bool at_once = !earlier && ending.moment == earliest->moment;
-    if (earlier || (at_once && WIFSIGNALED(ending.wait_status) && !WIFSIGNALED(earliest->wait_status))) {
-      earliest = &ending;
-    }
+    if (earliest == nullptr || comes_before(ending, *earliest)) earliest = &ending;
   }
   return earliest;
 }
@@ -131,16 +141,18 @@ Verdict judge(std::span<const Ending> endings, const std::optional<FirstCause::C
     return {.exit_code = signal_base + stopped_by,
             .summary = "ended by " + base::signal_name(stopped_by) + "\n"};
   }
-  const Ending* culprit = find_culprit(endings, cause);
+  // What the launcher itself said was of who had been found by then.
+  const bool is_of_a_rank = cause && cause->reporter >= 0;
+  const Ending* culprit = is_of_a_rank ? find_culprit(endings, cause) : nullptr;
   const Ending* failed = culprit != nullptr ? culprit : earliest_failure(endings);
-  if (failed == nullptr) return {};
   const Ending* awaited = culprit != nullptr ? nullptr : find_awaited(endings, cause);
+  if (failed == nullptr && awaited == nullptr) return {};
   const Ending& blamed = awaited != nullptr ? *awaited : *failed;
   std::string summary = (awaited != nullptr ? describe_awaited(blamed) : describe_failure(blamed)) + "\n";
   summary += describe_last_lines(blamed);
   if (cause) summary += describe_cause(*cause, blamed);
   summary += describe_others(endings, blamed);
-  return {.exit_code = failed->failed() ? exit_code_of(failed->wait_status) : 1,
+  return {.exit_code = failed != nullptr && failed->failed() ? exit_code_of(failed->wait_status) : 1,
           .rank = blamed.rank,
           .summary = summary};
 }

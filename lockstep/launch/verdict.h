@@ -49,7 +49,7 @@ std::string describe(int wait_status);
 std::string describe(const Ending& ending);
 
 /// The one that failed first of its own accord, or nullptr. Of those found at the same moment a signal's
-/// victim comes before one that ended by itself.
+/// victim comes before one that ended by itself, and one that was killed also before those found a little earlier.
 const Ending* earliest_failure(std::span<const Ending> endings);
 
 /// Who is to blame: the culprit of the first cause if it ended of its own accord (with 0: it left while

@@ -49,6 +49,19 @@ TEST(Verdict, OfThoseFoundAtOnceASignalsVictimIsToBlame) {
   EXPECT_THAT(verdict.summary, HasSubstr("  ranks 0, 2: exit code 1\n"));
 }
 
+TEST(Verdict, OneThatWasKilledIsToBlameThoughOthersWereFoundBefore) {
+  std::vector<Ending> endings = {ending(0, exited(1), 1), ending(1, SIGKILL, 2), ending(2, exited(1), 2)};
+  endings[0].ended_at_ns = 1'000'000'000;
+  endings[1].ended_at_ns = endings[2].ended_at_ns = 1'400'000'000;
+  EXPECT_EQ(judge(endings, std::nullopt, 0).rank, 1);
+  EXPECT_EQ(judge(endings, lost(0, -1), 0).rank, 1);  // the launcher's own words, from before
+  endings[1].ended_at_ns = 1'600'000'000;
+  EXPECT_EQ(judge(endings, std::nullopt, 0).rank, 0);
+  endings[1] = ending(1, SIGABRT, 2);  // of an exception that nobody caught, say
+  endings[1].ended_at_ns = 1'100'000'000;
+  EXPECT_EQ(judge(endings, std::nullopt, 0).rank, 0);
+}
+
 TEST(Verdict, TheFirstCausesCulpritIsToBlameThoughReapedLater) {
   const std::vector<Ending> endings = {ending(0, exited(1), 1), ending(1, SIGKILL, 9)};
   const Verdict verdict = judge(endings, lost(1, 0), 0);

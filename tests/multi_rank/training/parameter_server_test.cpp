@@ -394,6 +394,27 @@ TEST_F(ParameterServers, EndTheJobWhenAServerOrTheCoordinatorDies) {
   EXPECT_THAT(coordinator.err, ContainsRegex("lockstep run: rank 1 \\(pid [0-9]+\\) was killed by signal 9"));
 }
 
+// Workers that wait for it are not started again and again, and those that have no time-out do not wait for ever.
+TEST_F(ParameterServers, EndTheJobWhenAServerOrTheCoordinatorIsStopped) {
+  const std::vector<std::string> restarts = {"--role",         "worker:2", "--restart", "worker",
+                                             "--max-restarts", "100",      "--"};
+  const auto expect_stopped = [&](const std::string& rank, std::vector<std::string> words,
+                                  const std::vector<std::string>& task) {
+    words.insert(words.end(), restarts.begin(), restarts.end());
+    words.insert(words.end(), task.begin(), task.end());
+    const Ending ending = launch(words, {{"LOCKSTEP_TIMEOUT", "1s"}});
+    EXPECT_EQ(ending.exit_code, 1);
+    EXPECT_THAT(ending.err, ContainsRegex("lockstep run: rank " + rank +
+                                          " \\(pid [0-9]+\\) was stopped \\(as by "
+                                          "SIGSTOP\\) while others waited for it until a time-out, and was "
+                                          "ended by the launcher\n"));
+    EXPECT_LE(count_of(ending.err, "it is started again"), 2);
+  };
+  expect_stopped("0", {"--role", "server:1"}, {"loop", "deed=stop", "by=0", "at=0"});
+  expect_stopped("1", {"--role", "server:1", "--role", "coordinator:1"},
+                 {"count", "staleness=none", "deed=stop", "by=1", "at=0"});
+}
+
 TEST_F(ParameterServers, SayWhatCannotBe) {
   for (const auto& [words, text] :
        {std::pair(std::vector<std::string>{"-np", "1", "--", "together"},
