@@ -32,6 +32,7 @@ void TF_RegisterKernelBuilder() {}
 void TF_OpKernelConstruction_GetAttrSize() {}
 void TF_OpKernelConstruction_GetAttrString() {}
 void TF_OpKernelConstruction_GetAttrInt32() {}
+void TF_OpKernelConstruction_GetAttrBool() {}
 void TF_OpKernelConstruction_Failure() {}
 void TF_NumInputs() {}
 void TF_GetInput() {}

@@ -65,11 +65,16 @@ std::shared_ptr<NamedOperation> NamedEngine::begin(
 
 bool NamedEngine::poll(const NamedOperation& operation) {
   if (operation.is_over) return true;
-  if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) (void)advance();
+  if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) {
+    (void)advance();
+  } else {
+    is_shared_ = true;
+  }
   return operation.is_over;
 }
 
 bool NamedEngine::wait(NamedSet& set, const NamedOperation& operation, std::chrono::nanoseconds at_most) {
+  if (operation.is_over) return true;
   const Deadline deadline = Deadline::after(at_most);
   std::unique_lock lock(mutex_);
   ++waiting_;

@@ -46,7 +46,7 @@ class NamedEngine {
   FairMutex mutex_;
   std::vector<std::unique_ptr<NamedSet>> sets_;
   int begun_ = 0;                           // operations
-  bool is_shared_ = false;                  // between several threads or groups
+  std::atomic<bool> is_shared_ = false;     // between several threads or groups
   std::atomic<int> waiting_ = 0;            // threads in wait()
   std::atomic<bool> is_under_way_ = false;  // some operation is
   // The thread:

@@ -180,11 +180,13 @@ void Job::reap() {
       ending.moment = moment_;
       ending.by_launcher = told_;
       if (!survivors_ && !ending.failed() && any_running()) tell_absent(ending);
-      if (!goes_on() || !survivors_->take(ending)) endings_.push_back(std::move(ending));
+      if (goes_on() && survivors_->take(ending)) continue;
+      if (survivors_ && survivors_->has_killed(ending.rank)) ending.by_launcher = true;
+      endings_.push_back(std::move(ending));
     }
   }
   if (goes_on()) survivors_->look();
-  if (goes_on() && survivors_->stuck()) end_stopped(*survivors_->stuck());
+  if (goes_on() && !suspended_ && survivors_->stuck()) end_stopped(*survivors_->stuck());
   if (discovery_ && goes_on()) {
     if (const auto found = discovery_->take())
       found->problem.empty() ? survivors_->take_hosts(found->hosts)

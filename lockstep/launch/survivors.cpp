@@ -224,14 +224,13 @@ void Survivors::take_cause(HostRanks& host) {
   const auto cause = host.first_cause();
   if (!cause || cause->code == ErrorCode::mismatch) return;
   const bool does_not_answer = cause->code == ErrorCode::timeout || cause->code == ErrorCode::aborted;
-  if (does_not_answer) stuck_ = stopped_one();
+  if (does_not_answer && !stuck_) stuck_ = awaited_one(cause->culprit);
   for (const int rank : cause->culprit >= 0 ? std::vector{cause->culprit} : cause->several) {
     if (does_not_answer && rank >= 0 && rank < static_cast<int>(running_.size())) put_out(rank, cause->text);
   }
   host.forget_cause(cause->text);
 }
 
-// Who does not answer may itself wait for it.
 std::optional<int> Survivors::stopped_one() const {
   for (const auto& host : hosts_) {
     for (const Straggler& rank : host->stragglers()) {
@@ -239,6 +238,13 @@ std::optional<int> Survivors::stopped_one() const {
     }
   }
   return std::nullopt;
+}
+
+// Who does not answer may itself wait for one that was found stopped before.
+std::optional<int> Survivors::awaited_one(int culprit) const {
+  const auto found = stopped_one();
+  const bool was_found = stopped_since_ && found == stopped_since_->first;
+  return found == culprit || was_found ? found : std::nullopt;
 }
 
 void Survivors::look_for_stopped_ones(std::chrono::nanoseconds at_most) {

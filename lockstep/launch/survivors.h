@@ -41,6 +41,8 @@ class Survivors {
   void look_for_stopped_ones(std::chrono::nanoseconds at_most);
   /// The user has stopped the whole job, or lets it go on.
   void forget_stopped_ones() { stopped_since_.reset(); }
+  /// Whether it is being ended by put_out() or take_hosts().
+  bool has_killed(int rank) const { return killed_.contains(rank); }
   /// Such a rank, for which others have waited until a time-out, or that was stopped for too long.
   const std::optional<int>& stuck() const { return stuck_; }
 
@@ -59,6 +61,8 @@ class Survivors {
   void take_cause(HostRanks& host);
   /// A rank without which the job cannot go on, and that is stopped.
   std::optional<int> stopped_one() const;
+  /// The same, where it is for it that others have waited when they blamed `culprit`.
+  std::optional<int> awaited_one(int culprit) const;
   /// The job cannot go on without it.
   bool is_needed(int rank) const;
   void note_done(int rank);

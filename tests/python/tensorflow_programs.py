@@ -64,8 +64,9 @@ def collectives():
         for index, expected in enumerate((np.full([4], sum(range(size))), np.full([2, 2], sum(range(size))),
                                           np.full([3], 2 * sum(range(size))))):
             same(made[index], expected)
-    scaled = hvd.allreduce(tf.ones([2]), op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0, name="scaled")
-    same(scaled, np.full([2], 1.5 * size))
+    for prescale in (0.5, tf.constant(0.5)):
+        scaled = hvd.allreduce(tf.ones([2]), op=hvd.Sum, prescale_factor=prescale, postscale_factor=3.0, name="scaled")
+        same(scaled, np.full([2], 1.5 * size))
     assert [hvd.rank_op().numpy(), hvd.size_op().numpy(), hvd.local_rank_op().numpy()] == [rank, size, hvd.local_rank()]
     assert hvd.allgather_object({"rank": rank}) == [{"rank": r} for r in range(size)]
     assert hvd.broadcast_object(["rank", rank], root_rank=0) == ["rank", 0]

@@ -426,6 +426,10 @@ def odd_tensors():
         factor = 2.0
     hvd.synchronize(handle)
     assert x[0].item() in (2.0 * factor * hvd.size() / (hvd.size() if factor > 2 else 1), 4.0 * hvd.size()), x
+    moved = torch.full((1 << 16,), float(hvd.rank() + 1))
+    handle = hvd.broadcast_async_(moved, 1)
+    moved.data = torch.zeros_like(moved)  # where it was stays until the operation is over
+    assert hvd.synchronize(handle) is moved and moved.eq(2).all()
     for wrong in (lambda: hvd.allreduce(torch.ones(1), name="a\0b"), lambda: optimizer_of(linear(), backward_passes_per_step=0)):
         expect_error(ValueError, wrong)
     say("right")

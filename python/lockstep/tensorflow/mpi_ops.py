@@ -85,8 +85,12 @@ def tensor_of(value: TensorLike) -> tf.Tensor:
 
 
 @functools.lru_cache(maxsize=64)
+def _scales_text(prescale: float, postscale: float) -> str:
+    return f"{prescale!r} {postscale!r}"
+
+
 def _scales(prescale: float, postscale: float) -> str:
-    return f"{float(prescale)!r} {float(postscale)!r}"
+    return _scales_text(float(prescale), float(postscale))  # a tensor without dimensions, too
 
 
 @functools.cache

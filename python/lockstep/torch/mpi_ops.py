@@ -10,6 +10,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import torch
+from torch.autograd import forward_ad as _forward_ad
 
 from lockstep import core
 from lockstep.common.basics import (  # noqa: F401
@@ -133,10 +134,11 @@ def synchronize(handle: int) -> Any:
 # ---- What all operations do with tensors ----
 
 def _ready(tensor: torch.Tensor) -> torch.Tensor:
-    """As C reads it: on the CPU, with its elements one after another; itself where it is so, as a rule."""
+    """As C reads it: on the CPU, with its elements one after another. Keeps the memory, whatever becomes of the tensor."""
+    tensor = tensor.detach()
     if tensor.is_cpu and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
         return tensor
-    return tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
+    return tensor.to("cpu").resolve_conj().resolve_neg().contiguous()
 
 
 def _written_back(tensor: torch.Tensor, written: torch.Tensor) -> torch.Tensor:
@@ -258,7 +260,7 @@ def allreduce(tensor: torch.Tensor, average: bool | None = None, name: str | Non
     """The tensors of all ranks combined, of the same shape. Has a gradient."""
     compressed, context = compression.compress(tensor)
     arguments = (name, op_of(average, op), prescale_factor, postscale_factor, process_set)
-    if compressed.requires_grad and torch.is_grad_enabled():
+    if (compressed.requires_grad and torch.is_grad_enabled()) or _forward_ad._current_level >= 0:
         made = _AllReduce.apply(compressed, *arguments)
     else:
         made = synchronize(allreduce_async(compressed, None, *arguments))
