@@ -28,6 +28,7 @@ examples::TrainedOnDevices train(const examples::DeviceFlags& flags, lockstep::V
 }
 
 void compare(const examples::DeviceFlags& flags) {
+  examples::require_one_process();
   const auto central = train(flags, lockstep::Variables::central);
   const auto mirrored = train(flags, lockstep::Variables::mirrored);
   examples::print("central variables", central);

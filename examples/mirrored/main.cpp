@@ -22,6 +22,7 @@ examples::TrainedOnDevices train(const examples::DeviceFlags& flags, const std::
 }
 
 void compare(const examples::DeviceFlags& flags) {
+  examples::require_one_process();
   const auto on_one = train(flags, "cpu");
   const auto on_all = train(flags, flags.devices);
   examples::print("cpu", on_one);

@@ -26,7 +26,9 @@ std::string bars(const std::vector<Timing>& timings) {
   std::string text;
   for (const Timing& timing : timings) {
     const auto filled = static_cast<std::size_t>(columns * timing.seconds / longest(timings) + 0.5);
-    text += line("%-24s %8.4f s +- %.4f  ", name_of(timing).c_str(), timing.seconds, timing.deviation) +
+    const std::string spread =
+        timing.deviation > 0 ? line(" +- %.4f", timing.deviation) : "";  // of one step there is none
+    text += line("%-24s %8.4f s%s  ", name_of(timing).c_str(), timing.seconds, spread.c_str()) +
             std::string(filled, '#') + "\n";
   }
   return text;

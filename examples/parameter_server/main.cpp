@@ -33,7 +33,7 @@ struct Options {
   int stall_percent = 5;  // of tasks
   int die_percent = 1;
   int late_ms = 300;  // of the last rank
-  std::string csv;
+  std::string checkpoint, csv;
   std::vector<std::string> draw;
   std::string svg = "losses.svg";
 };
@@ -94,6 +94,7 @@ void coordinate(lockstep::ParameterServer& server, Net& net, const Options& opti
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     look();
   }
+  if (!options.checkpoint.empty()) server.save();
   int again = 0, failed = 0;
   std::string why;
   for (const auto& result : server.run()) {
@@ -131,7 +132,8 @@ void run(const Options& options) {
                                     .coordinator = true,
                                     .staleness = staleness,
                                     .most_attempts = 20,
-                                    .non_finite = lockstep::NonFinite::stop});
+                                    .non_finite = lockstep::NonFinite::stop,
+                                    .checkpoint = options.checkpoint});
   if (server.is_worker()) return work(server, net, options);
   if (server.is_coordinator()) return coordinate(server, net, options);
   server.serve();
@@ -171,6 +173,8 @@ int main(int argc, char** argv) {
   percent("--stall_percent", options.stall_percent, "Of tasks, in which a worker stalls for 40 ms");
   percent("--die_percent", options.die_percent, "Of tasks, in which a worker dies");
   count("--late_ms", options.late_ms, "When the last rank comes", 0);
+  app.add_option("--checkpoint", options.checkpoint,
+                 "Where the servers begin, if it is there, and what they leave: a file for each");
   app.add_option("--csv", options.csv, "Writes the loss over time there")->check(examples::file_to_write());
   app.add_option("--draw", options.draw, "Trains nothing, but draws such files")->delimiter(',');
   app.add_option("--svg", options.svg, "Where --draw writes")

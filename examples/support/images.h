@@ -28,7 +28,9 @@ inline void add_image_flags(CLI::App& app, ImageFlags& flags, const std::string&
   app.add_option("--samples", flags.samples, "Of these, so many; a fifth as many to test")
       ->check(count_from(5))
       ->capture_default_str();
-  app.add_option("--noise", flags.noise, "Of these; what they show is 0.58 strong")->capture_default_str();
+  app.add_option("--noise", flags.noise, "Of these; what they show is 0.58 strong")
+      ->check(from_zero())
+      ->capture_default_str();
 }
 
 struct Images {

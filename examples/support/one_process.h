@@ -7,6 +7,8 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
 #include <string>
 
 #include "examples/support/run.h"
@@ -32,10 +34,18 @@ inline void add_device_flags(CLI::App& app, DeviceFlags& flags) {
       ->check(count_from(1))
       ->capture_default_str();
   app.add_option("--learning_rate", flags.learning_rate, "Of SGD")->capture_default_str();
-  app.add_option("--noise", flags.noise, "Of the samples")->capture_default_str();
+  app.add_option("--noise", flags.noise, "Of the samples")->check(from_zero())->capture_default_str();
   app.add_option("--random_seed", flags.random_seed, "For task, weights and samples")
       ->check(count_from(0))
       ->capture_default_str();
+}
+
+/// Each rank would train the same.
+inline void require_one_process() {
+  const char* const ranks = std::getenv("WORLD_SIZE");
+  if (ranks != nullptr && std::atoi(ranks) > 1)
+    throw std::runtime_error(
+        "this is one process with several devices: start it without lockstep run, or with -np 1");
 }
 
 inline torch::nn::Sequential device_network() {

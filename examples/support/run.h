@@ -40,6 +40,17 @@ inline CLI::Range count_from(std::int64_t least) {
 
 inline CLI::Range percent() { return {0, 100, "0 to 100"}; }
 
+/// For a strength; CLI11's own takes nan.
+inline CLI::Validator from_zero() {
+  return {[](const std::string& word) {
+            char* end = nullptr;
+            const double value = std::strtod(word.c_str(), &end);
+            const bool is_one = end != word.c_str() && *end == '\0' && std::isfinite(value) && value >= 0;
+            return is_one ? std::string() : "'" + word + "' is no number from 0 on";
+          },
+          "FLOAT from 0 on"};
+}
+
 /// For a file that one rank writes at the end: what is wrong with its place is said before the work, by rank 0.
 inline CLI::Validator file_to_write() {
   return {[](const std::string& path) {

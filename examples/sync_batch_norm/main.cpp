@@ -89,7 +89,9 @@ int main(int argc, char** argv) {
       ->check(examples::count_from(1))
       ->capture_default_str();
   app.add_option("--learning_rate", options.learning_rate, "Of SGD")->capture_default_str();
-  app.add_option("--noise", options.noise, "Of the samples")->capture_default_str();
+  app.add_option("--noise", options.noise, "Of the samples")
+      ->check(examples::from_zero())
+      ->capture_default_str();
   app.add_option("--random_seed", options.random_seed, "For task, weights and samples")
       ->check(examples::count_from(0))
       ->capture_default_str();

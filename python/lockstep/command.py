@@ -13,9 +13,18 @@ if not PROGRAM.exists():  # not in a wheel: the one that PATH finds
     PROGRAM = pathlib.Path(shutil.which("lockstep") or PROGRAM)
 
 
+def become(*words: str) -> None:
+    """This process is that program from now on, with these words. Exits with 1 where there is none."""
+    try:
+        os.execv(PROGRAM, ["lockstep", *words])
+    except OSError as error:
+        sys.exit(f"lockstep: cannot start {PROGRAM}: {error.strerror}; install the package again (pip install --force-reinstall lockstep), "
+                 "or put a launcher's folder into PATH")
+
+
 def main() -> None:
     """Prints a folder, or becomes the program that lies beside this package."""
     if sys.argv[1:] == ["--cmake-dir"]:
         print(_here / "lib" / "cmake" / "Lockstep")
         return
-    os.execv(PROGRAM, ["lockstep", *sys.argv[1:]])
+    become(*sys.argv[1:])

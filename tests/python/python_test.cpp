@@ -252,6 +252,16 @@ TEST_F(Python, ARankThatBeginsAloneTrainsWithThoseThatComeLater) {
   EXPECT_THAT(lines_with(ending.out, "probe"), SizeIs(2)) << ending.out << ending.err;
 }
 
+TEST_F(Python, TheCommandWithoutALauncherSaysSo) {
+  const Ending ending = start({python(), "-c", "from lockstep import command; command.main()"},
+                              variables({{"PATH", "/nowhere"}}))
+                            .finish();
+  EXPECT_EQ(ending.exit_code, 1);
+  EXPECT_EQ(ending.err, "lockstep: cannot start " + source("python/lockstep/bin/lockstep") +
+                            ": No such file or directory; install the package again (pip install "
+                            "--force-reinstall lockstep), or put a launcher's folder into PATH\n");
+}
+
 TEST_F(Python, SamplersDealOutOneEpoch) { expect_right("samplers"); }
 
 TEST_F(Python, RowsThatGoToNobodyHaveNoGradient) { expect_right("parts_to_others"); }

@@ -91,6 +91,7 @@ TEST_F(Examples, ElasticHasTheSameBitsWhoeverDies) {
 }
 
 TEST_F(Examples, AParameterServersTasksCountOnceAndItsPictureIsDrawn) {
+  std::optional<double> left;  // the loss with which the training before has ended
   for (const char* staleness : {"0", "none"}) {
     const Ending ending = start({program("lockstep"),
                                  "run",
@@ -112,6 +113,8 @@ TEST_F(Examples, AParameterServersTasksCountOnceAndItsPictureIsDrawn) {
                                  staleness,
                                  "--late_ms",
                                  "20",
+                                 "--checkpoint",
+                                 folder() / "parameters",
                                  "--csv",
                                  (folder() / staleness).string() + ".csv"})
                               .finish();
@@ -120,6 +123,11 @@ TEST_F(Examples, AParameterServersTasksCountOnceAndItsPictureIsDrawn) {
                 AllOf(HasSubstr(" pulls, 100 pushes, repeated "),
                       ContainsRegex("100 tasks in [0-9.]+ s: loss 0[.]"), HasSubstr(", given up 0\n")))
         << ending.err;
+    const double began = after(ending.out, ", from "), ended = after(ending.out, ": loss ");
+    if (left) {
+      EXPECT_NEAR(began, *left, 0.1);  // some tasks may be done at the first look
+    }
+    left = ended;
   }
   const std::string picture = folder() / "losses.svg";
   const Ending drawn =
@@ -307,6 +315,12 @@ TEST_F(Examples, OneProcessTrainsOnSeveralDevices) {
     const Ending wrong = start({program(name), "--devices", "tpu"}).finish();
     EXPECT_EQ(wrong.exit_code, 1);
     EXPECT_THAT(wrong.err, HasSubstr("devices \"tpu\": \"tpu\" names none; known are cpu, cpu:N"));
+    const Ending twice =
+        start({program("lockstep"), "run", "--no-prefix", "-np", "2", program(name)}).finish();
+    EXPECT_EQ(twice.exit_code, 1);
+    EXPECT_THAT(twice.err,
+                HasSubstr(std::string(name) + ": this is one process with several devices: start it "
+                                              "without lockstep run, or with -np 1\n"));
   }
 }
 
@@ -617,6 +631,11 @@ TEST_F(Examples, NumbersBelowZeroAreRefused) {
     const Ending ending = start({program(name), flag, "-1"}).finish();
     EXPECT_EQ(ending.exit_code, 2) << name;
     EXPECT_THAT(ending.err, HasSubstr(flag + ": Value -1 not in range "));
+  }
+  for (const std::string value : {"-1", "nan", "much"}) {
+    const Ending ending = start({program("mirrored"), "--noise", value}).finish();
+    EXPECT_EQ(ending.exit_code, 2) << value;
+    EXPECT_THAT(ending.err, HasSubstr("--noise: '" + value + "' is no number from 0 on"));
   }
 }
 
