@@ -174,7 +174,8 @@ int main(int argc, char** argv) {
   percent("--die_percent", options.die_percent, "Of tasks, in which a worker dies");
   count("--late_ms", options.late_ms, "When the last rank comes", 0);
   app.add_option("--checkpoint", options.checkpoint,
-                 "Where the servers begin, if it is there, and what they leave: a file for each");
+                 "Where the servers begin, if it is there, and what they leave: a file for each")
+      ->check(examples::file_to_write());
   app.add_option("--csv", options.csv, "Writes the loss over time there")->check(examples::file_to_write());
   app.add_option("--draw", options.draw, "Trains nothing, but draws such files")->delimiter(',');
   app.add_option("--svg", options.svg, "Where --draw writes")
