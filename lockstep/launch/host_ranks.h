@@ -2,8 +2,11 @@
 // another host (RemoteRanks).
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <iterator>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -91,5 +94,13 @@ class HostRanks {
   /// How far clocks may be apart there.
   virtual std::uint64_t clock_error_ns() const { return 0; }
 };
+
+/// Of all hosts, by rank.
+inline std::vector<Straggler> stragglers_of(const std::vector<std::unique_ptr<HostRanks>>& hosts) {
+  std::vector<Straggler> all;
+  for (const auto& host : hosts) std::ranges::move(host->stragglers(), std::back_inserter(all));
+  std::ranges::sort(all, {}, &Straggler::rank);
+  return all;
+}
 
 }  // namespace lockstep::launch

@@ -251,18 +251,20 @@ void Job::escalate() {
 
 // Not where something has failed, or was told to end: then the ranks that are left are being ended anyway.
 void Job::look_at_stragglers() {
-  if ((endings_.empty() && !survivors_) || failed_ || told_ || suspended_ || stop_.first() != 0) {
+  const bool may_hang = !endings_.empty() || (survivors_ && survivors_->needs_some());
+  if (!may_hang || failed_ || told_ || suspended_ || stop_.first() != 0) {
     look_at_ = Deadline::never();
     return;
   }
   if (!look_at_.is_never() && !look_at_.expired()) return;
   look_at_ = Deadline::after(options_.stragglers.between_looks);
-  if (survivors_) survivors_->look_for_stopped_ones(options_.stragglers.given_up);
+  const std::vector<Straggler> running = stragglers_of(hosts_);
+  if (survivors_) survivors_->look_for_stopped_ones(running, options_.stragglers.given_up);
   if (endings_.empty()) return;
   std::vector<int> ended;
   for (const Ending& ending : endings_) ended.push_back(ending.rank);
   std::sort(ended.begin(), ended.end());
-  const std::string text = stragglers_.look(ended, stragglers());
+  const std::string text = stragglers_.look(ended, running);
   if (!text.empty()) output_.say(in_lines_of_ours(text));
   const auto given_up = stragglers_.given_up();
   if (!given_up) return;
@@ -271,13 +273,6 @@ void Job::look_at_stragglers() {
   if (survivors_ && survivors_->put_out(given_up->who.rank, why)) return stragglers_.forget();
   given_up_ = given_up;
   end_stopped(given_up->who.rank);
-}
-
-std::vector<Straggler> Job::stragglers() {
-  std::vector<Straggler> all;
-  for (const auto& host : hosts_) std::ranges::move(host->stragglers(), std::back_inserter(all));
-  std::ranges::sort(all, {}, &Straggler::rank);
-  return all;
 }
 
 /// The job ends for a rank that is stopped.

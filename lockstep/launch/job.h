@@ -63,7 +63,6 @@ class Job {
   void note_failure();
   void escalate();
   void look_at_stragglers();
-  std::vector<Straggler> stragglers();
   void end_stopped(int rank);
   bool wants_live() const;
   void look_live();

@@ -231,24 +231,22 @@ void Survivors::take_cause(HostRanks& host) {
   host.forget_cause(cause->text);
 }
 
-std::optional<int> Survivors::stopped_one() const {
-  for (const auto& host : hosts_) {
-    for (const Straggler& rank : host->stragglers()) {
-      if (rank.is_stopped && is_needed(rank.rank)) return rank.rank;
-    }
-  }
-  return std::nullopt;
+std::optional<int> Survivors::stopped_one(const std::vector<Straggler>& running) const {
+  const auto found = std::ranges::find_if(
+      running, [&](const Straggler& rank) { return rank.is_stopped && is_needed(rank.rank); });
+  return found == running.end() ? std::nullopt : std::optional(found->rank);
 }
 
 // Who does not answer may itself wait for one that was found stopped before.
 std::optional<int> Survivors::awaited_one(int culprit) const {
-  const auto found = stopped_one();
+  const auto found = stopped_one(stragglers_of(hosts_));
   const bool was_found = stopped_since_ && found == stopped_since_->first;
   return found == culprit || was_found ? found : std::nullopt;
 }
 
-void Survivors::look_for_stopped_ones(std::chrono::nanoseconds at_most) {
-  const auto found = needed_ > 0 ? stopped_one() : std::nullopt;
+void Survivors::look_for_stopped_ones(const std::vector<Straggler>& running,
+                                      std::chrono::nanoseconds at_most) {
+  const auto found = stopped_one(running);
   if (!found || !stopped_since_ || stopped_since_->first != *found) stopped_since_.reset();
   if (!found) return;
   if (!stopped_since_) stopped_since_.emplace(*found, Deadline::after(at_most));

@@ -37,8 +37,10 @@ class Survivors {
   /// The job goes on without a rank that does not answer. False: it may not be done without.
   bool put_out(int rank, const std::string& why);
 
+  /// Whether there are ranks without which the job cannot go on.
+  bool needs_some() const { return needed_ > 0; }
   /// A look at whether a rank without which the job cannot go on is stopped, for longer than `at_most`.
-  void look_for_stopped_ones(std::chrono::nanoseconds at_most);
+  void look_for_stopped_ones(const std::vector<Straggler>& running, std::chrono::nanoseconds at_most);
   /// The user has stopped the whole job, or lets it go on.
   void forget_stopped_ones() { stopped_since_.reset(); }
   /// Whether it is being ended by put_out() or take_hosts().
@@ -60,7 +62,7 @@ class Survivors {
   void take_arrivals(HostRanks& host);
   void take_cause(HostRanks& host);
   /// A rank without which the job cannot go on, and that is stopped.
-  std::optional<int> stopped_one() const;
+  std::optional<int> stopped_one(const std::vector<Straggler>& running) const;
   /// The same, where it is for it that others have waited when they blamed `culprit`.
   std::optional<int> awaited_one(int culprit) const;
   /// The job cannot go on without it.

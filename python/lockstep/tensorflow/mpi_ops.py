@@ -84,13 +84,8 @@ def tensor_of(value: TensorLike) -> tf.Tensor:
     return value if isinstance(value, tf.Tensor) else tf.convert_to_tensor(value)
 
 
-@functools.lru_cache(maxsize=64)
-def _scales_text(prescale: float, postscale: float) -> str:
-    return f"{prescale!r} {postscale!r}"
-
-
 def _scales(prescale: float, postscale: float) -> str:
-    return _scales_text(float(prescale), float(postscale))  # a tensor without dimensions, too
+    return f"{float(prescale)!r} {float(postscale)!r}"
 
 
 @functools.cache
