@@ -69,10 +69,12 @@ class DilocoSpread final : public Spread {
 /// Each rank has some heads of each attention, and some columns and rows of each perceptron; all see the same windows.
 class TensorSpread final : public Spread {
  public:
-  TensorSpread(const TransformerShape& shape, const lockstep::Group& world) : world_(world) {
+  TensorSpread(const TransformerShape& shape, const lockstep::Group& world, torch::Device device)
+      : world_(world) {
     if (shape.heads % world.size() != 0)
       throw std::invalid_argument("--heads has to be a multiple of the number of ranks with --spread tensor");
     model_ = Transformer(shape, world);
+    model_->to(device);
   }
 
   std::vector<torch::Tensor> parameters() const override { return model_->parameters(); }
@@ -96,11 +98,14 @@ class TensorSpread final : public Spread {
 /// Each rank has some of the layers; all see the same windows, in parts that follow each other.
 class PipelineSpread final : public Spread {
  public:
-  PipelineSpread(const TransformerShape& shape, const lockstep::Group& world, int micro_batches)
+  PipelineSpread(const TransformerShape& shape, const lockstep::Group& world, const SpreadOptions& options)
       : world_(world),
         symbols_(shape.symbols),
+        device_(options.device),
         pipe_(transformer_layers(shape), world,
-              {.micro_batches = micro_batches, .non_finite = lockstep::NonFinite::stop}) {}
+              {.micro_batches = options.micro_batches,
+               .non_finite = lockstep::NonFinite::stop,
+               .device = options.device}) {}
 
   std::vector<torch::Tensor> parameters() const override { return pipe_.parameters(); }
   void train(bool on) override { pipe_.train(on); }
@@ -115,7 +120,7 @@ class PipelineSpread final : public Spread {
   torch::Tensor scores(const torch::Tensor& seen) override {
     const auto made = pipe_.evaluate(seen);  // on the last rank
     const auto all =
-        made.defined() ? made.contiguous() : torch::empty({seen.size(0), seen.size(1), symbols_});
+        made.defined() ? made.contiguous() : torch::empty({seen.size(0), seen.size(1), symbols_}, device_);
     lockstep::broadcast(world_, all, world_.size() - 1).wait();
     return all;
   }
@@ -123,6 +128,7 @@ class PipelineSpread final : public Spread {
  private:
   lockstep::Group world_;
   std::int64_t symbols_;
+  torch::Device device_;
   lockstep::Pipeline pipe_;
 };
 
@@ -132,11 +138,8 @@ std::unique_ptr<Spread> spread(const TransformerShape& shape, const lockstep::Gr
                                const SpreadOptions& options) {
   if (options.way == "data") return std::make_unique<DataSpread>(shape, world, options.device);
   if (options.way == "diloco") return std::make_unique<DilocoSpread>(shape, world, options);
-  if (options.device != torch::kCPU)
-    throw std::invalid_argument(
-        "--device is for --spread data and diloco; the other ways compute on the CPU");
-  if (options.way == "tensor") return std::make_unique<TensorSpread>(shape, world);
-  return std::make_unique<PipelineSpread>(shape, world, options.micro_batches);
+  if (options.way == "tensor") return std::make_unique<TensorSpread>(shape, world, options.device);
+  return std::make_unique<PipelineSpread>(shape, world, options);
 }
 
 torch::Tensor loss_of(const torch::Tensor& scores, const torch::Tensor& next) {

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "lockstep/base/error.h"
+#include "lockstep/train/tensor/host_array.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 
 namespace lockstep {
@@ -46,15 +47,29 @@ NamedRequest reduction(const torch::Tensor& tensor, const std::string& name, Ope
 
 /// A copy for a result; contiguous.
 torch::Tensor copy_of(const torch::Tensor& tensor, const std::string& name) {
-  require_host_array(tensor, label(name));
+  require_array(tensor, label(name));
   return tensor.detach().clone(torch::MemoryFormat::Contiguous);
+}
+
+/// The place of a tensor that becomes the result.
+HostArray in_place(const torch::Tensor& tensor, const std::string& name) {
+  require_contiguous(tensor, label(name), "pass tensor.contiguous() and copy the result back");
+  return {tensor, label(name), HostArray::Use::both};
+}
+
+NamedResult submitted(const NamedCollectives& named, const torch::Tensor& tensor, const HostArray& array,
+                      NamedRequest request) {
+  NamedBuffers buffers{.in_place = {array.bytes()}};
+  return {tensor, then_put_back(named.submit(std::move(request), std::move(buffers)), {array})};
 }
 
 /// An operation with an input of its own and a result whose rows become known later.
 NamedResult with_new_result(const NamedCollectives& named, const torch::Tensor& tensor,
                             NamedRequest request) {
-  const torch::Tensor input = copy_of(tensor, request.name);
   const auto name = label(request.name);
+  require_array(tensor, name);
+  const torch::Tensor input = tensor.detach().to(torch::kCPU, tensor.scalar_type(), /*non_blocking=*/false,
+                                                 /*copy=*/true, torch::MemoryFormat::Contiguous);
   auto result = std::make_shared<torch::Tensor>();
   NamedBuffers buffers{.input = readable_bytes(input, name), .make_output = [result, input, name](auto rows) {
                          auto sizes = input.sizes().vec();
@@ -62,7 +77,7 @@ NamedResult with_new_result(const NamedCollectives& named, const torch::Tensor& 
                          *result = torch::empty(sizes, input.options());
                          return writable_bytes(*result, name);
                        }};
-  return {std::move(result), named.submit(std::move(request), std::move(buffers))};
+  return {std::move(result), named.submit(std::move(request), std::move(buffers)), tensor.device()};
 }
 
 }  // namespace
@@ -74,9 +89,8 @@ NamedResult all_reduce(const NamedCollectives& named, const torch::Tensor& tenso
 
 NamedResult all_reduce_(const NamedCollectives& named, const torch::Tensor& tensor, const std::string& name,
                         ReduceOp op, CollectiveOptions options) {
-  NamedBuffers buffers{.in_place = {writable_bytes(tensor, label(name))}};
-  return {tensor,
-          named.submit(reduction(tensor, name, Operation::all_reduce, op, options), std::move(buffers))};
+  const HostArray array = in_place(tensor, name);
+  return submitted(named, tensor, array, reduction(tensor, name, Operation::all_reduce, op, options));
 }
 
 Work all_reduce_grouped_(const NamedCollectives& named, const std::vector<torch::Tensor>& tensors,
@@ -85,15 +99,17 @@ Work all_reduce_grouped_(const NamedCollectives& named, const std::vector<torch:
   auto request = reduction(tensors.front(), name, Operation::all_reduce, op, options);
   request.shapes.clear();
   NamedBuffers buffers;
+  std::vector<HostArray> arrays;
   for (const auto& tensor : tensors) {
     if (tensor.scalar_type() != tensors.front().scalar_type())
       throw_invalid_argument("all_reduce_grouped_ " + name + ": tensors of " +
                              type_name(tensors.front().scalar_type()) + " and " +
                              type_name(tensor.scalar_type()) + "; one call is for one type");
     request.shapes.push_back(shape_of(tensor));
-    buffers.in_place.push_back(writable_bytes(tensor, label(name)));
+    arrays.push_back(in_place(tensor, name));
+    buffers.in_place.push_back(arrays.back().bytes());
   }
-  return named.submit(std::move(request), std::move(buffers));
+  return then_put_back(named.submit(std::move(request), std::move(buffers)), std::move(arrays));
 }
 
 NamedResult broadcast(const NamedCollectives& named, const torch::Tensor& tensor, int root,
@@ -103,12 +119,12 @@ NamedResult broadcast(const NamedCollectives& named, const torch::Tensor& tensor
 
 NamedResult broadcast_(const NamedCollectives& named, const torch::Tensor& tensor, int root,
                        const std::string& name) {
-  NamedBuffers buffers{.in_place = {writable_bytes(tensor, label(name))}};
-  NamedRequest request{.name = name,
-                       .operation = Operation::broadcast,
-                       .root = root,
-                       .shapes = {in_bytes(shape_of(tensor), tensor)}};
-  return {tensor, named.submit(std::move(request), std::move(buffers))};
+  const HostArray array = in_place(tensor, name);
+  return submitted(named, tensor, array,
+                   {.name = name,
+                    .operation = Operation::broadcast,
+                    .root = root,
+                    .shapes = {in_bytes(shape_of(tensor), tensor)}});
 }
 
 NamedResult all_gather(const NamedCollectives& named, const torch::Tensor& tensor, const std::string& name) {

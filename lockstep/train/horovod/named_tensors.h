@@ -16,27 +16,32 @@ namespace lockstep {
 class [[nodiscard]] NamedResult {
  public:
   NamedResult(torch::Tensor result, Work work)
-      : result_(std::make_shared<torch::Tensor>(std::move(result))), work_(std::move(work)) {}
-  NamedResult(std::shared_ptr<torch::Tensor> result, Work work)
-      : result_(std::move(result)), work_(std::move(work)) {}
+      : NamedResult(std::make_shared<torch::Tensor>(result), std::move(work), result.device()) {}
+  /// Of a tensor that is made when the others' rows are known, and goes to `device` then.
+  NamedResult(std::shared_ptr<torch::Tensor> result, Work work, torch::Device device)
+      : result_(std::move(result)), work_(std::move(work)), device_(device) {}
 
   /// Whether it is there, without waiting. Throws as wait() does.
   [[nodiscard]] bool test() { return work_.test(); }
   /// Throws as NamedCollectives says.
   torch::Tensor wait() {
     work_.wait();
+    if (result_->device() != device_) *result_ = result_->to(device_);
     return *result_;
   }
 
  private:
   std::shared_ptr<torch::Tensor> result_;  // before the work, which writes to it
   Work work_;
+  torch::Device device_;
 };
 
-// All of these: tensors are dense and in main memory, of a type that collectives know (all_reduce,
-// reduce_scatter) or any (the others); Error{unsupported} and {invalid_argument} are thrown at once. Inputs
-// are copied where the result is another tensor; in-place forms take contiguous ones, and keep them until the
-// end.
+// All of these: tensors are dense, of a type that collectives know (all_reduce, reduce_scatter) or any (the
+// others); Error{unsupported} and {invalid_argument} are thrown at once. Inputs are copied where the result is
+// another tensor; in-place forms take contiguous ones, and keep them until the end.
+//
+// Tensors on a GPU go through a copy in main memory: the call waits for the device's current stream, and they have the
+// result when wait() has returned. Ranks may have theirs on different devices.
 
 /// The average of all ranks' tensors, unless told otherwise; all have the same shape.
 NamedResult all_reduce(const NamedCollectives& named, const torch::Tensor& tensor, const std::string& name,

@@ -25,6 +25,7 @@
 #include "lockstep/train/replicas/same_facts.h"
 #include "lockstep/train/replicas/same_options.h"
 #include "lockstep/train/replicas/sliced_module.h"
+#include "lockstep/train/tensor/device.h"
 #include "lockstep/train/tensor/random_numbers.h"
 #include "lockstep/train/tensor/shared_heap.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
@@ -55,10 +56,16 @@ double seconds_of(const BuiltLayer& layer, const std::vector<Tensor>& inputs, st
       gradients.push_back(torch::ones_like(output));
     }
     if (!roots.empty()) torch::autograd::backward(roots, gradients);
+    await_device(inputs.front().device());
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     if (round == 1 || (round > 1 && took.count() < least)) least = took.count();
   }
   return least;
+}
+
+/// The type and the sizes: ranks may have their stages on different devices.
+std::string describe_anywhere(const Tensor& tensor) {
+  return type_name(tensor.scalar_type()) + " " + shape_text(tensor.sizes());
 }
 
 std::vector<Tensor> as_inputs(const std::vector<Tensor>& tensors) {
@@ -159,13 +166,15 @@ void Pipeline::require_known_parts() const {
 
 BuiltLayer Pipeline::build_layer(const Layers& layers, std::size_t index) const {
   torch::manual_seed(mixed(seed_, index));
-  return layers.layers()[index].build();
+  BuiltLayer layer = layers.layers()[index].build();
+  if (layer.module && !options_.device.is_cpu()) layer.module->to(options_.device);
+  return layer;
 }
 
 void Pipeline::measure(const Layers& layers) {
   const std::lock_guard lock(building);
   const KeepsGenerator keep;
-  std::vector<Tensor> inputs = {options_.sample->detach()};
+  std::vector<Tensor> inputs = {options_.sample->detach().to(options_.device)};
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const auto failure = failure_in([&] {
       std::vector<Tensor> outputs;
@@ -237,12 +246,12 @@ void Pipeline::make_ties(const Layers& layers) {
             .ranks = {rank_of_layer(layer_of(tied.first)), rank_of_layer(layer_of(tied.second))}};
     tie.tensors = {mine(tied.first), mine(tied.second)};
     // Their sizes first: a message of another size would be a mismatch that names no parameter.
-    std::string sizes = tie.tensors[0].defined() ? describe(tie.tensors[0]) : "";
+    std::string sizes = tie.tensors[0].defined() ? describe_anywhere(tie.tensors[0]) : "";
     sizes = broadcast_text(group_, std::move(sizes), tie.ranks[0]);
     on_every_rank(group_, [&] {
-      if (tie.tensors[1].defined() && describe(tie.tensors[1]) != sizes)
-        throw_invalid_argument("Pipeline: " + tied.second + " is " + describe(tie.tensors[1]) + ", " +
-                               tied.first + " is " + sizes + ": they cannot be tied");
+      if (tie.tensors[1].defined() && describe_anywhere(tie.tensors[1]) != sizes)
+        throw_invalid_argument("Pipeline: " + tied.second + " is " + describe_anywhere(tie.tensors[1]) +
+                               ", " + tied.first + " is " + sizes + ": they cannot be tied");
     });
     if (tie.ranks[0] == tie.ranks[1]) {
       if (tie.tensors[0].defined()) tie.tensors[1].copy_(tie.tensors[0]);
@@ -256,7 +265,7 @@ void Pipeline::make_ties(const Layers& layers) {
 }
 
 double Pipeline::step(const Tensor& input, const Tensor& target, const PipelineLoss& loss) {
-  Step step(group_, plan_, stages_, options_.non_finite, loss);
+  Step step(group_, plan_, stages_, options_, loss);
   std::vector<Work> averages;
   const auto tied_before = set_tied_gradients_aside();
   try {
@@ -284,7 +293,7 @@ void Pipeline::give_up(const std::string& why) {
 
 Tensor Pipeline::evaluate(const Tensor& input) {
   const torch::NoGradGuard no_grad;
-  Step step(group_, plan_, stages_, options_.non_finite, nullptr);
+  Step step(group_, plan_, stages_, options_, nullptr);
   try {
     return step.evaluate(input);
   } catch (const std::exception& error) {
@@ -316,7 +325,9 @@ void Pipeline::add_up_ties(const std::vector<std::array<Tensor, 2>>& before) {
     return found.is_sparse() ? found.to_dense() : found.contiguous();
   };
   const auto add = [](const Tensor& parameter, const Tensor& sum, const Tensor& earlier) {
-    if (parameter.requires_grad()) parameter.mutable_grad() = earlier.defined() ? earlier + sum : sum.clone();
+    if (!parameter.requires_grad()) return;
+    const Tensor here = sum.to(parameter.device());
+    parameter.mutable_grad() = earlier.defined() ? earlier + here : here.clone();
   };
   for (std::size_t i = 0; i < ties_.size(); ++i) {
     Tie& tie = ties_[i];
@@ -338,7 +349,7 @@ void Pipeline::add_up_ties(const std::vector<std::array<Tensor, 2>>& before) {
       for (std::size_t side = 0; side < tie.tensors.size(); ++side)
         add(tie.tensors[side], sum, before[i][side]);
     } else {
-      const Tensor mine = gradient(tie.tensors[own]), theirs = torch::empty_like(mine);
+      const Tensor mine = gradient(tie.tensors[own]).cpu(), theirs = torch::empty_like(mine);
       const std::span sent = elements_of(mine);
       sendrecv(group_, sent, tie.ranks[1 - own], writable_bytes(theirs, "a tied gradient"),
                tie.ranks[1 - own], tie_tag, tie_tag)

@@ -26,7 +26,7 @@ namespace lockstep {
 class ParameterDrift;
 class SharedHeap;
 
-/// Alike on all ranks.
+/// Alike on all ranks, but for `device`.
 struct PipelineOptions {
   /// naive, gpipe, 1f1b or interleaved: see `lockstep pipelines`.
   std::string schedule = "1f1b";
@@ -45,6 +45,9 @@ struct PipelineOptions {
   /// The ranks that have the same stages of other replicas of the pipeline (a Grid's column): all begin with the values of the
   /// first one, and gradients are averaged over them.
   std::optional<Group> replicas = std::nullopt;
+  /// Of this rank's stages: layers are moved there when they are built, inputs and targets as they come. What stages hand to each other
+  /// goes through main memory where that is a GPU.
+  torch::Device device = torch::kCPU;
   /// Where layers are ColumnParallelLinear and the like: the ranks that have the other parts of the same stages (a Grid's row). They are
   /// processes: ranks that are threads of one wait for each other while layers are made. What takes the whole model (gather_state() and
   /// scatter_state(), and the files of pipelines below) throws Error{unsupported}.
@@ -82,7 +85,7 @@ class Pipeline {
   /// stage's gradients.
   double step(const torch::Tensor& input, const torch::Tensor& target, const PipelineLoss& loss);
 
-  /// Collective: the output of the last stage, there; undefined on the other ranks. One micro-batch, no gradients.
+  /// Collective: the output of the last stage, there, on its device; undefined on the other ranks. One micro-batch, no gradients.
   torch::Tensor evaluate(const torch::Tensor& input);
 
   /// Of this rank's stages, under the whole model's names.

@@ -215,17 +215,15 @@ void scatter_kept(const Pipeline& pipeline, Optimizer& optimizer, const std::vec
     if (group.rank() == 0)
       std::ranges::copy(kept_arrays(*whole.optimizer, whole.tensors[each.name], options), arrays.begin());
     for (std::size_t k = 0; k < count; ++k) {
-      if (group.rank() != 0) {
-        const Tensor& parameter = parameters[each.name];
-        arrays[k] = torch::empty(
-            parameter.sizes(),
-            torch::device(parameter.device()).dtype(static_cast<torch::ScalarType>(loaded[i].type)));
-      }
+      if (group.rank() != 0)
+        arrays[k] =
+            torch::empty(parameters[each.name].sizes(), static_cast<torch::ScalarType>(loaded[i].type));
       hand_over(group, arrays[k], 0, each.rank);
     }
-    if (each.rank == group.rank())
-      optimizer.state()[parameters[each.name].unsafeGetTensorImpl()] =
-          make_state(options, arrays, loaded[i].steps);
+    if (each.rank != group.rank()) continue;
+    const Tensor& parameter = parameters[each.name];
+    for (std::size_t k = 0; k < count; ++k) arrays[k] = arrays[k].to(parameter.device());
+    optimizer.state()[parameter.unsafeGetTensorImpl()] = make_state(options, arrays, loaded[i].steps);
   }
 }
 

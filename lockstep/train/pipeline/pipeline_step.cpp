@@ -19,14 +19,14 @@ using torch::Tensor;
 namespace {
 
 /// As even as can be, the first ones one sample more.
-std::vector<Tensor> micro_batches(const Tensor& batch, int count, const char* what) {
+std::vector<Tensor> micro_batches(const Tensor& batch, int count, const char* what, torch::Device device) {
   if (!batch.defined() || batch.dim() == 0)
     throw_invalid_argument(
         c10::str("the ", what, " is ", batch.defined() ? "a number, no batch" : "an undefined tensor"));
   if (batch.size(0) < count)
     throw_invalid_argument(c10::str("the ", what, " has ", batch.size(0), " samples for ", count,
                                     " micro-batches; each has to have one at least"));
-  return batch.tensor_split(count);
+  return batch.to(device).tensor_split(count);
 }
 
 /// Whether an error is of this rank's own making, and not what the group was closed with.
@@ -46,13 +46,13 @@ std::vector<Tensor> Pipeline::Stage::forward(std::vector<Tensor> inputs) const {
 }
 
 Pipeline::Step::Step(const Group& group, const pipeline::Plan& plan, const std::vector<Stage>& stages,
-                     NonFinite non_finite, PipelineLoss loss)
+                     const PipelineOptions& options, PipelineLoss loss)
     : group_(group),
       plan_(plan),
       stages_(stages),
-      non_finite_(non_finite),
+      options_(options),
       loss_of_(std::move(loss)),
-      messages_(group) {}
+      messages_(group, options.device) {}
 
 const Pipeline::Stage& Pipeline::Step::stage_at(int number) const {
   return stages_[static_cast<std::size_t>(number / plan_.shape.ranks)];
@@ -77,9 +77,9 @@ void Pipeline::Step::run(const pipeline::Actions& actions, const Tensor& input, 
 
 void Pipeline::Step::deal_out(const Tensor& input, const Tensor& target) {
   const int count = plan_.shape.micro_batches;
-  if (is_here(0)) inputs_ = micro_batches(input, count, "input");
+  if (is_here(0)) inputs_ = micro_batches(input, count, "input", options_.device);
   if (!is_here(plan_.shape.stages - 1)) return;
-  targets_ = micro_batches(target, count, "target");
+  targets_ = micro_batches(target, count, "target", options_.device);
   samples_ = target.size(0);
 }
 
@@ -120,7 +120,7 @@ void Pipeline::Step::forward(const Action& action) {
     given = std::move(activations_.extract({action.stage - 1, i}).mapped());
   }
   Kept kept{.inputs = given.tensors, .outputs = stage_at(action.stage).forward(std::move(given.tensors))};
-  if (non_finite_ == NonFinite::stop) require_finite(kept.outputs, "what it hands on");
+  if (options_.non_finite == NonFinite::stop) require_finite(kept.outputs, "what it hands on");
   if (is_last(action.stage)) {
     take_loss(i, given.samples, kept);
   } else {
@@ -145,7 +145,7 @@ void Pipeline::Step::take_loss(int micro_batch, std::int64_t samples, Kept& kept
         c10::str("the last stage returns ", kept.outputs.size(), " tensors; the loss takes one"));
   Tensor loss = loss_of_(kept.outputs[0], target);
   if (!loss.defined() || loss.numel() != 1) throw_invalid_argument("the loss is no number");
-  if (non_finite_ == NonFinite::stop) require_finite({loss}, "the loss");
+  if (options_.non_finite == NonFinite::stop) require_finite({loss}, "the loss");
   const double share = static_cast<double>(samples) / static_cast<double>(samples_);
   loss_ += share * loss.item<double>();
   const torch::NoGradGuard no_grad;
@@ -186,7 +186,7 @@ Tensor Pipeline::Step::evaluate(const Tensor& input) {
   Activation activation;
   if (is_here(0)) {
     named("before the first stage",
-          [&] { activation = {.samples = 1, .tensors = micro_batches(input, 1, "input")}; });
+          [&] { activation = {.samples = 1, .tensors = micro_batches(input, 1, "input", options_.device)}; });
   }
   for (int stage = 0; stage < plan_.shape.stages; ++stage) {
     if (!is_here(stage)) continue;

@@ -16,8 +16,8 @@ namespace lockstep {
 
 struct Pipeline::Step {
  public:
-  Step(const Group& group, const pipeline::Plan& plan, const std::vector<Stage>& stages, NonFinite non_finite,
-       PipelineLoss loss);
+  Step(const Group& group, const pipeline::Plan& plan, const std::vector<Stage>& stages,
+       const PipelineOptions& options, PipelineLoss loss);
 
   /// Throws Error, which names rank, stage and micro-batch to all ranks.
   void run(const pipeline::Actions& actions, const torch::Tensor& input, const torch::Tensor& target);
@@ -50,7 +50,7 @@ struct Pipeline::Step {
   const Group& group_;
   const pipeline::Plan& plan_;
   const std::vector<Stage>& stages_;
-  NonFinite non_finite_;
+  const PipelineOptions& options_;
   PipelineLoss loss_of_;
   StageMessages messages_;
   std::int64_t samples_ = 0;  // of the batch, on the last stage's rank

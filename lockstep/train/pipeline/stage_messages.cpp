@@ -32,7 +32,7 @@ torch::Tensor header_of(const StageMessages::Activation& activation) {
   *word++ = static_cast<std::int64_t>(tensors.size());
   for (const torch::Tensor& tensor : tensors) {
     if (!tensor.defined()) throw_invalid_argument("a stage hands on an undefined tensor");
-    require_host_array(tensor, "what a stage hands on");
+    require_array(tensor, "what a stage hands on");
     if (tensor.dim() > most_dimensions)
       throw_invalid_argument("a stage hands on a tensor of " + std::to_string(tensor.dim()) +
                              " dimensions; at most " + std::to_string(most_dimensions) + " are supported");
@@ -50,7 +50,7 @@ torch::Tensor header_of(const StageMessages::Activation& activation) {
               "what a stage was sent does not begin with types and sizes of tensors");
 }
 
-torch::Tensor made_for(std::span<const std::int64_t> words) {
+torch::Tensor made_for(std::span<const std::int64_t> words, torch::Device device) {
   const auto type = words[0], dimensions = words[2];
   if (type < 0 || type >= static_cast<std::int64_t>(torch::ScalarType::NumOptions) || dimensions < 0 ||
       dimensions > most_dimensions)
@@ -61,7 +61,8 @@ torch::Tensor made_for(std::span<const std::int64_t> words) {
     if (size < 0 || (size > 0 && elements > (std::int64_t{1} << 48) / size)) refuse_header();
     elements *= size;
   }
-  return torch::empty(torch::IntArrayRef(sizes.data(), sizes.size()), static_cast<torch::ScalarType>(type));
+  return torch::empty(torch::IntArrayRef(sizes.data(), sizes.size()),
+                      torch::dtype(static_cast<torch::ScalarType>(type)).device(device));
 }
 
 }  // namespace
@@ -88,7 +89,7 @@ StageMessages::Activation StageMessages::receive_activation(int rank) {
   for (std::int64_t i = 0; i < words[1]; ++i) {
     const auto of_this =
         words.subspan(static_cast<std::size_t>(words_before + i * words_of_each), words_of_each);
-    torch::Tensor tensor = made_for(of_this);
+    torch::Tensor tensor = made_for(of_this, device_);
     if (tensor.numel() > 0) lockstep::recv(group_, tensor, rank, activation_tag).wait();
     if (of_this[1] != 0) tensor.set_requires_grad(true);
     activation.tensors.push_back(std::move(tensor));

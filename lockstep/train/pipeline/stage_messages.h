@@ -14,7 +14,8 @@ namespace lockstep {
 /// Messages between the stages of one step. Thread safety: none.
 class StageMessages {
  public:
-  explicit StageMessages(const Group& group) : group_(group) {}
+  /// Tensors arrive on `device`, and are sent from any.
+  StageMessages(const Group& group, torch::Device device) : group_(group), device_(device) {}
 
   /// What a stage makes of a micro-batch.
   struct Activation {
@@ -22,7 +23,7 @@ class StageMessages {
     std::vector<torch::Tensor> tensors = {};
   };
 
-  /// Begins to send; the tensors are kept until it is over. At most 16 tensors of up to 8 dimensions, in main memory.
+  /// Begins to send; the tensors are kept until it is over. At most 16 tensors of up to 8 dimensions.
   void send_activation(const Activation& activation, int rank);
   /// Waits for it. Tensors that want a gradient are leaves that require one.
   Activation receive_activation(int rank);
@@ -44,6 +45,7 @@ class StageMessages {
   void send(torch::Tensor tensor, int rank, int tag);
 
   const Group& group_;
+  torch::Device device_;
   std::vector<Sent> sent_;
 };
 

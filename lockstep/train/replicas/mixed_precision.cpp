@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -25,18 +26,19 @@ void require_gradients_of_all(const torch::optim::Optimizer& optimizer) {
 
 }  // namespace
 
-Autocast::Autocast(torch::ScalarType type, bool enabled)
-    : was_enabled_(at::autocast::is_autocast_enabled(at::kCPU)),
-      type_before_(at::autocast::get_autocast_dtype(at::kCPU)) {
-  at::autocast::set_autocast_dtype(at::kCPU, type);
-  at::autocast::set_autocast_enabled(at::kCPU, enabled);
+Autocast::Autocast(torch::ScalarType type, bool enabled, torch::DeviceType device)
+    : device_(device),
+      was_enabled_(at::autocast::is_autocast_enabled(device)),
+      type_before_(at::autocast::get_autocast_dtype(device)) {
+  at::autocast::set_autocast_dtype(device, type);
+  at::autocast::set_autocast_enabled(device, enabled);
   at::autocast::increment_nesting();
 }
 
 Autocast::~Autocast() {
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-  at::autocast::set_autocast_enabled(at::kCPU, was_enabled_);
-  at::autocast::set_autocast_dtype(at::kCPU, type_before_);
+  at::autocast::set_autocast_enabled(device_, was_enabled_);
+  at::autocast::set_autocast_dtype(device_, type_before_);
 }
 
 GradientScaler::GradientScaler(const GradientScalerOptions& options, std::optional<Group> group)
@@ -48,21 +50,27 @@ void GradientScaler::unscale(torch::optim::Optimizer& optimizer) {
   }
   if (!group_) require_gradients_of_all(optimizer);
   const torch::NoGradGuard no_grad;
-  std::map<torch::ScalarType, std::vector<torch::Tensor>> gradients;  // one call takes one type
+  using Kind = std::tuple<torch::DeviceType, torch::DeviceIndex, torch::ScalarType>;
+  std::map<Kind, std::vector<torch::Tensor>> gradients;  // of which one call takes one
   for (const auto& group : optimizer.param_groups()) {
     for (const auto& parameter : group.params()) {
       const torch::Tensor& gradient = parameter.grad();
       if (!gradient.defined()) continue;
       const auto values = gradient.is_sparse() ? gradient._values() : gradient;
-      gradients[values.scalar_type()].push_back(values);
+      const torch::Device device = values.device();
+      gradients[{device.type(), device.index(), values.scalar_type()}].push_back(values);
     }
   }
-  const auto inverse = torch::tensor(1 / scale_, torch::kFloat32);
-  auto infinite = torch::zeros({1}, torch::kFloat32);
-  for (const auto& [type, tensors] : gradients)
-    at::_amp_foreach_non_finite_check_and_unscale_(tensors, infinite, inverse);
+  std::vector<torch::Tensor> infinite;
+  for (const auto& [kind, tensors] : gradients) {
+    const auto number = torch::dtype(torch::kFloat32).device(tensors.front().device());
+    infinite.push_back(torch::zeros({1}, number));
+    at::_amp_foreach_non_finite_check_and_unscale_(tensors, infinite.back(),
+                                                   torch::full({}, 1 / scale_, number));
+  }
   // Of all ranks: whether some gradient is infinite, whether there is any.
-  std::array<float, 2> found = {infinite.item<float>(), gradients.empty() ? 0.0F : 1.0F};
+  std::array<float, 2> found = {0.0F, gradients.empty() ? 0.0F : 1.0F};
+  for (const torch::Tensor& one : infinite) found[0] = std::max(found[0], one.item<float>());
   if (group_) all_reduce(*group_, found, ReduceOp::max).wait();
   unscaled_[&optimizer] = {.usable = found[0] == 0 && found[1] != 0};
 }

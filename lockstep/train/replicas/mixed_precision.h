@@ -12,16 +12,20 @@
 
 namespace lockstep {
 
-/// While it lives, this thread's forwards on the CPU compute in `type` what libtorch has on its list for it
+/// While it lives, this thread's forwards on this kind of device compute in `type` what libtorch has on its list for it
 /// (matrix products, convolutions). Gradients and parameters keep their type. Nests.
+///
+///   const lockstep::Autocast halves(torch::kHalf, true, torch::kCUDA);  // f16 is for GPUs; with it go GradientScalers
 class Autocast {
  public:
-  explicit Autocast(torch::ScalarType type = torch::kBFloat16, bool enabled = true);
+  explicit Autocast(torch::ScalarType type = torch::kBFloat16, bool enabled = true,
+                    torch::DeviceType device = torch::kCPU);
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;
   ~Autocast();
 
  private:
+  torch::DeviceType device_;
   bool was_enabled_;
   torch::ScalarType type_before_;
 };
@@ -40,6 +44,7 @@ struct GradientScalerOptions {
 ///   scaler.step(optimizer);           // left out if a gradient is infinite or not a number
 ///   scaler.update();                  // once, behind the steps of all optimizers
 ///
+/// Gradients may be on any devices, and stay there: the host waits for one number of each device and type.
 /// Also left out is a step without any gradient: DistributedDataParallel with NonFinite::skip leaves none.
 ///
 /// With DistributedDataParallel gradients are the same on all ranks, so all take the same steps. Without it,

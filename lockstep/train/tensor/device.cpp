@@ -1,6 +1,7 @@
 #include "lockstep/train/tensor/device.h"
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <charconv>
 #include <cstdlib>
@@ -30,6 +31,12 @@ std::string gpu_count_text(const VisibleGpus& gpus) {
 }
 
 }  // namespace
+
+void await_device(torch::Device device) {
+  if (device.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  guard.synchronizeStream(guard.getStream(device));
+}
 
 VisibleGpus VisibleGpus::of_this_process() {
   VisibleGpus gpus;

@@ -18,6 +18,9 @@ namespace lockstep {
 /// GPUs.
 torch::Device device_for(const Group& group, const std::string& name);
 
+/// Waits for what libtorch's current stream of `device` was given; main memory has none.
+void await_device(torch::Device device);
+
 /// What this process sees.
 struct VisibleGpus {
   std::optional<int> count;             ///< nullopt: libtorch was built without CUDA

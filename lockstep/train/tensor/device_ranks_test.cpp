@@ -80,4 +80,21 @@ void on_device_ranks(int ranks, const std::function<void(Group)>& rank_main) {
   expect_all_ok(run_device_ranks(ranks, rank_main));
 }
 
+torch::Device device_of(const Group& group) { return other_device(group.rank()); }
+
+Tensors on_cpu(const Tensors& tensors) {
+  Tensors copies;
+  for (const auto& tensor : tensors) copies.push_back(tensor.detach().to(torch::kCPU).clone());
+  return copies;
+}
+
+void expect_close(const Tensors& found, const Tensors& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(found[i], expected[i], 1e-5, 1e-6)) << "number " << i << ":\n"
+                                                                    << found[i] << "\nexpected:\n"
+                                                                    << expected[i];
+  }
+}
+
 }  // namespace lockstep::test

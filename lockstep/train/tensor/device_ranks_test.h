@@ -2,6 +2,8 @@
 // ("cuda:0"), because libtorch runs all backwards of a GPU on one thread of a process.
 #pragma once
 
+#include <torch/torch.h>
+
 #include <functional>
 #include <vector>
 
@@ -16,5 +18,15 @@ std::vector<Ending> run_device_ranks(int ranks, const std::function<void(Group)>
 
 /// The same, where no rank may fail.
 void on_device_ranks(int ranks, const std::function<void(Group)>& rank_main);
+
+/// This rank's (fake_device_test.h).
+torch::Device device_of(const Group& group);
+
+using Tensors = std::vector<torch::Tensor>;
+
+/// Copies that share no memory with them.
+Tensors on_cpu(const Tensors& tensors);
+/// On the CPU, but for what a GPU rounds otherwise.
+void expect_close(const Tensors& found, const Tensors& expected);
 
 }  // namespace lockstep::test

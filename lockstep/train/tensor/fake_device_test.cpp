@@ -129,6 +129,11 @@ Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, std::option
       at::detail::empty_strided_generic(sizes, strides, memory(), keys, type.value_or(torch::kFloat32)));
 }
 
+const Tensor& resize(const Tensor& tensor, at::IntArrayRef sizes, std::optional<at::MemoryFormat> format) {
+  const c10::DeviceGuard guard(tensor.device());
+  return at::native::resize_(tensor, sizes, format);
+}
+
 Tensor copy_from(const Tensor& from, const Tensor& to, bool) {
   const Tensor source = from.is_cpu() ? from : Image(from).seen;
   if (to.is_cpu()) {
@@ -163,7 +168,7 @@ TORCH_LIBRARY_IMPL(aten, HPU, library) {
   library.impl("as_strided", at::native::as_strided_tensorimpl);
   library.impl("view", at::native::view);
   library.impl("_reshape_alias", at::native::_reshape_alias);
-  library.impl("resize_", at::native::resize_);
+  library.impl("resize_", resize);
   library.impl("set_.source_Storage_storage_offset", at::native::set_storage_cpu_);
 }
 

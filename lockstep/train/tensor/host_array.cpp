@@ -1,7 +1,5 @@
 #include "lockstep/train/tensor/host_array.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <algorithm>
 #include <chrono>
 #include <exception>
@@ -9,6 +7,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/train/tensor/device.h"
 #include "lockstep/train/tensor/gpu_place.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 
@@ -29,7 +28,7 @@ class PuttingBack final : public PendingWork {
   void synchronize() override {
     wait();
     for (const HostArray& array : arrays_) {
-      if (array.is_written()) array.await_device();
+      if (array.is_written()) await_device(array.device());
     }
   }
   void wait() override {
@@ -103,13 +102,6 @@ void HostArray::put_back() const {
   if (!is_copy_) return;
   const torch::NoGradGuard no_grad;
   tensor_.detach().copy_(host_.view_as(tensor_));
-}
-
-void HostArray::await_device() const {
-  const torch::Device device = tensor_.device();
-  if (device.is_cpu()) return;
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  guard.synchronizeStream(guard.getStream(device));
 }
 
 Work then_put_back(Work work, std::vector<HostArray> arrays) {

@@ -44,10 +44,8 @@ class HostArray {
   /// Calls take it where the tensor is.
   bool is_on_gpu() const { return !is_copy_ && tensor_.defined() && !tensor_.device().is_cpu(); }
   torch::Device device() const { return tensor_.device(); }
-  /// What was written into a copy goes to the tensor.
+  /// What was written into a copy goes to the tensor; beside the host, where that is on a device.
   void put_back() const;
-  /// Until it is there: copies to a device go on beside the host.
-  void await_device() const;
 
  private:
   HostArray() = default;

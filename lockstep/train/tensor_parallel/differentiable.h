@@ -8,8 +8,8 @@
 #include "lockstep/group/group.h"
 
 /// Each call returns a new tensor and is over when it returns; its backward is a call of the same ranks, in the reverse order of
-/// the forwards, and so all ranks of a group run backwards through the same ones. Tensors of floating point, in main memory;
-/// those with gaps are copied. Errors as in tensor_collectives.h.
+/// the forwards, and so all ranks of a group run backwards through the same ones. Tensors of floating point, on any
+/// device (tensor_collectives.h); those with gaps are copied. Errors as in tensor_collectives.h.
 /// Source: the four functions of Shoeybi et al. 2019, "Megatron-LM"; torch.distributed.nn.functional.
 namespace lockstep::differentiable {
 

@@ -25,11 +25,7 @@ using namespace test;
 using testing::HasSubstr;
 using torch::nn::Linear;
 using torch::nn::Sequential;
-using Tensors = std::vector<torch::Tensor>;
-
 const torch::Device cpu = torch::kCPU;
-
-torch::Device device_of(const Group& group) { return other_device(group.rank()); }
 
 Sequential make_net(torch::Device device) {
   Sequential net(ones(3, 4), torch::nn::Tanh(), ones(4, 2));
@@ -47,21 +43,6 @@ torch::Tensor loss_of(const torch::Tensor& output) { return (output - 1).pow(2).
 
 torch::optim::SGD optimizer_of(const Sequential& net) {
   return torch::optim::SGD(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
-}
-
-Tensors on_cpu(const Tensors& tensors) {
-  Tensors copies;
-  for (const auto& tensor : tensors) copies.push_back(tensor.detach().to(cpu).clone());
-  return copies;
-}
-
-void expect_close(const Tensors& found, const Tensors& expected) {
-  ASSERT_EQ(found.size(), expected.size());
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    EXPECT_TRUE(torch::allclose(found[i], expected[i], 1e-5, 1e-6)) << "number " << i << ":\n"
-                                                                    << found[i] << "\nexpected:\n"
-                                                                    << expected[i];
-  }
 }
 
 /// The gradient is on the device and full of `value`.

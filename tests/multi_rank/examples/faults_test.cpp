@@ -31,18 +31,18 @@ std::ostream& operator<<(std::ostream& out, const Example& example) { return out
 const Example examples[] = {
     {"digits", "--data FOLDER --epochs 1000000", "--data FOLDER/none", "--data FOLDER/nan --epochs 1000000"},
     {"accumulate", "--steps 1000000000", "--micro_batch_size 1000000000000000",
-     "--steps 1000000000 --noise nan"},
+     "--steps 1000000000 --noise 1e300"},
     {"sync_batch_norm", "--steps 1000000000", "--batch_size 1000000000000000",
-     "--steps 1000000000 --noise nan"},
-    {"powersgd", "--steps 1000000000", "--batch_size 1000000000000000", "--steps 1000000000 --noise nan"},
+     "--steps 1000000000 --noise 1e300"},
+    {"powersgd", "--steps 1000000000", "--batch_size 1000000000000000", "--steps 1000000000 --noise 1e300"},
     {"sharded_adamw", "--steps 1000000000", "--batch_size 1000000000000000",
-     "--steps 1000000000 --noise nan"},
+     "--steps 1000000000 --noise 1e300"},
     {"mnist_horovod_steps", "--synthetic --epochs 1000000000", "--data FOLDER/none",
-     "--synthetic --epochs 1000000000 --noise nan"},
+     "--synthetic --epochs 1000000000 --noise 1e300"},
     {"mnist_gradient_tape", "--synthetic --epochs 1000000000", "--data FOLDER/none",
-     "--synthetic --epochs 1000000000 --noise nan"},
+     "--synthetic --epochs 1000000000 --noise 1e300"},
     {"cifar10_resnet18", "--synthetic --num_epochs 1000000000 --batch_size 4 --model_dir FOLDER/models",
-     "--data FOLDER/none", "--synthetic --num_epochs 1000000000 --batch_size 4 --noise nan",
+     "--data FOLDER/none", "--synthetic --num_epochs 1000000000 --batch_size 4 --noise 1e300",
      "15s"},  // rank 0 evaluates alone
 };
 
