@@ -14,8 +14,9 @@ examples::TrainedOnDevices train(const examples::DeviceFlags& flags, const std::
                              {.variables = lockstep::Variables::mirrored});
   torch::optim::SGD sgd(net.parameters(), flags.learning_rate);
   const auto step = [&](const torch::Tensor& x, const torch::Tensor& y) {
-    auto loss = torch::mse_loss(net(x), y);  // each device computes its part of the batch
-    loss.backward();                         // all backwards at once; grad() is the whole batch's
+    const auto output = net(x);  // each device computes its part of the batch; on the first one
+    auto loss = torch::mse_loss(output, y.to(output.device()));
+    loss.backward();  // all backwards at once; grad() is the whole batch's
     return loss.item<double>();
   };
   return examples::train_on_devices(flags, net.parameters(), sgd, step);

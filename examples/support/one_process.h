@@ -26,7 +26,9 @@ struct DeviceFlags {
 };
 
 inline void add_device_flags(CLI::App& app, DeviceFlags& flags) {
-  app.add_option("--devices", flags.devices, "cpu:N for N slots of the CPU")->capture_default_str();
+  app.add_option("--devices", flags.devices,
+                 "cpu:N for N slots of the CPU, cuda for all GPUs, cuda:0,cuda:1 for these")
+      ->capture_default_str();
   app.add_option("--steps", flags.steps, "Steps of the optimizer")
       ->check(count_from(1))
       ->capture_default_str();
@@ -76,7 +78,9 @@ TrainedOnDevices train_on_devices(const DeviceFlags& flags, const std::vector<to
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   require_number(trained.loss, flags.steps);
   trained.samples_per_second = flags.steps * static_cast<double>(flags.batch_size) / took.count();
-  trained.parameters = torch::nn::utils::parameters_to_vector(parameters).detach().clone();
+  trained.parameters = torch::nn::utils::parameters_to_vector(parameters)
+                           .detach()
+                           .to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true);
   return trained;
 }
 

@@ -31,14 +31,24 @@ struct PerReplica {
     for (const std::int64_t each : samples) all += each;
     auto sum = values[0] * (static_cast<double>(samples[0]) / static_cast<double>(all));
     for (std::size_t i = 1; i < values.size(); ++i)
-      sum = sum + values[i] * (static_cast<double>(samples[i]) / static_cast<double>(all));
+      sum = sum + beside_first(i) * (static_cast<double>(samples[i]) / static_cast<double>(all));
     return sum;
   }
   /// Of values that are sums or counts.
   Value sum() const {
     Value all = values[0];
-    for (std::size_t i = 1; i < values.size(); ++i) all = all + values[i];
+    for (std::size_t i = 1; i < values.size(); ++i) all = all + beside_first(i);
     return all;
+  }
+
+ private:
+  /// Tensors may be on their replicas' GPUs.
+  Value beside_first(std::size_t i) const {
+    if constexpr (std::derived_from<Value, torch::Tensor>) {
+      return values[i].to(values[0].device());
+    } else {
+      return values[i];
+    }
   }
 };
 
@@ -117,7 +127,7 @@ class ReplicatedImpl : public ReplicatedModule {
 
   /// Tensors are dealt out; everything else goes to all replicas as it is.
   template <class Input>
-  static auto parts_of(Pass& pass, const Input& input) {
+  auto parts_of(Pass& pass, const Input& input) const {
     if constexpr (std::derived_from<Input, torch::Tensor>) {
       return split(pass, input);
     } else if constexpr (BatchOfExamples<Input>) {
@@ -182,14 +192,16 @@ using ModuleMadeBy = typename decltype(made_module(std::declval<const Factory&>(
 /// - Random numbers in a forward (dropout) come from one generator in the order in which replicas ask.
 /// - An exception in a replica is thrown when all have returned; gradients are as they were.
 /// - Gradients of gradients are unsupported.
+/// - Devices are slots of the CPU, or GPUs, each once. Parts of a batch go to their devices, in the caller's streams; the output is on
+///   the first one, and gradients are where the model's parameters are.
 ///
 /// Thread safety: one call at a time. Cost: two meetings of the replicas' threads for each step, a sum of gradients, and
-/// with mirrored variables a copy. Processes (`lockstep run`) are quicker: they share no allocator and no locks.
+/// with mirrored variables, or on GPUs, a copy. Processes (`lockstep run`) are quicker: they share no allocator and no locks.
 template <class Model>
 class DataParallel : public torch::nn::ModuleHolder<ReplicatedImpl<Model>> {
  public:
-  /// `factory()` makes a module, its holder or a pointer to it. Throws Error: invalid_argument if there are no devices, or
-  /// models differ; unsupported if a device is no CPU.
+  /// `factory()` makes a module, its holder or a pointer to it. Throws Error: invalid_argument if there are no devices, a GPU is
+  /// named twice or beside slots of the CPU, or models differ.
   template <class Factory>
   DataParallel(const Factory& factory, const std::vector<torch::Device>& devices,
                const ReplicaOptions& options = {})

@@ -9,6 +9,8 @@
 #include <thread>
 
 #include "lockstep/train/data_parallel/data_parallel.h"
+#include "lockstep/train/tensor/device_ranks_test.h"
+#include "lockstep/train/tensor/fake_device_test.h"
 #include "lockstep/train/tensor/ranks_test.h"
 
 namespace lockstep {
@@ -309,6 +311,117 @@ TEST(DataParallelOnDevices, DrawsAModelsRandomNumbersOnce) {
   EXPECT_TRUE(torch::equal(torch::rand(3), expected));
   EXPECT_TRUE(torch::equal(net.parameters()[0], alone->parameters()[0]));
   EXPECT_EQ(net.named_parameters().keys(), alone->named_parameters().keys());
+}
+
+/// As many as there are, and no more than three.
+std::vector<torch::Device> other_devices() {
+  std::vector<torch::Device> all = {test::other_device(0)};
+  for (int i = 1; i < 3 && test::other_device(i) != all[0]; ++i) all.push_back(test::other_device(i));
+  return all;
+}
+
+TEST(DataParallelOnGpus, TrainsAsOneDeviceDoes) {
+  auto alone = make_net();
+  const auto expected =
+      train(alone, [&](const auto& x, const auto& y) { torch::mse_loss(alone->forward(x), y).backward(); });
+  for (const auto variables : {Variables::central, Variables::mirrored}) {
+    const auto home = variables == Variables::central ? torch::Device(torch::kCPU) : other_devices()[0];
+    DataParallel net([] { return make_net(); }, other_devices(), {.variables = variables});
+    EXPECT_EQ(net.parameters()[0].device(), home);
+    const auto trained = train(net, [&](const auto& x, const auto& y) {
+      const auto output = net(x);
+      EXPECT_EQ(output.device(), other_devices()[0]);
+      torch::mse_loss(output, y.to(output.device())).backward();
+      EXPECT_EQ(net.parameters()[0].grad().device(), home);
+    });
+    EXPECT_LE(difference(test::on_cpu(trained), expected), 1e-10);
+
+    DataParallel steps([] { return make_net(); }, other_devices(), {.variables = variables});
+    const auto by_steps = train(steps, [&](const auto& x, const auto& y) {
+      const auto losses = steps.run(
+          [](auto& replica, const torch::Tensor& part, const torch::Tensor& target) {
+            auto loss = torch::mse_loss(replica.forward(part), target);
+            loss.backward();
+            return loss.detach();
+          },
+          x, y);
+      const torch::NoGradGuard no_grad;
+      const auto output = steps(x);
+      EXPECT_NEAR(losses.mean().template item<double>(),
+                  torch::mse_loss(output, y.to(output.device())).template item<double>(), 1e-10);
+    });
+    EXPECT_LE(difference(test::on_cpu(by_steps), expected), 1e-10);
+  }
+}
+
+TEST(DataParallelOnGpus, TakesWhatModulesReturn) {
+  for (const auto variables : {Variables::central, Variables::mirrored}) {
+    DataParallel net([] { return Many(); }, other_devices(), {.variables = variables});
+    const auto x = torch::arange(24.0).view({6, 4}).set_requires_grad(true);
+    const auto [scaled, others] = net(x, 2.0);
+    EXPECT_EQ(others[0].sizes(), (std::vector<std::int64_t>{std::ssize(other_devices())}));
+    EXPECT_EQ(others[1].sizes(), (std::vector<std::int64_t>{6}));
+    (scaled.pow(2).sum() + others[0].sum()).backward();
+    EXPECT_EQ(x.grad().device(), x.device());
+    EXPECT_FALSE(net.module()->spare->weight.grad().defined());
+    EXPECT_TRUE(net.module()->linear->weight.grad().defined());
+    EXPECT_EQ(net.module()->norm->num_batches_tracked.item<std::int64_t>(), 1);
+  }
+}
+
+struct AddingImpl : torch::nn::Module {
+  AddingImpl() { sum = register_buffer("sum", torch::zeros({})); }
+  torch::Tensor forward(const torch::Tensor& x) {
+    sum.add_(x.detach().sum());
+    return x * sum;
+  }
+  torch::Tensor sum;
+};
+TORCH_MODULE(Adding);
+
+TEST(DataParallelOnGpus, KeepTheFirstReplicasBuffers) {
+  for (const auto variables : {Variables::central, Variables::mirrored}) {
+    DataParallel net([] { return Adding(); }, other_devices(), {.variables = variables});
+    const auto x = torch::arange(12.0).view({6, 2});
+    const auto expected = x.narrow(0, 0, 6 / std::ssize(other_devices())).sum().item<double>();
+    net(x);
+    EXPECT_EQ(net.module()->sum.item<double>(), expected);
+    net.run([](auto& replica, const torch::Tensor& part) { replica.forward(part); }, x);
+    EXPECT_EQ(net.module()->sum.item<double>(), 2 * expected);
+  }
+}
+
+TEST(DataParallelOnGpus, AreEachForOneReplica) {
+  const auto gpu = test::other_device(0);
+  const auto error = [](const std::vector<torch::Device>& some) {
+    return error_of([&] { DataParallel net([] { return Linear(2, 1); }, some); });
+  };
+  EXPECT_THAT(error({gpu, gpu}), HasSubstr("invalid_argument: DataParallel: device " + gpu.str() +
+                                           " is named twice: a GPU computes for one replica"));
+  EXPECT_THAT(error({torch::kCPU, gpu}),
+              HasSubstr("invalid_argument: DataParallel: replicas on cpu and on " + gpu.str() +
+                        "; take slots of the CPU alone, or GPUs alone"));
+  EXPECT_THAT(error({torch::Device(gpu.type())}), HasSubstr("say which"));
+}
+
+TEST(DataParallelOnGpus, ServeEachRankOfAWorld) {
+  if (test::other_device(0) == test::other_device(1)) GTEST_SKIP() << "there are no two GPUs for each rank";
+  test::on_ranks(2, [](const Group& world) {
+    auto alone = make_net();
+    const auto expected =
+        train(alone, [&](const auto& x, const auto& y) { torch::mse_loss(alone->forward(x), y).backward(); });
+    const std::vector<torch::Device> own = {test::other_device(2 * world.rank()),
+                                            test::other_device(2 * world.rank() + 1)};
+    DataParallel net([&] { return make_net(1 + static_cast<std::uint64_t>(world.rank())); }, own,
+                     {.variables = Variables::mirrored});
+    DistributedDataParallel ddp(net, world);
+    const auto trained = train(net, [&](const auto& x, const auto& y) {
+      const auto half = x.size(0) / 2;
+      const auto output = ddp(x.narrow(0, half * world.rank(), half));
+      torch::mse_loss(output, y.narrow(0, half * world.rank(), half).to(output.device())).backward();
+    });
+    EXPECT_LE(difference(test::on_cpu(trained), expected), 1e-10);
+  });
 }
 
 TEST(DataParallelOnDevices, ServesEachRankOfAWorld) {

@@ -16,8 +16,8 @@ class SlotThreads;
 
 /// Where the variables are that replicas read.
 enum class Variables {
-  central,   ///< one copy, the model's, which every slot of the CPU reads in place
-  mirrored,  ///< each replica has its own copy, which every forward brings up to date
+  central,  ///< the model's, where the factory makes it: slots of the CPU read it in place, GPUs a copy that every forward makes
+  mirrored,  ///< each replica has its own copy, which every forward brings up to date; the first one's, on its device, are the model's
 };
 
 struct ReplicaOptions {
@@ -59,11 +59,11 @@ class ReplicatedModule : public torch::nn::Module {
   /// Brings the replicas up to date.
   Pass begin(std::int64_t samples);
   /// The first dimension of an input is its samples. Its parts are leaves of their own where gradients are wanted.
-  static Tensors split(Pass& pass, const torch::Tensor& input);
+  Tensors split(Pass& pass, const torch::Tensor& input) const;
   /// On the thread of each replica that has samples.
   void each(const Pass& pass, const std::function<void(std::size_t)>& work);
-  /// `outputs[slot]`: the tensors that a replica returned. Each joined to one whose backward goes through all replicas at
-  /// once.
+  /// `outputs[slot]`: the tensors that a replica returned. Each joined to one, on the first device, whose backward goes through
+  /// all replicas at once.
   Tensors join(Pass pass, std::vector<Tensors> outputs);
   /// Adds what backwards have left in the replicas' grad() to the model's, each by its share of the samples.
   void gather_gradients(const Pass& pass);
@@ -74,8 +74,16 @@ class ReplicatedModule : public torch::nn::Module {
   class Join;
 
   void require_alike(std::size_t slot) const;
-  /// The first replica reads the model's own variables either way.
-  bool has_copies(std::size_t slot) const { return slot > 0 && options_.variables == Variables::mirrored; }
+  /// Where the model's variables are.
+  bool is_home(std::size_t slot) const { return devices_[slot] == home_; }
+  /// The first replica reads the model's own variables where it can.
+  bool has_copies(std::size_t slot) const {
+    return !is_home(slot) || (slot > 0 && options_.variables == Variables::mirrored);
+  }
+  /// On the first so many threads.
+  void on_slots(std::size_t slots, const std::function<void(std::size_t)>& work);
+  /// What a forward has left in the first replica's.
+  void take_buffers();
   void refresh_variables();
   /// Calls `work` with each of the model's parameters that has gradients in some of `found` (by slot), and their sum.
   void add_up(std::vector<Tensors>& found, const std::function<void(std::size_t, torch::Tensor)>& work);
@@ -84,6 +92,7 @@ class ReplicatedModule : public torch::nn::Module {
   Modules replicas_;
   std::vector<torch::Device> devices_;
   ReplicaOptions options_;
+  torch::Device home_ = torch::kCPU;
   Tensors model_parameters_, model_buffers_;
   std::vector<Tensors> parameters_, buffers_;  // of each replica
   std::unique_ptr<SlotThreads> threads_;
