@@ -109,7 +109,7 @@ Work all_reduce_grouped_(const NamedCollectives& named, const std::vector<torch:
     arrays.push_back(in_place(tensor, name));
     buffers.in_place.push_back(arrays.back().bytes());
   }
-  return then_put_back(named.submit(std::move(request), std::move(buffers)), std::move(arrays));
+  return then_put_back_and_keep(named.submit(std::move(request), std::move(buffers)), std::move(arrays));
 }
 
 NamedResult broadcast(const NamedCollectives& named, const torch::Tensor& tensor, int root,

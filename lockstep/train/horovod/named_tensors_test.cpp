@@ -28,6 +28,18 @@ TEST(NamedTensors, ReduceWithoutTouchingTheirInput) {
   });
 }
 
+TEST(NamedTensors, KeepThoseThatAreReducedTogether) {
+  on_ranks(2, [](const Group& group) {
+    const NamedCollectives named(group);
+    const torch::Tensor first = torch::ones({4}), second = torch::ones({2});
+    Work work = all_reduce_grouped_(named, {first, second}, "together", ReduceOp::sum);
+    for (const torch::Tensor& tensor : {first, second})
+      EXPECT_GT(tensor.use_count(), 2U);  // with this loop's
+    work.wait();
+    EXPECT_EQ(first.sum().item<float>(), 8);
+  });
+}
+
 TEST(NamedTensors, GatherSplitAndShareRows) {
   on_ranks(2, [](const Group& group) {
     const NamedCollectives named(group);

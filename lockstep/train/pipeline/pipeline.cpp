@@ -44,7 +44,8 @@ std::vector<std::size_t> even_cut(std::size_t layers, std::size_t stages) {
 }
 
 /// Seconds of a forward and a backward: the least of a few, because others only make them longer.
-double seconds_of(const BuiltLayer& layer, const std::vector<Tensor>& inputs, std::vector<Tensor>& outputs) {
+double seconds_of(const BuiltLayer& layer, torch::Device device, const std::vector<Tensor>& inputs,
+                  std::vector<Tensor>& outputs) {
   double least = 0;
   for (int round = 0; round < 4; ++round) {
     const auto begin = std::chrono::steady_clock::now();
@@ -56,7 +57,7 @@ double seconds_of(const BuiltLayer& layer, const std::vector<Tensor>& inputs, st
       gradients.push_back(torch::ones_like(output));
     }
     if (!roots.empty()) torch::autograd::backward(roots, gradients);
-    await_device(inputs.front().device());
+    await_device(device);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     if (round == 1 || (round > 1 && took.count() < least)) least = took.count();
   }
@@ -114,8 +115,12 @@ void Pipeline::require_alike(const Layers& layers) const {
   facts.push_back({"cut", cut.empty() ? " none" : cut});
   for (std::size_t i = 0; i < names_.size(); ++i) facts.push_back({c10::str("layer ", i), names_[i]});
   for (const TiedParameters& tie : layers.tied()) facts.push_back({"tie", tie.first + " and " + tie.second});
-  for (const auto& others : {std::optional(group_), options_.replicas, options_.tensor}) {
-    if (others) require_same_facts(*others, facts, "Make the same pipeline on every rank");
+  constexpr const char* remedy = "Make the same pipeline on every rank";
+  require_same_facts(group_, facts, remedy);
+  // Who averages or adds up with others does so in one kind of memory.
+  facts.push_back({"kind of device", c10::DeviceTypeName(options_.device.type(), /*lower_case=*/true)});
+  for (const auto& others : {options_.replicas, options_.tensor}) {
+    if (others) require_same_facts(*others, facts, remedy);
   }
 }
 
@@ -165,7 +170,7 @@ void Pipeline::require_known_parts() const {
 }
 
 BuiltLayer Pipeline::build_layer(const Layers& layers, std::size_t index) const {
-  torch::manual_seed(mixed(seed_, index));
+  seed_cpu_generator(mixed(seed_, index));
   BuiltLayer layer = layers.layers()[index].build();
   if (layer.module && !options_.device.is_cpu()) layer.module->to(options_.device);
   return layer;
@@ -178,7 +183,7 @@ void Pipeline::measure(const Layers& layers) {
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const auto failure = failure_in([&] {
       std::vector<Tensor> outputs;
-      layer_seconds_[i] = seconds_of(build_layer(layers, i), inputs, outputs);
+      layer_seconds_[i] = seconds_of(build_layer(layers, i), options_.device, inputs, outputs);
       inputs = as_inputs(outputs);
     });
     if (failure)
@@ -383,7 +388,7 @@ void Pipeline::average_over_replicas(std::vector<Work>& works) {
     works.push_back(all_reduce(*options_.replicas, dense, ReduceOp::average));
     if (!dense.is_same(gradient)) copies.emplace_back(gradient, dense);
   }
-  for (Work& work : works) work.wait();
+  for (Work& work : works) work.synchronize();  // so that none fails when an optimizer has stepped
   for (auto& [gradient, dense] : copies) gradient.copy_(dense);
 }
 

@@ -26,7 +26,7 @@ namespace lockstep {
 class ParameterDrift;
 class SharedHeap;
 
-/// Alike on all ranks, but for `device`.
+/// Alike on all ranks, but for `device`, whose kind is that of `replicas` and `tensor`.
 struct PipelineOptions {
   /// naive, gpipe, 1f1b or interleaved: see `lockstep pipelines`.
   std::string schedule = "1f1b";
@@ -37,7 +37,7 @@ struct PipelineOptions {
   /// How many layers each stage has. Empty: as many as the others, or by `sample`.
   std::vector<std::size_t> cut = {};
   /// The input of a micro-batch, of rank 0: every layer's forward and backward is timed with it, and the cut is the one whose
-  /// slowest stage is the quickest; with `tensor` of each rank 0 of its pipelines. Costs a few passes through the whole model on rank 0, one layer in memory at a time.
+  /// slowest stage is the quickest; with `tensor` of each rank 0 of its pipelines. Costs a few passes through the whole model on rank 0 and its device, one layer in memory at a time.
   std::optional<torch::Tensor> sample = std::nullopt;
   /// Of what stages hand on to the next, and of the loss: stop names the rank, the stage and the micro-batch of the first that is no
   /// number. skip is not supported.
@@ -46,7 +46,7 @@ struct PipelineOptions {
   /// first one, and gradients are averaged over them.
   std::optional<Group> replicas = std::nullopt;
   /// Of this rank's stages: layers are moved there when they are built, inputs and targets as they come. What stages hand to each other
-  /// goes through main memory where that is a GPU.
+  /// goes through main memory where that is a GPU; of tensors that a layer makes in main memory the next stage has them there, too.
   torch::Device device = torch::kCPU;
   /// Where layers are ColumnParallelLinear and the like: the ranks that have the other parts of the same stages (a Grid's row). They are
   /// processes: ranks that are threads of one wait for each other while layers are made. What takes the whole model (gather_state() and
@@ -63,7 +63,7 @@ using PipelineLoss = std::function<torch::Tensor(const torch::Tensor& output, co
 /// begins with the same values however it is cut.
 ///
 /// - Gradients are those of one process that runs the same micro-batches one after the other and weights each by its share of
-///   the samples: the same bits, in every schedule, cut and number of ranks.
+///   the samples: the same bits, in every schedule, cut and number of ranks (a GPU's kernels may add in another order).
 /// - Batch norm sees micro-batches. Dropout draws other numbers than in one process, unless a layer seeds its own.
 /// - A failure on any rank names rank, stage and micro-batch to all, the group is closed, and no optimizer has stepped.
 ///
@@ -111,7 +111,7 @@ class Pipeline {
   /// Of the whole model's, in their order.
   const std::vector<std::string>& layer_names() const { return names_; }
 
-  /// Collective. The whole model's parameters and buffers, in the layers' order, on rank 0; empty on the others. Throws
+  /// Collective. The whole model's parameters and buffers, in the layers' order, in main memory of rank 0; empty on the others. Throws
   /// Error{unsupported} with `tensor`: save_whole_state_dict(path, tensor, *module()) makes a file of each stage.
   StateDict gather_state() const;
   /// Collective. Rank 0's tensors into the stages, found by name. Throws Error{invalid_argument} on all ranks, before any has

@@ -71,7 +71,7 @@ StateDict Pipeline::gather_state() const {
   for (const WholeTensor& item : whole_tensors(*this)) {
     Tensor tensor;
     if (item.rank == group_.rank()) {
-      tensor = mine[item.name];
+      tensor = mine[item.name].cpu();
     } else if (group_.rank() == 0) {
       tensor = torch::empty(item.sizes, item.type);
     }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -327,6 +328,34 @@ TEST(Pipeline, UnderAutocastHasTheBitsOfOneProcess) {
     if (world.rank() != 0) return;
     for (std::size_t i = 0; i < state.size(); ++i)
       EXPECT_TRUE(same_bits(state[i].value(), reference.parameters()[i])) << state[i].key();
+  });
+}
+
+TEST(Pipeline, TakesStepsOfScaledGradientsOnAllStagesOrOnNone) {
+  on_ranks(2, [](const Group& world) {
+    Pipeline pipe(make_layers(), world, {.micro_batches = 2});
+    const Reference reference(pipe.gather_state());
+    torch::optim::SGD sgd(pipe.parameters(), 0.1);
+    std::optional<torch::optim::SGD> reference_sgd;
+    if (world.rank() == 0) reference_sgd.emplace(reference.parameters(), 0.1);
+    GradientScaler scaler({.initial_scale = 64}, world);
+    for (std::uint64_t i = 0; i < 3; ++i) {
+      const Tensor x = samples(8, 6, i), y = samples(8, 3, 10 + i);
+      const bool is_bad = i == 1;  // on the last stage alone
+      sgd.zero_grad();
+      pipe.step(x, y, [&](const Tensor& output, const Tensor& target) {
+        return scaler.scale(mse(output, target));
+      });
+      if (is_bad && world.rank() == 1) pipe.parameters().back().mutable_grad().fill_(INFINITY);
+      EXPECT_EQ(scaler.step(sgd), !is_bad);
+      scaler.update();
+      if (reference_sgd && !is_bad) reference.step(x, y, 2, *reference_sgd);
+    }
+    EXPECT_EQ(scaler.factor(), 32);
+    const StateDict state = pipe.gather_state();
+    if (world.rank() != 0) return;
+    for (std::size_t i = 0; i < state.size(); ++i)
+      EXPECT_TRUE(torch::allclose(state[i].value(), reference.parameters()[i])) << state[i].key();
   });
 }
 

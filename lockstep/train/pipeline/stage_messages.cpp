@@ -16,12 +16,13 @@ namespace {
 constexpr int activation_tag = 0, gradient_tag = 1;
 constexpr std::int64_t most_tensors = 16, most_dimensions = 8;
 
-/// What comes before the tensors: the samples, how many tensors, and of each its type, whether it wants a gradient, and its sizes.
-constexpr std::int64_t words_of_each = 3 + most_dimensions;
+/// What comes before the tensors: the samples, how many tensors, and of each its type, whether it wants a gradient, whether it
+/// is in main memory of a stage that is not, and its sizes.
+constexpr std::int64_t words_of_each = 4 + most_dimensions;
 constexpr std::int64_t words_before = 2;
 constexpr std::int64_t words_of_header = words_before + most_tensors * words_of_each;
 
-torch::Tensor header_of(const StageMessages::Activation& activation) {
+torch::Tensor header_of(const StageMessages::Activation& activation, torch::Device device) {
   const std::vector<torch::Tensor>& tensors = activation.tensors;
   if (static_cast<std::int64_t>(tensors.size()) > most_tensors)
     throw_invalid_argument("a stage hands on " + std::to_string(tensors.size()) + " tensors; at most " +
@@ -38,8 +39,9 @@ torch::Tensor header_of(const StageMessages::Activation& activation) {
                              " dimensions; at most " + std::to_string(most_dimensions) + " are supported");
     word[0] = static_cast<std::int64_t>(tensor.scalar_type());
     word[1] = tensor.requires_grad() ? 1 : 0;
-    word[2] = tensor.dim();
-    std::ranges::copy(tensor.sizes(), word + 3);
+    word[2] = tensor.is_cpu() && !device.is_cpu() ? 1 : 0;
+    word[3] = tensor.dim();
+    std::ranges::copy(tensor.sizes(), word + 4);
     word += words_of_each;
   }
   return header;
@@ -51,30 +53,33 @@ torch::Tensor header_of(const StageMessages::Activation& activation) {
 }
 
 torch::Tensor made_for(std::span<const std::int64_t> words, torch::Device device) {
-  const auto type = words[0], dimensions = words[2];
+  const auto type = words[0], dimensions = words[3];
   if (type < 0 || type >= static_cast<std::int64_t>(torch::ScalarType::NumOptions) || dimensions < 0 ||
       dimensions > most_dimensions)
     refuse_header();
-  const auto sizes = words.subspan(3, static_cast<std::size_t>(dimensions));
+  const auto sizes = words.subspan(4, static_cast<std::size_t>(dimensions));
   std::int64_t elements = 1;
   for (const std::int64_t size : sizes) {
     if (size < 0 || (size > 0 && elements > (std::int64_t{1} << 48) / size)) refuse_header();
     elements *= size;
   }
   return torch::empty(torch::IntArrayRef(sizes.data(), sizes.size()),
-                      torch::dtype(static_cast<torch::ScalarType>(type)).device(device));
+                      torch::dtype(static_cast<torch::ScalarType>(type))
+                          .device(words[2] != 0 ? torch::Device(torch::kCPU) : device));
 }
 
 }  // namespace
 
 void StageMessages::send(torch::Tensor tensor, int rank, int tag) {
+  std::erase_if(sent_, [](Sent& each) { return each.work.test(); });
   Work work = lockstep::send(group_, tensor, rank, tag);
+  if (!tensor.is_cpu()) tensor.reset();  // what is sent is a copy
   sent_.push_back({std::move(tensor), std::move(work)});
 }
 
 void StageMessages::send_activation(const Activation& activation, int rank) {
   const torch::NoGradGuard no_grad;
-  send(header_of(activation), rank, activation_tag);
+  send(header_of(activation, device_), rank, activation_tag);
   for (const torch::Tensor& tensor : activation.tensors) {
     if (tensor.numel() > 0) send(tensor.detach().contiguous(), rank, activation_tag);
   }

@@ -14,7 +14,7 @@ namespace lockstep {
 /// Messages between the stages of one step. Thread safety: none.
 class StageMessages {
  public:
-  /// Tensors arrive on `device`, and are sent from any.
+  /// `device`: this stage's, on which tensors arrive, but for those that a stage on another one has in main memory.
   StageMessages(const Group& group, torch::Device device) : group_(group), device_(device) {}
 
   /// What a stage makes of a micro-batch.

@@ -38,8 +38,7 @@ class PuttingBack final : public PendingWork {
       if (array.is_written()) array.put_back();
     }
   }
-  // What ends here while an exception unwinds is given up.
-  void abandon() noexcept override { work_ = Work(); }
+  void abandon() noexcept override { work_.abandon(); }
 
  private:
   template <class Test>
@@ -76,6 +75,7 @@ HostArray::HostArray(const torch::Tensor& tensor, const std::string& what, Use u
   } else {
     const auto bytes = readable_bytes(host_, what);
     bytes_ = {const_cast<std::byte*>(bytes.data()), bytes.size()};
+    if (is_copy_) tensor_.reset();  // a GPU's memory is dear
   }
 }
 
@@ -108,6 +108,10 @@ Work then_put_back(Work work, std::vector<HostArray> arrays) {
   const auto on_gpu = std::ranges::find_if(arrays, &HostArray::is_on_gpu);
   if (on_gpu != arrays.end()) work = in_current_stream(std::move(work), on_gpu->device());
   if (std::ranges::none_of(arrays, &HostArray::is_copy)) return work;
+  return then_put_back_and_keep(std::move(work), std::move(arrays));
+}
+
+Work then_put_back_and_keep(Work work, std::vector<HostArray> arrays) {
   return Work(std::make_unique<PuttingBack>(std::move(work), std::move(arrays)));
 }
 

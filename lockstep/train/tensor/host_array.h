@@ -44,7 +44,7 @@ class HostArray {
   /// Calls take it where the tensor is.
   bool is_on_gpu() const { return !is_copy_ && tensor_.defined() && !tensor_.device().is_cpu(); }
   torch::Device device() const { return tensor_.device(); }
-  /// What was written into a copy goes to the tensor; beside the host, where that is on a device.
+  /// What was written into a copy goes to the tensor.
   void put_back() const;
 
  private:
@@ -57,7 +57,9 @@ class HostArray {
 };
 
 /// `work`, which uses the arrays; when wait() or test() finds it over, and no failure, those that were
-/// written to are put back. Keeps the arrays until then.
+/// written to are put back. Keeps arrays that are copies until then, and not the tensors of others.
 Work then_put_back(Work work, std::vector<HostArray> arrays);
+/// The same, and keeps all of them.
+Work then_put_back_and_keep(Work work, std::vector<HostArray> arrays);
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <mutex>
 
 namespace lockstep {
 
@@ -13,6 +14,13 @@ constexpr std::uint64_t mixed(std::uint64_t seed, std::uint64_t number) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
   return x ^ (x >> 31);
+}
+
+/// Of the CPU alone: torch::manual_seed() would have all GPUs draw the same, too.
+inline void seed_cpu_generator(std::uint64_t seed) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  generator.set_current_seed(seed);
 }
 
 /// libtorch's generator on the CPU is as it was when this ends.

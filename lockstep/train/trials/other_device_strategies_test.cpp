@@ -146,6 +146,38 @@ TEST(OtherDevice, AveragesThePipelinesOfReplicas) {
   });
 }
 
+TEST(OtherDevice, IsOfOneKindInAllReplicasOfAPipeline) {
+  const auto endings = run_device_ranks(2, [](const Group& group) {
+    Layers layers;
+    layers.add<Linear>(4, 4);
+    const Group alone = *group.split(group.rank());
+    const Pipeline pipe(
+        layers, alone,
+        {.replicas = group, .device = group.rank() == 0 ? torch::Device(torch::kCPU) : device_of(group)});
+  });
+  for (const Ending& ending : endings) {
+    EXPECT_EQ(ending.code, ErrorCode::mismatch);
+    EXPECT_THAT(ending.text, testing::HasSubstr("kind of device"));
+  }
+}
+
+TEST(OtherDevice, IsNotForWhatAStageMakesInMainMemory) {
+  on_device_ranks(2, [](const Group& group) {
+    Layers layers;
+    layers.add([](const Tensor& x) { return std::tuple(x * 2, torch::tensor({2, 1})); });
+    layers.add([](const Tensor& x, const Tensor& lengths) {
+      EXPECT_FALSE(x.is_cpu());
+      EXPECT_TRUE(lengths.is_cpu());
+      return x.narrow(0, 0, lengths[0].item<std::int64_t>());
+    });
+    Pipeline pipe(layers, group, {.device = device_of(group)});
+    const Tensor output = pipe.evaluate(torch::ones({3, 4}));
+    if (group.rank() == 1) {
+      EXPECT_TRUE(torch::equal(output.cpu(), torch::full({2, 4}, 2.0F)));
+    }
+  });
+}
+
 struct PerceptronImpl : torch::nn::Module {
   explicit PerceptronImpl(const Group& group)
       : words(register_module("words", VocabParallelEmbedding(5, 4, group))),
