@@ -187,13 +187,15 @@ using ModuleMadeBy = typename decltype(made_module(std::declval<const Factory&>(
 /// `DistributedDataParallel ddp(net, world)` trains on several devices of each rank; files have the model's own names.
 ///
 /// - The factory is called once for the model and once for each device; the model's values are everybody's. The random
-///   numbers it draws are drawn once.
+///   numbers it draws on the CPU are drawn once.
 /// - Buffers (batch norm's running statistics) are those of the first replica, whose part of the batch they have seen.
-/// - Random numbers in a forward (dropout) come from one generator in the order in which replicas ask.
+/// - Random numbers in a forward (dropout) come from one generator in the order in which replicas ask; on GPUs from each one's own,
+///   which torch::manual_seed() seeds alike.
 /// - An exception in a replica is thrown when all have returned; gradients are as they were.
 /// - Gradients of gradients are unsupported.
-/// - Devices are slots of the CPU, or GPUs, each once. Parts of a batch go to their devices, in the caller's streams; the output is on
-///   the first one, and gradients are where the model's parameters are.
+/// - Devices are slots of the CPU, or GPUs, each once. All tensors of the inputs go to them in parts, in the caller's
+///   streams; outputs are on the first one, and gradients where the model's parameters are. Mirrored variables' model is kept on the
+///   first GPU, also where it was loaded or moved elsewhere.
 ///
 /// Thread safety: one call at a time. Cost: two meetings of the replicas' threads for each step, a sum of gradients, and
 /// with mirrored variables, or on GPUs, a copy. Processes (`lockstep run`) are quicker: they share no allocator and no locks.

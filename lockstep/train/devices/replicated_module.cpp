@@ -1,7 +1,9 @@
 #include "lockstep/train/devices/replicated_module.h"
 
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -37,6 +39,9 @@ void require_sense(const std::vector<torch::Device>& devices) {
                                                    device.str() +
                                                    "; take slots of the CPU alone, or GPUs alone");
     if (device.is_cpu()) continue;
+    if (!c10::impl::hasDeviceGuardImpl(device.type()))
+      throw Error(ErrorCode::unsupported,
+                  "DataParallel: a replica on " + device.str() + ", of which this libtorch knows none");
     if (!device.has_index())
       throw Error(ErrorCode::invalid_argument,
                   "DataParallel: a replica on " + device.str() + "; say which, " + device.str() + ":0");
@@ -46,11 +51,8 @@ void require_sense(const std::vector<torch::Device>& devices) {
   }
 }
 
-torch::Device home_of(const torch::nn::Module& module) {
-  for (const Tensors& tensors : {module.parameters(), module.buffers()}) {
-    if (!tensors.empty()) return tensors[0].device();
-  }
-  return torch::kCPU;
+bool share_memory(const Tensor& a, const Tensor& b) {
+  return a.device() == b.device() && a.const_data_ptr() == b.const_data_ptr();
 }
 
 /// The tensors on one device, joined by their first dimension; numbers become a tensor of them.
@@ -115,6 +117,7 @@ class ReplicatedModule::Join : public torch::autograd::Function<Join> {
     const auto capsule = context->saved_data["joined"].toCapsule();
     auto& joined = static_cast<JoinedPass&>(*capsule);
     ReplicatedModule& replicated = *joined.replicated;
+    const c10::MultiStreamGuard in_streams(joined.pass.streams);
     const std::size_t parameters = replicated.model_parameters_.size(), slots = joined.pass.samples.size();
     const bool keep_graph = torch::autograd::get_current_graph_task_keep_graph();
 
@@ -139,7 +142,15 @@ class ReplicatedModule::Join : public torch::autograd::Function<Join> {
       }
       gradients[1 + parameters + i] = joined_on(joined.pass.inputs[i].device(), parts);
     }
-    replicated.add_up(found, [&](std::size_t i, Tensor sum) { gradients[1 + i] = std::move(sum); });
+    replicated.add_up(joined.pass, found,
+                      [&](std::size_t i, Tensor sum) { gradients[1 + i] = std::move(sum); });
+    // Who takes them knows of the stream of this node alone, which is its output's.
+    for (const c10::Stream& stream : joined.pass.streams) {
+      if (stream.device() == replicated.devices_[0]) continue;
+      c10::Event event(stream.device_type());
+      event.record(stream);
+      event.block(c10::impl::VirtualGuardImpl(stream.device_type()).getStream(replicated.devices_[0]));
+    }
     return gradients;
   }
 };
@@ -190,8 +201,9 @@ ReplicatedModule::ReplicatedModule(std::shared_ptr<torch::nn::Module> model, Mod
       devices_(std::move(devices)),
       options_(options),
       threads_((require_sense(devices_), std::make_unique<SlotThreads>(devices_.size()))) {
-  if (options_.variables == Variables::mirrored && !devices_[0].is_cpu()) model_->to(devices_[0]);
-  home_ = home_of(*model_);
+  for (torch::Device& device : devices_) {
+    if (device.is_cpu()) device = torch::kCPU;  // "cpu:0" is no other one
+  }
   model_parameters_ = model_->parameters();
   model_buffers_ = model_->buffers();
   std::set<const torch::nn::Module*> distinct = {model_.get()};
@@ -200,13 +212,11 @@ ReplicatedModule::ReplicatedModule(std::shared_ptr<torch::nn::Module> model, Mod
       throw Error(ErrorCode::invalid_argument,
                   "DataParallel: the factory returned one module twice; each call is to make "
                   "a new one");
-    if (home_of(*replicas_[slot]) != devices_[slot]) replicas_[slot]->to(devices_[slot]);
     parameters_.push_back(replicas_[slot]->parameters());
     buffers_.push_back(replicas_[slot]->buffers());
     require_alike(slot);
   }
-  for (std::size_t i = 0; is_home(0) && i < buffers_[0].size(); ++i)
-    buffers_[0][i].set_data(model_buffers_[i]);
+  refresh(caller_streams());
   for (const auto& item : model_->named_parameters(false))
     register_parameter(item.key(), item.value(), item->requires_grad());
   for (const auto& item : model_->named_buffers(false)) register_buffer(item.key(), item.value());
@@ -248,39 +258,62 @@ std::vector<std::int64_t> ReplicatedModule::deal(std::int64_t samples) const {
   return dealt;
 }
 
-void ReplicatedModule::refresh_variables() {
+/// The model's values in all replicas: the tensor itself where that can be read in place, a copy otherwise. Copies are written through
+/// other handles, so that autograd takes a second forward before the first one's backward for what it is: no change.
+void ReplicatedModule::refresh(const Streams& streams) {
+  const torch::NoGradGuard no_grad;
+  const auto is_elsewhere = [&](const Tensor& own) { return own.device() != devices_[0]; };
+  if (options_.variables == Variables::mirrored && !devices_[0].is_cpu() &&
+      (std::ranges::any_of(model_parameters_, is_elsewhere) ||
+       std::ranges::any_of(model_buffers_, is_elsewhere)))
+    model_->to(devices_[0]);  // as it was made, or as torch::load() or a to() has left it
+  using Copy = std::pair<Tensor, Tensor>;
+  std::vector<std::vector<Copy>> copies(replicas_.size());  // from, to
+  const auto follow = [&](const Tensor& own, std::vector<Tensors>& all, std::size_t i, bool only_first) {
+    for (std::size_t slot = 0; slot < all.size(); ++slot) {
+      Tensor& replicas = all[slot][i];
+      if (own.device() == devices_[slot] && (slot == 0 || !only_first)) {
+        if (!share_memory(replicas, own)) replicas.set_data(own);
+      } else if (replicas.device() != devices_[slot] || share_memory(replicas, own) ||
+                 (slot > 0 && share_memory(replicas, all[0][i]))) {
+        replicas.set_data(own.to(devices_[slot], own.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
+      } else {
+        copies[slot].emplace_back(own, replicas.variable_data());
+      }
+    }
+  };
   for (std::size_t i = 0; i < model_parameters_.size(); ++i) {
     const Tensor& own = model_parameters_[i];
-    const bool has_moved = parameters_[0][i].const_data_ptr() != own.const_data_ptr();
-    for (std::size_t slot = 0; slot < parameters_.size(); ++slot) {
-      Tensor& parameter = parameters_[slot][i];
-      if (parameter.requires_grad() != own.requires_grad()) parameter.set_requires_grad(own.requires_grad());
-      if (has_moved && !has_copies(slot)) parameter.set_data(own);
+    for (Tensors& parameters : parameters_) {
+      if (parameters[i].requires_grad() != own.requires_grad())
+        parameters[i].set_requires_grad(own.requires_grad());
     }
+    follow(own, parameters_, i, options_.variables == Variables::mirrored);
   }
-  if (!has_copies(parameters_.size() - 1)) return;
-  on_slots(parameters_.size(), [&](std::size_t slot) {
-    for (std::size_t i = 0; has_copies(slot) && i < model_parameters_.size(); ++i)
-      parameters_[slot][i].copy_(model_parameters_[i]);
+  for (std::size_t i = 0; i < model_buffers_.size(); ++i) follow(model_buffers_[i], buffers_, i, true);
+  if (std::ranges::all_of(copies, [](const auto& of_slot) { return of_slot.empty(); })) return;
+  on_slots(copies.size(), streams, [&](std::size_t slot) {
+    for (const auto& [from, to] : copies[slot]) to.copy_(from);
   });
+}
+
+ReplicatedModule::Streams ReplicatedModule::caller_streams() const {
+  std::set<torch::DeviceIndex> seen;
+  Streams streams;
+  const auto take = [&](torch::Device device) {
+    if (!device.is_cpu() && seen.insert(device.index()).second)
+      streams.push_back(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  };
+  for (const torch::Device& device : devices_) take(device);
+  for (const Tensor& parameter : model_parameters_) take(parameter.device());
+  return streams;
 }
 
 ReplicatedModule::Pass ReplicatedModule::begin(std::int64_t samples) {
   if (samples < 1) throw Error(ErrorCode::invalid_argument, "DataParallel: a batch without samples");
-  const torch::NoGradGuard no_grad;
-  refresh_variables();
-  const Pass pass{.samples = deal(samples)};
-  for (std::size_t slot = 0; slot < replicas_.size(); ++slot) {
-    copy_modes(*model_, *replicas_[slot]);
-    for (std::size_t i = 0; i < model_buffers_.size(); ++i) {
-      Tensor& own = buffers_[slot][i];
-      if (slot > 0 || !is_home(0)) {
-        own.copy_(model_buffers_[i]);
-      } else if (own.const_data_ptr() != model_buffers_[i].const_data_ptr()) {  // the model's have moved
-        own.set_data(model_buffers_[i]);
-      }
-    }
-  }
+  Pass pass{.samples = deal(samples), .streams = caller_streams()};
+  refresh(pass.streams);
+  for (const auto& replica : replicas_) copy_modes(*model_, *replica);
   return pass;
 }
 
@@ -301,20 +334,14 @@ Tensors ReplicatedModule::split(Pass& pass, const Tensor& input) const {
 }
 
 void ReplicatedModule::each(const Pass& pass, const std::function<void(std::size_t)>& work) {
-  on_slots(pass.samples.size(), work);
+  on_slots(pass.samples.size(), pass.streams, work);
 }
 
-void ReplicatedModule::on_slots(std::size_t slots, const std::function<void(std::size_t)>& work) {
-  if (devices_[0].is_cpu() && home_.is_cpu()) {
+void ReplicatedModule::on_slots(std::size_t slots, const Streams& streams,
+                                const std::function<void(std::size_t)>& work) {
+  if (streams.empty()) {
     threads_->run(slots, work);
     return;
-  }
-  // The caller's streams: what the threads give the GPUs comes after what it gave them, and before what it will.
-  std::vector<c10::Stream> streams;
-  std::vector<torch::Device> all = devices_;
-  if (!is_home(0)) all.push_back(home_);
-  for (const torch::Device& device : all) {
-    if (!device.is_cpu()) streams.push_back(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
   }
   threads_->run(slots, [&](std::size_t slot) {
     const c10::MultiStreamGuard in_streams(streams);
@@ -324,9 +351,11 @@ void ReplicatedModule::on_slots(std::size_t slots, const std::function<void(std:
 }
 
 void ReplicatedModule::take_buffers() {
-  if (is_home(0)) return;  // they are the model's
   const torch::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < model_buffers_.size(); ++i) model_buffers_[i].copy_(buffers_[0][i]);
+  for (std::size_t i = 0; i < model_buffers_.size(); ++i) {
+    if (!share_memory(model_buffers_[i], buffers_[0][i]))
+      model_buffers_[i].variable_data().copy_(buffers_[0][i]);
+  }
 }
 
 Tensors ReplicatedModule::join(Pass pass, std::vector<Tensors> outputs) {
@@ -346,17 +375,17 @@ Tensors ReplicatedModule::join(Pass pass, std::vector<Tensors> outputs) {
   return Join::apply(joined, at::TensorList(sources));
 }
 
-void ReplicatedModule::add_up(std::vector<Tensors>& found,
+void ReplicatedModule::add_up(const Pass& pass, std::vector<Tensors>& found,
                               const std::function<void(std::size_t, Tensor)>& work) {
   // Each thread adds up every so-manieth parameter; the order of slots is always the same.
   std::vector<Tensor> sums(model_parameters_.size());
   const std::size_t threads = threads_->slots();
-  on_slots(threads, [&](std::size_t thread) {
+  on_slots(threads, pass.streams, [&](std::size_t thread) {
     const torch::NoGradGuard no_grad;
     for (std::size_t i = thread; i < sums.size(); i += threads) {
       for (Tensors& of_slot : found) {
         Tensor more = std::exchange(of_slot[i], Tensor());
-        if (more.defined() && more.device() != home_) more = more.to(home_);
+        if (more.defined()) more = more.to(model_parameters_[i].device());
         sums[i] = added(std::exchange(sums[i], Tensor()), more);
       }
     }
@@ -379,7 +408,7 @@ void ReplicatedModule::gather_gradients(const Pass& pass) {
     }
   });
   const torch::NoGradGuard no_grad;
-  add_up(found, [&](std::size_t i, Tensor sum) {
+  add_up(pass, found, [&](std::size_t i, Tensor sum) {
     Tensor& gradient = model_parameters_[i].mutable_grad();
     if (!gradient.defined()) {
       gradient = std::move(sum);

@@ -2,6 +2,7 @@
 // batch that each gets, and one backward through all of them.
 #pragma once
 
+#include <c10/core/Stream.h>
 #include <torch/torch.h>
 
 #include <cstdint>
@@ -16,7 +17,7 @@ class SlotThreads;
 
 /// Where the variables are that replicas read.
 enum class Variables {
-  central,  ///< the model's, where the factory makes it: slots of the CPU read it in place, GPUs a copy that every forward makes
+  central,  ///< the model's, where it is: devices there read it in place, others a copy that every forward makes
   mirrored,  ///< each replica has its own copy, which every forward brings up to date; the first one's, on its device, are the model's
 };
 
@@ -39,12 +40,15 @@ class ReplicatedModule : public torch::nn::Module {
  protected:
   using Tensors = std::vector<torch::Tensor>;
   using Modules = std::vector<std::shared_ptr<torch::nn::Module>>;
+  using Streams = std::vector<c10::Stream>;
 
   /// What the replicas are given in one forward.
   struct Pass {
     std::vector<std::int64_t> samples = {};  ///< of each replica
     Tensors inputs = {};                     ///< those that want gradients
     std::vector<Tensors> pieces = {};        ///< of each such input, its parts
+    /// The caller's, of all GPUs: what a pass gives these comes after what the caller gave them, and before what it will.
+    Streams streams = {};
 
     std::int64_t all_samples() const {
       return std::accumulate(samples.begin(), samples.end(), std::int64_t{0});
@@ -74,25 +78,20 @@ class ReplicatedModule : public torch::nn::Module {
   class Join;
 
   void require_alike(std::size_t slot) const;
-  /// Where the model's variables are.
-  bool is_home(std::size_t slot) const { return devices_[slot] == home_; }
-  /// The first replica reads the model's own variables where it can.
-  bool has_copies(std::size_t slot) const {
-    return !is_home(slot) || (slot > 0 && options_.variables == Variables::mirrored);
-  }
+  Streams caller_streams() const;
   /// On the first so many threads.
-  void on_slots(std::size_t slots, const std::function<void(std::size_t)>& work);
+  void on_slots(std::size_t slots, const Streams& streams, const std::function<void(std::size_t)>& work);
   /// What a forward has left in the first replica's.
   void take_buffers();
-  void refresh_variables();
+  void refresh(const Streams& streams);
   /// Calls `work` with each of the model's parameters that has gradients in some of `found` (by slot), and their sum.
-  void add_up(std::vector<Tensors>& found, const std::function<void(std::size_t, torch::Tensor)>& work);
+  void add_up(const Pass& pass, std::vector<Tensors>& found,
+              const std::function<void(std::size_t, torch::Tensor)>& work);
 
   std::shared_ptr<torch::nn::Module> model_;
   Modules replicas_;
   std::vector<torch::Device> devices_;
   ReplicaOptions options_;
-  torch::Device home_ = torch::kCPU;
   Tensors model_parameters_, model_buffers_;
   std::vector<Tensors> parameters_, buffers_;  // of each replica
   std::unique_ptr<SlotThreads> threads_;

@@ -119,9 +119,11 @@ void Pipeline::require_alike(const Layers& layers) const {
   require_same_facts(group_, facts, remedy);
   // Who averages or adds up with others does so in one kind of memory.
   facts.push_back({"kind of device", c10::DeviceTypeName(options_.device.type(), /*lower_case=*/true)});
-  for (const auto& others : {options_.replicas, options_.tensor}) {
-    if (others) require_same_facts(*others, facts, remedy);
-  }
+  on_every_rank(group_, [&] {
+    for (const auto& others : {options_.replicas, options_.tensor}) {
+      if (others) require_same_facts(*others, facts, remedy);
+    }
+  });
 }
 
 void Pipeline::decide_cut(const Layers& layers) {

@@ -71,7 +71,7 @@ torch::Tensor made_for(std::span<const std::int64_t> words, torch::Device device
 }  // namespace
 
 void StageMessages::send(torch::Tensor tensor, int rank, int tag) {
-  std::erase_if(sent_, [](Sent& each) { return each.work.test(); });
+  while (!sent_.empty() && sent_.front().work.test()) sent_.pop_front();
   Work work = lockstep::send(group_, tensor, rank, tag);
   if (!tensor.is_cpu()) tensor.reset();  // what is sent is a copy
   sent_.push_back({std::move(tensor), std::move(work)});

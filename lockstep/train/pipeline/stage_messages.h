@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "lockstep/group/collectives.h"
@@ -46,7 +47,7 @@ class StageMessages {
 
   const Group& group_;
   torch::Device device_;
-  std::vector<Sent> sent_;
+  std::deque<Sent> sent_;
 };
 
 }  // namespace lockstep

@@ -147,16 +147,16 @@ TEST(OtherDevice, AveragesThePipelinesOfReplicas) {
 }
 
 TEST(OtherDevice, IsOfOneKindInAllReplicasOfAPipeline) {
-  const auto endings = run_device_ranks(2, [](const Group& group) {
+  const auto endings = run_device_ranks(4, [](const Group& group) {
     Layers layers;
-    layers.add<Linear>(4, 4);
-    const Group alone = *group.split(group.rank());
+    layers.add<Linear>(4, 4).add<Linear>(4, 4);
+    const Group stages = *group.split(group.rank() / 2), replicas = *group.split(group.rank() % 2);
     const Pipeline pipe(
-        layers, alone,
-        {.replicas = group, .device = group.rank() == 0 ? torch::Device(torch::kCPU) : device_of(group)});
+        layers, stages,
+        {.replicas = replicas, .device = group.rank() == 2 ? torch::Device(torch::kCPU) : device_of(group)});
   });
   for (const Ending& ending : endings) {
-    EXPECT_EQ(ending.code, ErrorCode::mismatch);
+    EXPECT_EQ(ending.code, ErrorCode::mismatch) << ending.text;
     EXPECT_THAT(ending.text, testing::HasSubstr("kind of device"));
   }
 }
