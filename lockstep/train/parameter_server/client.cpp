@@ -55,7 +55,11 @@ void Client::lay_out() {
   const auto views = plan.views(arrays);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     Tensor(views[i]).copy_(tensors[i].detach());
-    tensors[i].set_data(views[i]);
+    if (tensors[i].is_cpu()) {
+      tensors[i].set_data(views[i]);
+    } else {
+      elsewhere_.push_back({tensors[i], views[i]});
+    }
   }
   for (int server = 0; server < placement_.servers(); ++server) {
     auto& mine = stretches_.emplace_back();
@@ -98,6 +102,7 @@ void Client::pull() {
       if (!stretch.is_shared) lines_[server].receive_tensor(stretch.value);
     }
   }
+  for (const auto& [parameter, pulled] : elsewhere_) parameter.detach().copy_(pulled);
 }
 
 void Client::pull_rows(std::size_t table, const Tensor& indices) {
@@ -130,7 +135,7 @@ void Client::pull_rows(std::size_t table, const Tensor& indices) {
       sizes[0] = mine.numel();
       const Tensor rows = torch::empty(sizes, value.scalar_type());
       line.receive_tensor(rows);
-      value.index_copy_(0, mine, rows);
+      value.index_copy_(0, mine.to(value.device()), rows.to(value.device()));
     }
   }
 }
@@ -143,9 +148,9 @@ std::vector<Client::Rows> Client::rows_of_gradients() const {
     if (!placement_.variables()[i].is_table || !gradient.defined()) continue;
     if (gradient.is_sparse()) {
       const Tensor whole = gradient.coalesce();
-      found.push_back({i, whole.indices()[0].contiguous(), whole.values().contiguous()});
+      found.push_back({i, whole.indices()[0].cpu().contiguous(), whole.values().cpu().contiguous()});
     } else {
-      found.push_back({i, torch::arange(gradient.size(0), torch::kInt64), gradient.contiguous()});
+      found.push_back({i, torch::arange(gradient.size(0), torch::kInt64), gradient.cpu().contiguous()});
     }
   }
   return found;

@@ -62,6 +62,10 @@ class Client {
     bool is_shared;  // the server writes it where it is
   };
   std::vector<std::vector<Stretch>> stretches_;  // of each server
+  struct Elsewhere {
+    torch::Tensor parameter, pulled;
+  };
+  std::vector<Elsewhere> elsewhere_;  // those that are not in main memory, and what is pulled for them
   std::vector<std::vector<torch::Tensor>>
       gradients_;                     // of each server's pieces: where they lie if they were born elsewhere
   std::unique_ptr<SharedHeap> heap_;  // where they are born, so that the first server reads them there

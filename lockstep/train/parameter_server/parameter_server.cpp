@@ -72,7 +72,12 @@ ParameterServerOptions checked(const ParameterServerOptions& options) {
 
 std::uint64_t digest(const std::vector<NamedTensor>& parameters, const std::vector<NamedTensor>& frozen,
                      const torch::optim::Optimizer& optimizer, const ParameterServerOptions& options) {
-  auto facts = facts_of(parameters, "ParameterServer");
+  auto described = parameters;  // as if all were in main memory: servers are, workers are where they compute
+  for (NamedTensor& item : described) {
+    if (!item.tensor.is_cpu())
+      item.tensor = torch::empty(item.tensor.sizes(), item.tensor.scalar_type()).set_requires_grad(true);
+  }
+  auto facts = facts_of(described, "ParameterServer");
   for (const NamedTensor& item : frozen) {  // no server has them
     const Tensor values = item.tensor.detach().cpu().contiguous();
     const auto bytes = elements_of(values);

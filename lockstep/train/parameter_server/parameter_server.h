@@ -117,6 +117,8 @@ struct OptimizerOfOptions<torch::optim::AdamWOptions> {
 /// - The death of a server or of the coordinator ends the job.
 /// - Buffers (batch norm's statistics) are each worker's own. Initial values are the first server's, or the checkpoint's; of
 ///   frozen parameters, which no server has, all have to have the same.
+/// - A worker's model may be on a GPU: what it pulls and pushes goes there and comes back through main memory. Servers' variables are
+///   in main memory.
 ///
 /// Cost of pull and push: the model's bytes once each, in a host a copy each and one on the server; between hosts messages. Memory of
 /// a server: its variables, the optimizer's state, and for each worker twice its variables. Thread safety: none.

@@ -25,7 +25,7 @@ Variables::Variables(const Placement& placement, int server, const std::vector<T
   parameters_ = placement_.views(server, arrays_);
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     const Tensor value = pieces_[i].of(values[pieces_[i].variable].detach());
-    if (!parameters_[i].defined()) parameters_[i] = torch::empty_like(value);
+    if (!parameters_[i].defined()) parameters_[i] = torch::empty(value.sizes(), value.scalar_type());
     parameters_[i].copy_(value);
     parameters_[i].set_requires_grad(true);
   }

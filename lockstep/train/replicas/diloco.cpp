@@ -31,9 +31,12 @@ std::vector<NamedTensor> buffers_among(const std::vector<NamedTensor>& tensors) 
   return buffers;
 }
 
+/// In main memory, wherever they are.
 std::vector<Tensor> copies_of(const std::vector<NamedTensor>& tensors) {
   std::vector<Tensor> copies;
-  for (const NamedTensor& item : tensors) copies.push_back(item.tensor.detach().clone());
+  for (const NamedTensor& item : tensors)
+    copies.push_back(item.tensor.detach().to(torch::kCPU, item.tensor.scalar_type(), /*non_blocking=*/false,
+                                             /*copy=*/true));
   return copies;
 }
 

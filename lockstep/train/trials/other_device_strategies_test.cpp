@@ -4,15 +4,24 @@
 
 #include <array>
 #include <filesystem>
+#include <functional>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/folder_test.h"
 #include "lockstep/train/data_parallel/data_parallel_test.h"
+#include "lockstep/train/data_parallel/hooks/gradient_noise.h"
+#include "lockstep/train/data_parallel/hooks/power_sgd.h"
+#include "lockstep/train/data_parallel/hooks/stale_average.h"
+#include "lockstep/train/elastic/part_gradients.h"
 #include "lockstep/train/horovod/named_tensors.h"
 #include "lockstep/train/pipeline/pipeline.h"
+#include "lockstep/train/replicas/diloco.h"
 #include "lockstep/train/replicas/mixed_precision.h"
+#include "lockstep/train/replicas/model_average.h"
+#include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/tensor/device_ranks_test.h"
 #include "lockstep/train/tensor/fake_device_test.h"
 #include "lockstep/train/tensor_parallel/parallel_layers.h"
@@ -214,6 +223,89 @@ TEST_F(OtherDeviceFiles, LayersAreTensorParallelOnOtherDevices) {
     }
     expect_close(of_both[1], of_both[0]);
   });
+}
+
+TEST(OtherDevice, MovesACommonModel) {
+  on_device_ranks(2, [](const Group& group) {
+    const auto trained = [&](torch::Device device) {
+      auto net = ones(4, 4);
+      net->to(device);
+      DiLoCo outer(net, group, torch::optim::SGDOptions(0.7).momentum(0.9).nesterov(true), {.every = 2});
+      torch::optim::SGD optimizer(net->parameters(), 0.01);
+      for (int step = 0; step < 4; ++step) {
+        optimizer.zero_grad();
+        squares(net(batch_of(step + group.rank(), device)), batch_of(9, device)).backward();
+        optimizer.step();
+        outer.step();
+      }
+      return on_cpu(net->parameters());
+    };
+    expect_close(trained(device_of(group)), trained(torch::kCPU));
+  });
+}
+
+TEST(OtherDevice, AddsUpTheGradientsOfElasticsParts) {
+  on_device_ranks(2, [](const Group& group) {
+    const auto averages = [&](torch::Device device) {
+      auto net = ones(4, 4);
+      net->to(device);
+      PartGradients gradients(distinct_parameters(tensors_of(*net), true), 3, /*looks=*/true);
+      const auto share = gradients.begin(group);
+      for (int part = share.first; part < share.last; ++part) {
+        const auto loss = squares(net(batch_of(part, device)), batch_of(9, device));
+        loss.backward();
+        gradients.add(loss.item<double>());
+      }
+      gradients.finish();
+      EXPECT_FALSE(gradients.non_finite().has_value());
+      Tensors found = {torch::tensor(gradients.take())};
+      for (const Tensor& parameter : net->parameters()) {
+        EXPECT_EQ(parameter.grad().device(), device);
+        found.push_back(parameter.grad());
+      }
+      return on_cpu(found);
+    };
+    expect_close(averages(device_of(group)), averages(torch::kCPU));
+  });
+}
+
+TEST(OtherDevice, AveragesByEveryHook) {
+  using Make = std::function<std::shared_ptr<CommunicationHook>()>;
+  const std::vector<Make> hooks = {
+      [] { return std::make_shared<HalfHook>(torch::kHalf); },
+      [] { return std::make_shared<HalfHook>(torch::kBFloat16); },
+      [] {
+        return std::make_shared<PowerSgdHook>(PowerSgdOptions{.start_after = 1, .least_compression = 1});
+      },
+      [] { return std::make_shared<StaleAverageHook>(); },
+      [] { return std::make_shared<NoiseScaleHook>(7); },
+  };
+  for (const Make& make : hooks) {
+    on_device_ranks(2, [&](const Group& group) {
+      const auto trained = [&](torch::Device device) {
+        auto net = ones(4, 4);
+        net->to(device);
+        DataParallelOptions options;
+        options.communication_hook = make();
+        DistributedDataParallel ddp(net, group, options);
+        torch::optim::SGD optimizer(net->parameters(), 0.01);
+        MovingAverage average(*net, 0.5);
+        for (int step = 0; step < 4; ++step) {
+          optimizer.zero_grad();
+          squares(ddp(batch_of(step + group.rank(), device)), batch_of(9, device)).backward();
+          optimizer.step();
+          average.update();
+        }
+        Tensors found = on_cpu(net->parameters());
+        const auto swapped = average.swap_in();
+        net->weight.detach().add_(group.rank());
+        average_models(group, *net);
+        for (const Tensor& parameter : on_cpu(net->parameters())) found.push_back(parameter);
+        return found;
+      };
+      expect_close(trained(device_of(group)), trained(torch::kCPU));
+    });
+  }
 }
 
 TEST(OtherDevice, ScalesGradientsWhereverTheyAre) {

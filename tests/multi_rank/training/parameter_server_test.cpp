@@ -49,6 +49,12 @@ TEST_F(ParameterServers, SynchronousIsDataParallelTraining) {
          {"rank 2 the same", "rank 3 the same", "rank 4 the same"});
 }
 
+TEST_F(ParameterServers, HaveWorkersThatComputeOnAnotherDevice) {
+  expect(launch({"-np", "3", "--", "together", "device=other"}), {"rank 1 the same", "rank 2 the same"});
+  expect(launch({"-np", "3", "--", "rows", "device=other", "sparse=no"}),
+         {"rank 1 the same", "rank 2 the same"});
+}
+
 TEST_F(ParameterServers, AllowNoReadThatIsOlderThanTheBound) {
   for (const char* bound : {"staleness=0", "staleness=1", "staleness=3"}) {
     const Ending ending = launch({"-np", "4", "--", "bounded", bound, "steps=100"});

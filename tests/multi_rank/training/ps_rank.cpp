@@ -14,6 +14,7 @@
 //   loop                 workers pull and push, for ever or until=STEP; twice=1: pushes without a pull;
 //                        thaw=STEP: a parameter that was frozen is trained from then on
 //
+//   device=other: workers compute on a made-up device; sparse=no: the table's gradient is dense
 //   servers=1 staleness=0 steps=20 tasks=20 checkpoint=PATH other_model=RANK other_frozen=RANK non_finite=stop|skip
 //   deed=DEED (die, stop, throw, nan) by=RANK at=STEP, or task; own=1: of this worker's tasks the one, from 1
 #include <lockstep/lockstep.h>
@@ -30,6 +31,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "lockstep/train/tensor/fake_device_test.h"
 
 namespace {
 
@@ -70,6 +73,12 @@ ParameterServerOptions options(bool coordinator = false) {
 int workers() { return ranks - number("servers", 1); }
 int worker() { return me - number("servers", 1); }
 
+/// Where this rank's model is.
+torch::Device device() {
+  if (setting("device", "cpu") == "other" && worker() >= 0) return lockstep::test::other_device(0);
+  return torch::kCPU;
+}
+
 torch::nn::Sequential net() {
   torch::manual_seed(7);
   torch::nn::Sequential made(torch::nn::Linear(6, number("other_model", -1) == me ? 20 : 17),
@@ -86,13 +95,14 @@ Tensor samples(int step, int part) {
                       torch::kFloat64);
 }
 Tensor loss_of(torch::nn::Sequential& model, const Tensor& x) {
-  return torch::mse_loss(model->forward(x), x.narrow(1, 0, 3).sin());
+  const Tensor input = x.to(model->parameters()[0].device());
+  return torch::mse_loss(model->forward(input), input.narrow(1, 0, 3).sin());
 }
 double difference(const torch::nn::Sequential& a, const torch::nn::Sequential& b) {
   double most = 0;
   for (std::size_t i = 0; i < a->parameters().size(); ++i) {
     const Tensor other = b->parameters()[i];
-    most = std::max(most, ((a->parameters()[i] - other).norm() / other.norm()).item<double>());
+    most = std::max(most, ((a->parameters()[i].cpu() - other).norm() / other.norm()).item<double>());
   }
   return most;
 }
@@ -111,6 +121,7 @@ double act(int step) {
 /// The same as one process that has all workers' samples.
 void train(bool exactly) {
   auto model = net();
+  model->to(device());
   ParameterServer server(*model, torch::optim::SGDOptions(0.1).momentum(0.9), options());
   if (server.is_server()) return server.serve();
   const int steps = number("steps", 20);
@@ -130,6 +141,8 @@ void train(bool exactly) {
     sgd.step();
   }
   server.leave();
+  for (const Tensor& parameter : model->parameters())
+    require(parameter.device() == device(), "a parameter has moved to " + parameter.device().str());
   const double found = difference(model, serial);
   require(found <= (exactly ? 0 : 1e-12), "parameters differ by " + std::to_string(found));
   say("the same");
@@ -175,8 +188,9 @@ void bounded() {
 struct WordsImpl : torch::nn::Module {
   WordsImpl() {
     torch::manual_seed(2);
-    embedding =
-        register_module("embedding", torch::nn::Embedding(torch::nn::EmbeddingOptions(11, 3).sparse(true)));
+    const bool is_sparse = setting("sparse", "yes") == "yes";
+    embedding = register_module("embedding",
+                                torch::nn::Embedding(torch::nn::EmbeddingOptions(11, 3).sparse(is_sparse)));
     head = register_module("head", torch::nn::Linear(3, 1));
     to(torch::kFloat64);
   }
@@ -193,12 +207,13 @@ void rows() {
                           torch::kInt64);
   };
   Words model;
+  model->to(device());
   auto all = options();
   all.tables = {"embedding.weight"};
   ParameterServer server(model, torch::optim::SGDOptions(0.1), all);
   if (server.is_server()) return server.serve();
   for (int step = 0; step < 20; ++step) {
-    const Tensor words = words_of(step, worker());
+    const Tensor words = words_of(step, worker()).to(device());
     const bool rows_come_first = number("rows_first", 0) != 0;
     if (rows_come_first) server.pull_rows("embedding.weight", words);
     server.pull();
@@ -226,7 +241,7 @@ void rows() {
     sgd.step();
   }
   for (std::size_t i = 0; i < serial->parameters().size(); ++i)
-    require(torch::allclose(model->parameters()[i], serial->parameters()[i], 1e-12, 1e-12),
+    require(torch::allclose(model->parameters()[i].cpu(), serial->parameters()[i], 1e-12, 1e-12),
             "parameters differ");
   say("the same");
 }
