@@ -5,13 +5,14 @@
 //
 // thaw: a parameter that was frozen is trained from that step on; freeze: one is no longer trained from that step on. spread=1: with ElasticOptions::spread_state, and says of how many parameters it has the optimizer's state at the end.
 // DEED, in that step and by that rank in its first life, or by all ("*"): die, die_agreeing (when all gradients are there),
-// die_stepping (when its optimizer has stepped), throw, nan, stop (SIGSTOP), await (somebody who comes or goes), tell (a line). In its second life: die_joining@*:RANK, other_model@*:RANK, other_program@*:RANK. In its first,
+// die_stepping (when its optimizer has stepped), throw, nan, stop (SIGSTOP), await (somebody who comes or goes, unless all are here again), tell (a line). In its second life: die_joining@*:RANK, other_model@*:RANK, other_program@*:RANK. In its first,
 // when it hands its state over: die_giving@*:RANK; when it saves: die_saving@*:RANK.
 #include <dlfcn.h>
 #include <lockstep/lockstep.h>
 #include <lockstep/train.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <iostream>
@@ -38,6 +39,7 @@ std::map<std::string, std::string> settings;
 std::vector<Deed> deeds;
 int me = 0;
 std::uint64_t current_step = 0;
+int most_ranks = 0;  // that lived in some step
 
 int number(const std::string& name, int otherwise) {
   const auto found = settings.find(name);
@@ -65,9 +67,11 @@ void await_change() {
   }
 }
 
-void act(std::uint64_t step) {
+/// `ranks`: that live. Who is waited for may be back already, since a start can be quicker than two steps.
+void act(std::uint64_t step, int ranks) {
   current_step = step;
-  if (is_to("await", step)) await_change();
+  most_ranks = std::max(most_ranks, ranks);
+  if (is_to("await", step) && ranks < most_ranks) await_change();
   if (lockstep::incarnation() > 0) return;
   if (is_to("tell", step)) say("is at step " + std::to_string(step));
   if (is_to("die", step)) (void)raise(SIGKILL);
@@ -140,7 +144,7 @@ int train() {
     if (number("freeze", -1) >= 0 && number("freeze", -1) <= static_cast<int>(step))
       net->parameters()[0].set_requires_grad(false);
     job.step([&](const lockstep::ElasticPart& part) {
-      if (!std::exchange(has_acted, true)) act(step);
+      if (!std::exchange(has_acted, true)) act(step, job.world().size());
       const auto chosen = sampler.indices(part);
       const auto index = torch::tensor(std::vector<std::int64_t>(chosen.begin(), chosen.end()));
       auto loss = torch::mse_loss(net->forward(x.index_select(0, index)), y.index_select(0, index));

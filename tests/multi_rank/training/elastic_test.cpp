@@ -242,7 +242,7 @@ TEST_F(ElasticJob, StopsAtGradientsThatAreNoNumbersAndNamesThePart) {
 // Who has come meanwhile has not seen the gradients: it is told when they are computed again.
 TEST_F(ElasticJob, TellsThoseWhoComeAsOneDiesWhyItStops) {
   const Ending ending = launch({"-np", "3", "--min-np", "1", "--max-restarts", "1", "--", "least=3",
-                                "non_finite=stop", "nan@7:*", "die_agreeing@7:0"});
+                                "wait_ms=10000", "non_finite=stop", "nan@7:*", "die_agreeing@7:0"});
   EXPECT_EQ(ending.exit_code, 1) << ending.err;
   for (const char* rank : {"rank 0", "rank 1", "rank 2"})
     EXPECT_THAT(ending.err,
