@@ -203,7 +203,7 @@ template <class Model>
 class DataParallel : public torch::nn::ModuleHolder<ReplicatedImpl<Model>> {
  public:
   /// `factory()` makes a module, its holder or a pointer to it. Throws Error: invalid_argument if there are no devices, a GPU is
-  /// named twice or beside slots of the CPU, or models differ.
+  /// named twice or beside slots of the CPU, or models differ; unsupported where libtorch has no such devices.
   template <class Factory>
   DataParallel(const Factory& factory, const std::vector<torch::Device>& devices,
                const ReplicaOptions& options = {})

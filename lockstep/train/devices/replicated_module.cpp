@@ -271,14 +271,14 @@ void ReplicatedModule::refresh(const Streams& streams) {
   std::vector<std::vector<Copy>> copies(replicas_.size());  // from, to
   const auto follow = [&](const Tensor& own, std::vector<Tensors>& all, std::size_t i, bool only_first) {
     for (std::size_t slot = 0; slot < all.size(); ++slot) {
-      Tensor& replicas = all[slot][i];
+      Tensor& replica = all[slot][i];
       if (own.device() == devices_[slot] && (slot == 0 || !only_first)) {
-        if (!share_memory(replicas, own)) replicas.set_data(own);
-      } else if (replicas.device() != devices_[slot] || share_memory(replicas, own) ||
-                 (slot > 0 && share_memory(replicas, all[0][i]))) {
-        replicas.set_data(own.to(devices_[slot], own.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
+        if (!share_memory(replica, own)) replica.set_data(own);
+      } else if (replica.device() != devices_[slot] || share_memory(replica, own) ||
+                 (slot > 0 && share_memory(replica, all[0][i]))) {
+        replica.set_data(own.to(devices_[slot], own.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
       } else {
-        copies[slot].emplace_back(own, replicas.variable_data());
+        copies[slot].emplace_back(own, replica.variable_data());
       }
     }
   };
