@@ -39,8 +39,11 @@ bool is_own(const Error& error) {
 
 std::vector<Tensor> Pipeline::Stage::forward(std::vector<Tensor> inputs) const {
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    if (const auto failure = failure_in([&] { inputs = layers[i].forward(inputs); }))
-      throw_invalid_argument(c10::str("layer \"", names[i], "\": ", failure->what()));
+    const auto failure = failure_in([&] { inputs = layers[i].forward(inputs); });
+    if (!failure) continue;
+    // A tensor-parallel layer's may be another rank's.
+    const ErrorCode code = is_own(*failure) ? ErrorCode::invalid_argument : failure->code();
+    throw Error(code, c10::str("layer \"", names[i], "\": ", failure->what()), failure->peer());
   }
   return inputs;
 }

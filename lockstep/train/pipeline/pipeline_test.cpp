@@ -750,6 +750,20 @@ std::vector<Ending> failures_of_two(const std::function<PipelineOptions(const Gr
   });
 }
 
+TEST(PipelineFailures, OfOtherRanksThatALayerCallsStayTheirs) {
+  const auto endings = run_ranks(2, [](const Group& world) {
+    Layers layers;
+    layers.add<Linear>(3, 3).add([](const Tensor&) -> Tensor {
+      throw Error(ErrorCode::peer_lost, "all_reduce #1: rank 5 was killed", 5);
+    });
+    Pipeline pipe(layers, world, {.micro_batches = 2});
+    pipe.step(samples(4, 3, 1), samples(4, 3, 2), mse);
+  });
+  EXPECT_EQ(endings[1].code, ErrorCode::peer_lost);
+  EXPECT_EQ(endings[1].peer, 5);
+  EXPECT_THAT(endings[1].text, HasSubstr("layer \"1\": all_reduce #1: rank 5 was killed"));
+}
+
 TEST(PipelineFailures, ReachTheReplicasAndThePartsOfOtherStages) {
   const auto step = [](Pipeline& pipe) { pipe.step(samples(4, 2, 1), samples(4, 2, 2), mse); };
   const auto evaluate = [](Pipeline& pipe) { pipe.evaluate(samples(4, 2, 1)); };
