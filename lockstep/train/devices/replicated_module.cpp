@@ -1,10 +1,8 @@
 #include "lockstep/train/devices/replicated_module.h"
 
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -17,6 +15,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/train/devices/slot_threads.h"
+#include "lockstep/train/tensor/device.h"
 
 namespace lockstep {
 namespace {
@@ -146,10 +145,8 @@ class ReplicatedModule::Join : public torch::autograd::Function<Join> {
                       [&](std::size_t i, Tensor sum) { gradients[1 + i] = std::move(sum); });
     // Who takes them knows of the stream of this node alone, which is its output's.
     for (const c10::Stream& stream : joined.pass.streams) {
-      if (stream.device() == replicated.devices_[0]) continue;
-      c10::Event event(stream.device_type());
-      event.record(stream);
-      event.block(c10::impl::VirtualGuardImpl(stream.device_type()).getStream(replicated.devices_[0]));
+      if (stream.device() != replicated.devices_[0])
+        let_follow(stream, current_stream(replicated.devices_[0]));
     }
     return gradients;
   }
@@ -301,8 +298,7 @@ ReplicatedModule::Streams ReplicatedModule::caller_streams() const {
   std::set<torch::DeviceIndex> seen;
   Streams streams;
   const auto take = [&](torch::Device device) {
-    if (!device.is_cpu() && seen.insert(device.index()).second)
-      streams.push_back(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    if (!device.is_cpu() && seen.insert(device.index()).second) streams.push_back(current_stream(device));
   };
   for (const torch::Device& device : devices_) take(device);
   for (const Tensor& parameter : model_parameters_) take(parameter.device());

@@ -1,5 +1,6 @@
 #include "lockstep/train/tensor/device.h"
 
+#include <c10/core/Event.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -32,10 +33,19 @@ std::string gpu_count_text(const VisibleGpus& gpus) {
 
 }  // namespace
 
+c10::Stream current_stream(torch::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+void let_follow(const c10::Stream& earlier, const c10::Stream& later) {
+  c10::Event event(earlier.device_type());
+  event.record(earlier);
+  event.block(later);
+}
+
 void await_device(torch::Device device) {
   if (device.is_cpu()) return;
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  guard.synchronizeStream(guard.getStream(device));
+  c10::impl::VirtualGuardImpl(device.type()).synchronizeStream(current_stream(device));
 }
 
 VisibleGpus VisibleGpus::of_this_process() {

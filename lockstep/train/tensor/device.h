@@ -1,6 +1,7 @@
 // A program names its device once, and each rank of a host is to get a GPU of its own.
 #pragma once
 
+#include <c10/core/Stream.h>
 #include <torch/torch.h>
 
 #include <optional>
@@ -18,6 +19,10 @@ namespace lockstep {
 /// GPUs.
 torch::Device device_for(const Group& group, const std::string& name);
 
+/// Libtorch's, of this thread.
+c10::Stream current_stream(torch::Device device);
+/// What `later` is given from now on comes after what `earlier` was given.
+void let_follow(const c10::Stream& earlier, const c10::Stream& later);
 /// Waits for what libtorch's current stream of `device` was given; main memory has none.
 void await_device(torch::Device device);
 

@@ -1,11 +1,11 @@
 #include "lockstep/train/tensor/device_copies.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
 #include <algorithm>
 
 #include "lockstep/base/log.h"
+#include "lockstep/train/tensor/device.h"
 
 namespace lockstep {
 
@@ -31,14 +31,14 @@ torch::Tensor DeviceCopies::copied_to(torch::Device device, const torch::Tensor&
 
 void DeviceCopies::note(torch::Device device) {
   if (device.is_cpu()) return;
-  const auto stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  const auto stream = current_stream(device);
   auto last = std::ranges::find(last_, stream, &Last::stream);
   if (last == last_.end()) last = last_.insert(last_.end(), {stream, c10::Event(device.type())});
   last->event.record(stream);
 }
 
 void DeviceCopies::join(torch::Device device) {
-  const auto now = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  const auto now = current_stream(device);
   for (const Last& last : last_) {
     if (last.stream != now) last.event.block(now);
   }

@@ -1,8 +1,5 @@
 #include "lockstep/train/tensor/gpu_place.h"
 
-#include <c10/core/Event.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -12,6 +9,7 @@
 
 #include "lockstep/base/log.h"
 #include "lockstep/group/gpu_calls.h"
+#include "lockstep/train/tensor/device.h"
 
 namespace lockstep {
 
@@ -35,10 +33,6 @@ std::optional<void*> handle_of(const Stream& stream) {
   } else {
     return std::nullopt;
   }
-}
-
-c10::Stream current_stream(torch::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
 }  // namespace
@@ -71,10 +65,7 @@ class InCurrentStream final : public PendingWork {
   void wait() override {
     work_.wait();
     const auto now = current_stream(called_on_.device());
-    if (now == called_on_) return;
-    c10::Event event(called_on_.device_type());
-    event.record(called_on_);
-    event.block(now);
+    if (now != called_on_) let_follow(called_on_, now);
   }
   void synchronize() override { work_.synchronize(); }
   void abandon() noexcept override { work_.abandon(); }
