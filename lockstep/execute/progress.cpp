@@ -1,5 +1,7 @@
 #include "lockstep/execute/progress.h"
 
+#include <sched.h>
+
 #include <algorithm>
 
 #include "lockstep/base/deadline.h"
@@ -13,7 +15,7 @@ namespace {
 // Sockets and doorbells cannot be slept on together; with both, this is the longest that a ring goes unheard.
 constexpr std::chrono::microseconds mixed_nap{500};
 
-// Where nothing wakes who waits: short beside what a message between hosts takes.
+// Of the thread, where nothing wakes it: short beside what a message between hosts takes.
 constexpr std::chrono::microseconds looking_nap{20};
 
 // A wait that yields looks for trouble this often: where other programs want the cores each yield may take
@@ -90,6 +92,11 @@ bool Progress::has_work() const {
                       [](const Engine* engine) { return engine->is_idle(); });
 }
 
+bool Progress::wants_looks() const {
+  return std::any_of(engines_.begin(), engines_.end(),
+                     [](const Engine* engine) { return !engine->is_idle() && engine->wants_looks(); });
+}
+
 bool Progress::drive_until(const std::function<bool()>& is_over, std::chrono::nanoseconds at_most) {
   const bool is_bounded = at_most != std::chrono::nanoseconds::max();  // who is not, spins without a clock
   const Deadline deadline = is_bounded ? Deadline::after(at_most) : Deadline::never();
@@ -97,11 +104,12 @@ bool Progress::drive_until(const std::function<bool()>& is_over, std::chrono::na
   int idle_steps = 0;
   Deadline next_look = Deadline::never();
   while (true) {
-    bool moved = false;
+    bool moved = false, nothing_wakes = false;
     {
       const Lock guard = lock();
       moved = advance();
       if (is_over()) return true;
+      nothing_wakes = idle_steps >= policy_.spins && wants_looks();
     }
     if (moved) {
       backoff.restart();
@@ -110,7 +118,12 @@ bool Progress::drive_until(const std::function<bool()>& is_over, std::chrono::na
       next_look = Deadline::after(between_looks);
     }
     const bool is_late = deadline.expired();
-    const bool is_long = !moved && backoff.step();
+    bool is_long = !moved && backoff.step();
+    if (is_long &&
+        nothing_wakes) {  // as an MPI's own waits, which send and receive meanwhile; a nap would keep its messages
+      ::sched_yield();
+      is_long = false;
+    }
     const bool is_look_due = idle_steps > policy_.spins && next_look.expired();
     if (is_long || is_late || is_look_due) {
       look();
@@ -138,10 +151,9 @@ void Progress::sleep(std::chrono::nanoseconds at_most) {
       return;
     }
     for (Engine* engine : engines_) {
-      if (engine->is_idle()) continue;
-      engine->add_wait_descriptors(descriptors);
-      if (engine->wants_looks()) at_most = std::min<std::chrono::nanoseconds>(at_most, looking_nap);
+      if (!engine->is_idle()) engine->add_wait_descriptors(descriptors);
     }
+    if (wants_looks()) at_most = std::min<std::chrono::nanoseconds>(at_most, looking_nap);
   }
   if (descriptors.empty()) {
     page_->doorbell().sleep(ticket, at_most);

@@ -28,7 +28,7 @@ class Engine {
   virtual bool is_idle() const = 0;
   /// The slow part of a wait: deaths, failures elsewhere, deadlines, warnings.
   virtual void look() = 0;
-  /// Whether nothing wakes who waits for its works, so that only naps may be taken.
+  /// Whether nothing wakes who waits for its works: waits yield then, and the thread takes naps.
   virtual bool wants_looks() const { return false; }
   /// What poll(2) has to watch; nothing if the doorbell is rung for all that can happen.
   virtual void add_wait_descriptors(std::vector<pollfd>& descriptors) = 0;
@@ -68,6 +68,7 @@ class Progress {
  private:
   bool drive_until(const std::function<bool()>& is_over, std::chrono::nanoseconds at_most);
   bool has_work() const;
+  bool wants_looks() const;
   void sleep(std::chrono::nanoseconds at_most);
   void sleep_on_descriptors(std::vector<pollfd>& descriptors, std::chrono::nanoseconds at_most) const;
   void look();

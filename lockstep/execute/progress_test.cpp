@@ -17,8 +17,10 @@ class Stuck final : public Engine {
   bool advance() override { return false; }
   bool is_idle() const override { return false; }
   void look() override { ++looks; }
-  void add_wait_descriptors(std::vector<pollfd>&) override {}
-  int looks = 0;
+  bool wants_looks() const override { return nothing_wakes; }
+  void add_wait_descriptors(std::vector<pollfd>&) override { ++naps; }
+  bool nothing_wakes = false;
+  int looks = 0, naps = 0;
 };
 
 // As it is where other programs keep the cores: each yield may take milliseconds.
@@ -42,6 +44,22 @@ TEST(Progress, AWaitWithoutALimitLooksForTroubleWhileItYields) {
       progress.wait([&] { return stuck.looks == 2 || patience.expired(); }, std::chrono::nanoseconds::max()));
   EXPECT_EQ(stuck.looks, 2);
   progress.detach(stuck);
+}
+
+TEST(Progress, AWaitTakesNoNapsWhereNothingWakesIt) {
+  for (const bool nothing_wakes : {false, true}) {
+    const auto page = std::make_shared<ControlPage>(ControlPage::in_process(1));
+    Progress progress(page, {.spins = 0, .yields = 0, .nap = std::chrono::milliseconds(1)});
+    Stuck stuck;
+    stuck.nothing_wakes = nothing_wakes;
+    progress.attach(stuck);
+    const Deadline patience = Deadline::after(std::chrono::seconds(30));
+    EXPECT_TRUE(progress.wait([&] { return stuck.looks == 2 || patience.expired(); },
+                              std::chrono::nanoseconds::max()));
+    EXPECT_EQ(stuck.looks, 2);
+    EXPECT_EQ(stuck.naps > 0, !nothing_wakes);
+    progress.detach(stuck);
+  }
 }
 
 /// Has work for ever, and knows who moves it on.

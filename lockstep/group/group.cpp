@@ -202,6 +202,13 @@ void Group::abort(const std::string& reason) const noexcept {
   if (impl_->backend) impl_->backend->abort(reason);
 }
 
+void Group::abort(const std::exception& why) const noexcept {
+  const auto* error = dynamic_cast<const Error*>(&why);
+  if (!error || !error->peer()) return abort(why.what());
+  const std::string text = "rank " + std::to_string(world_rank(rank())) + " gave up: " + error->what();
+  if (impl_->backend) impl_->backend->fail(Error(error->code(), text, error->peer()));
+}
+
 void Group::poll() const {
   if (impl_->backend) impl_->backend->poll();
 }

@@ -231,6 +231,32 @@ TEST(Groups, AreClosedForAllByARankThatCannotGoOn) {
   barrier(Group()).wait();
 }
 
+TEST(Groups, ThatAreClosedBecauseOfAnothersFailureBlameWhomThatBlamed) {
+  on_ranks(3, [](Group& world) {
+    if (world.rank() == 2) return;
+    const Group pair = world.subgroup(std::vector{0, 1});
+    if (world.rank() == 0) pair.abort(Error(ErrorCode::timeout, "rank 2 did not arrive", 2));
+    for (int call = 0; call < 2; ++call) {
+      try {
+        barrier(pair).wait();
+        FAIL() << "nothing was thrown";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::timeout);
+        EXPECT_EQ(error.peer(), 2);
+        EXPECT_THAT(error.what(), HasSubstr("rank 0 gave up: rank 2 did not arrive; the group is closed"));
+      }
+    }
+  });
+}
+
+TEST(Groups, ThatAreClosedBecauseOfAnExceptionThatBlamesNobodyBlameTheRank) {
+  on_ranks(2, [](Group& world) {
+    if (world.rank() == 1) world.abort(Error(ErrorCode::timeout, "it took too long"));
+    EXPECT_THAT(failure_of([&] { barrier(world).wait(); }, ErrorCode::peer_lost),
+                HasSubstr("rank 1 gave up: it took too long"));
+  });
+}
+
 TEST(Messages, ThatNobodyReceivesAreBounded) {
   on_ranks(1, [](Group& world) {
     const std::vector<std::byte> megabytes(100 << 20);

@@ -65,6 +65,21 @@ TEST(LauncherCommand, PassesItsFlagsOn) {
   EXPECT_THAT(result.err, HasSubstr("not pinned"));
 }
 
+TEST(LauncherCommand, PreloadsItsLibraryForMklBeforeWhatIsPreloadedAnyway) {
+  const std::string library =
+      (std::filesystem::path(tool()).parent_path() / "../lib/liblockstep_mkl_avx512.so").lexically_normal();
+  const std::vector<std::string> print = {"sh", "-c", "echo \"$LD_PRELOAD\""};
+  const auto preloaded = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"run", "--np=1", "--no-prefix"});
+    flags.insert(flags.end(), print.begin(), print.end());
+    return lockstep(flags).out;
+  };
+  EXPECT_EQ(preloaded({}), "\n");
+  EXPECT_EQ(preloaded({"--mkl-avx512"}), library + "\n");
+  EXPECT_EQ(preloaded({"--mkl-avx512", "-x", "LD_PRELOAD=libm.so.6"}), library + ":libm.so.6\n");
+  EXPECT_EQ(preloaded({"-x", "LD_PRELOAD=libm.so.6", "--mkl-avx512"}), library + ":libm.so.6\n");
+}
+
 struct BadUsage {
   std::vector<std::string> arguments;
   std::string complaint;

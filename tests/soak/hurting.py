@@ -11,7 +11,7 @@ import seen
 from hosts import NotPossible, TwoHosts
 from job import Job, Missed
 
-CALL = re.compile(r"^(barrier|send|recv|(all_reduce|reduce|reduce_scatter|broadcast|scatter|gather|all_gather|"
+CALL = re.compile(r"^(layer \"[^\"]+\": )?(barrier|send|recv|(all_reduce|reduce|reduce_scatter|broadcast|scatter|gather|all_gather|"
                   r"all_to_all)(_v|_grouped)?) (#\d+ |\")|^making group \"")
 NOT_SUBMITTED = re.compile(r"but not by ranks? (\d+(?:, \d+)*), for ")
 

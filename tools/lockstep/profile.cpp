@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "command_line.h"
+#include "libraries.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
@@ -64,18 +65,6 @@ void describe(CLI::App& app, ProfileFlags& flags) {
 
 void say(const std::string& text) { (void)std::fprintf(stderr, "lockstep profile: %s\n", text.c_str()); }
 
-fs::path find_library(Family family) {
-  std::error_code error;
-  const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
-  const std::string name = lockstep::mpitrace::library_for(family);
-  for (const char* folder : {LOCKSTEP_LIBRARIES, "../lib"}) {
-    fs::path file = (here / folder / name).lexically_normal();
-    if (fs::exists(file, error)) return file;
-  }
-  lockstep::throw_invalid_argument(name + " is not in " + (here / "../lib").lexically_normal().string() +
-                                   ": it was not built or not installed");
-}
-
 Family family_for(const ProfileFlags& flags) {
   if (!flags.family.empty()) {
     const auto family = lockstep::mpitrace::family_named(flags.family);
@@ -97,12 +86,10 @@ std::string mpi4py_name(Family family) {
 }
 
 Variables variables_for(const ProfileFlags& flags, Family family, const std::string& run) {
-  const fs::path library = find_library(family);
-  const char* const others = std::getenv("LD_PRELOAD");
-  const std::string preload =
-      library.string() + (others == nullptr || *others == '\0' ? "" : ":" + std::string(others));
-  Variables variables = {
-      {"LD_PRELOAD", preload}, {"LOCKSTEP_PROFILE", flags.folder}, {"LOCKSTEP_PROFILE_RUN", run}};
+  const fs::path library = find_library(lockstep::mpitrace::library_for(family));
+  Variables variables = {{"LD_PRELOAD", preload_of(library, std::getenv("LD_PRELOAD"))},
+                         {"LOCKSTEP_PROFILE", flags.folder},
+                         {"LOCKSTEP_PROFILE_RUN", run}};
   if (std::getenv("MPI4PY_MPIABI") == nullptr) variables.emplace_back("MPI4PY_MPIABI", mpi4py_name(family));
   if (!flags.timeline.empty()) variables.emplace_back("LOCKSTEP_TIMELINE", flags.timeline);
   if (flags.all) variables.emplace_back("LOCKSTEP_PROFILE_ALL", "1");

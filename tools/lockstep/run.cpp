@@ -12,6 +12,7 @@
 
 #include "check_build.h"
 #include "command_line.h"
+#include "libraries.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
@@ -136,6 +137,16 @@ void choose_engine(const RunFlags& flags, RunOptions& options) {
   if (told) options.remote.variables.emplace_back("LOCKSTEP_ENGINE", *told);
 }
 
+/// Of the ranks: MKL's own choice is made over by a library of ours, which comes before what is preloaded anyway.
+void choose_mkl(const RunFlags& flags, RunOptions& options) {
+  if (!flags.mkl_avx512) return;
+  auto& variables = options.remote.variables;
+  const auto told = std::ranges::find(variables, "LD_PRELOAD", &std::pair<std::string, std::string>::first);
+  const char* others = told == variables.end() ? std::getenv("LD_PRELOAD") : told->second.c_str();
+  const std::string preload = preload_of(find_library("liblockstep_mkl_avx512.so"), others);
+  variables.emplace_back("LD_PRELOAD", preload);
+}
+
 /// The command that a Python program needs.
 std::vector<std::string> with_python(const RunFlags& flags, std::vector<std::string> command) {
   if (flags.module && (flags.no_python || flags.run_path))
@@ -169,6 +180,7 @@ RunOptions to_options(RunFlags& flags, const std::vector<std::string>& words) {
   if (!flags.grace.empty()) options.stop_grace = milliseconds_of("--grace", flags.grace);
   choose_roles(flags, commands, options);
   choose_engine(flags, options);
+  choose_mkl(flags, options);
   options.output = choose_output(flags);
   options.record_dir =
       lockstep::launch::record_dir(flags.record_dir.empty() ? std::nullopt : std::optional(flags.record_dir));

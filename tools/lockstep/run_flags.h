@@ -28,6 +28,7 @@ struct RunFlags {
   std::string record_dir;
   std::string max_restarts;
   bool no_pin = false;
+  bool mkl_avx512 = false;
   bool profile_all = false;
   bool no_prefix = false;
   bool nested = false;

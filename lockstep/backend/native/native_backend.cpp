@@ -326,6 +326,7 @@ void NativeBackend::notice_failure_elsewhere() {
 }
 
 void NativeBackend::fail(const Error& error) {
+  if (is_forked_child()) return;
   const auto lock = progress_->lock();
   fail(blame_.cause_of(error));
 }

@@ -162,7 +162,7 @@ void Elastic::compute(const Pass& pass) {
     const auto* ours = dynamic_cast<const Error*>(&error);
     if (ours != nullptr && may_go_on(*ours) && await_change(Deadline::after(news)))
       throw;  // of what it does with the world
-    world_->abort(error.what());
+    world_->abort(error);
     throw PassFailed{std::current_exception()};
   }
 }
@@ -216,7 +216,7 @@ void Elastic::save() {
   try {
     options_.save();
   } catch (const std::exception& error) {
-    world_->abort(error.what());
+    world_->abort(error);
     throw;
   }
 }

@@ -286,12 +286,12 @@ double Pipeline::step(const Tensor& input, const Tensor& target, const PipelineL
     broadcast(group_, std::span(&mean, 1), plan_.shape.rank_of(plan_.shape.stages - 1)).wait();
     return mean;
   } catch (const std::exception& error) {
-    give_up(error.what());  // before what is under way, in `step` and `averages`, says that it was given up
+    give_up(error);  // before what is under way, in `step` and `averages`, says that it was given up
     throw;
   }
 }
 
-void Pipeline::give_up(const std::string& why) {
+void Pipeline::give_up(const std::exception& why) {
   group_.abort(why);
   for (const auto& others : {options_.replicas, options_.tensor}) {
     if (others) others->abort(why);
@@ -304,7 +304,7 @@ Tensor Pipeline::evaluate(const Tensor& input) {
   try {
     return step.evaluate(input);
   } catch (const std::exception& error) {
-    give_up(error.what());
+    give_up(error);
     throw;
   }
 }

@@ -137,7 +137,7 @@ class Pipeline {
   void add_up_ties(const std::vector<std::array<torch::Tensor, 2>>& before);
   void average_over_replicas(std::vector<Work>& works);
   /// Stages know nothing of the replicas and parts of others, nor these of them: all are told.
-  void give_up(const std::string& why);
+  void give_up(const std::exception& why);
   void compare_replicas();
 
   Group group_;

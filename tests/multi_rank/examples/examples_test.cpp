@@ -50,6 +50,26 @@ TEST_F(Examples, ToyModelStartsItsRanksAndTheirReplicasAreEqual) {
             after(lines_with(ending.out, "[1]").at(0), "loss is "));
 }
 
+#ifdef __x86_64__
+TEST_F(Examples, MultiplyByAvx512WhereMklIsTold) {
+  if (!__builtin_cpu_supports("avx512f")) GTEST_SKIP() << "this processor has no AVX-512";
+  const std::vector<std::string> words = {program("lockstep"),
+                                          "run",
+                                          "-np",
+                                          "2",
+                                          "--mkl-avx512",
+                                          program("mnist_horovod_steps"),
+                                          "--synthetic",
+                                          "--samples",
+                                          "200",
+                                          "--epochs",
+                                          "1"};
+  const Ending ending = start(words, {{"MKL_VERBOSE", "1"}}).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out, HasSubstr("Intel(R) Advanced Vector Extensions 512"));
+}
+#endif
+
 TEST_F(Examples, ToyModelSaysWhatItsRanksSaidLast) {
   const Ending ending = start({program("toy_model"), "--learning_rate", "nan"}).finish();
   EXPECT_EQ(ending.exit_code, 1);

@@ -34,6 +34,19 @@ int numa_nodes() {
   return count;
 }
 
+/// Whether there is AVX-512, and what MKL, by which libtorch multiplies matrices on most processors, makes of it.
+void examine_avx512(Report& report) {
+  bool has = false, is_intel = true;
+#ifdef __x86_64__
+  __builtin_cpu_init();
+  has = __builtin_cpu_supports("avx512f") != 0;
+  is_intel = __builtin_cpu_is("intel") != 0;
+#endif
+  const char* of_others =
+      "yes; MKL takes AVX2 on processors that are not Intel's: try lockstep run --mkl-avx512";
+  report.fact("AVX-512", !has ? "no" : (is_intel ? "yes" : of_others), "avx512", has);
+}
+
 }  // namespace
 
 void examine_cores(Report& report) {
@@ -42,6 +55,7 @@ void examine_cores(Report& report) {
   const int nodes = numa_nodes();
   report.section("Processor", "processor");
   report.fact("model", processor(), "model", processor());
+  examine_avx512(report);
   report.fact("cores",
               fmt::format("{} of {} (hardware threads), those numbered {}", cores.numbers.size(), all,
                           lockstep::base::to_ranges(cores.numbers)),
