@@ -100,6 +100,7 @@ set(lockstep_reached_headers
     lockstep/train/replicas/sync_batch_norm.h
     lockstep/train/sharded/sharded_optimizer.h
     lockstep/train/sharded/sharded_optimizer_base.h
+    lockstep/train/tensor/arena_tensor.h
     lockstep/train/tensor/device.h
     lockstep/train/tensor/module_of.h
     lockstep/train/tensor/output_tensors.h

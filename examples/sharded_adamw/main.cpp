@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdio>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "examples/support/run.h"
@@ -22,6 +23,7 @@ struct Options {
   double learning_rate = 1e-3;
   double noise = 0.1;
   std::uint64_t random_seed = 0;
+  std::string device = "cpu";
 };
 
 struct Trained {
@@ -39,11 +41,12 @@ template <class Forward, class Optimizer>
 double train(const lockstep::Group& world, const Options& options, Forward& forward, Optimizer& optimizer) {
   torch::manual_seed(options.random_seed + 1);
   const examples::Teacher teacher(64, 8, options.noise);
-  const auto unseen = teacher.draw(1000);
+  const auto device = lockstep::device_for(world, options.device);
+  const auto unseen = teacher.draw(1000).to(device);
   torch::manual_seed(options.random_seed + 2 +
                      static_cast<std::uint64_t>(world.rank()));  // a rank's own samples
   for (int step = 0; step < options.steps; ++step) {
-    const auto batch = teacher.draw(options.batch_size);
+    const auto batch = teacher.draw(options.batch_size).to(device);
     optimizer.zero_grad();
     torch::mse_loss(forward(batch.x), batch.y).backward();
     optimizer.step();
@@ -60,6 +63,7 @@ std::vector<std::uint64_t> of_all_ranks(const lockstep::Group& world, std::uint6
 
 Trained train_replicated(const lockstep::Group& world, const Options& options) {
   auto net = make_net();
+  net->to(lockstep::device_for(world, options.device));
   lockstep::DistributedDataParallel ddp(net, world, {.non_finite = lockstep::NonFinite::stop});
   torch::optim::AdamW adamw(ddp.parameters(), torch::optim::AdamWOptions(options.learning_rate));
   const double loss = train(world, options, ddp, adamw);
@@ -73,6 +77,7 @@ Trained train_replicated(const lockstep::Group& world, const Options& options) {
 
 Trained train_sharded(const lockstep::Group& world, const Options& options) {
   auto net = make_net();
+  net->to(lockstep::device_for(world, options.device));
   lockstep::ShardedOptimizer<torch::optim::AdamW> adamw(*net, world,
                                                         torch::optim::AdamWOptions(options.learning_rate),
                                                         {.non_finite = lockstep::NonFinite::stop});
@@ -122,5 +127,6 @@ int main(int argc, char** argv) {
   app.add_option("--random_seed", options.random_seed, "For task, weights and samples")
       ->check(examples::count_from(0))
       ->capture_default_str();
+  examples::add_device_flag(app, options.device);
   return examples::run(app, argc, argv, [&] { compare(options); });
 }

@@ -16,13 +16,6 @@ HookClaim::~HookClaim() {
   if (hook_) hook_->is_claimed_ = false;
 }
 
-torch::Tensor arena_tensor(const Group& group, torch::IntArrayRef shape, torch::ScalarType type) {
-  const auto elements = static_cast<std::size_t>(c10::multiply_integers(shape));
-  const auto block = std::make_shared<ArenaBlock>(group.allocate_bytes(elements * torch::elementSize(type)));
-  return torch::from_blob(
-      block->bytes().data(), shape, [block](void*) {}, type);
-}
-
 Work GradientBucket::average(const torch::Tensor& other) const {
   const bool is_whole = contributors == group.size();
   if (!is_whole) other.div_(contributors);
@@ -30,8 +23,7 @@ Work GradientBucket::average(const torch::Tensor& other) const {
 }
 
 torch::Tensor GradientBucket::scratch(torch::IntArrayRef shape, torch::ScalarType type) const {
-  if (flat.device().is_cpu()) return arena_tensor(group, shape, type);
-  return torch::empty(shape, torch::dtype(type).device(flat.device()));
+  return tensor_for_calls(group, flat.device(), shape, type);
 }
 
 Work AllReduceHook::begin(const GradientBucket& bucket) { return bucket.average(bucket.flat); }

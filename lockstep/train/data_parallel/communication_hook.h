@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lockstep/group/group.h"
+#include "lockstep/train/tensor/arena_tensor.h"
 
 namespace lockstep {
 
@@ -99,8 +100,5 @@ class HalfHook final : public CommunicationHook {
   torch::ScalarType type_;
   std::map<std::size_t, torch::Tensor> halves_;  // of a bucket, by its number
 };
-
-/// A contiguous tensor in this rank's arena, its contents undefined. It outlives the group.
-torch::Tensor arena_tensor(const Group& group, torch::IntArrayRef shape, torch::ScalarType type);
 
 }  // namespace lockstep

@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 void require_fusible(const torch::Tensor& parameter) {
-  require_host_array(parameter, "a parameter of a fused optimizer");
+  require_array(parameter, "a parameter of a fused optimizer");
   const auto type = parameter.scalar_type();
   if ((type != torch::kFloat32 && type != torch::kFloat64) || !parameter.is_non_overlapping_and_dense()) {
     throw Error(ErrorCode::unsupported, "a parameter of a fused optimizer is " + describe(parameter) +
@@ -49,6 +49,30 @@ Prepared prepare_state(ParameterStates& states, const torch::Tensor& parameter,
   return {*state, arrays, steps};
 }
 
+/// All of them lie in memory alike.
+void update(const ParameterOptions& options, const torch::Tensor& parameter, const torch::Tensor& gradient,
+            const StateArrays& arrays, std::uint64_t steps) {
+  if (!parameter.is_cpu()) {
+    StateArrays flat;
+    for (std::size_t i = 0; i < state_arrays(options); ++i) flat[i] = in_memory_order(arrays[i]);
+    return update_tensor(options,
+                         {.gradient = in_memory_order(gradient).clone(),
+                          .parameters = in_memory_order(parameter),
+                          .master = {}},
+                         flat, steps);
+  }
+  const auto* const source = static_cast<const std::byte*>(gradient.const_data_ptr());
+  std::array<std::byte*, most_state_arrays> pointers{};
+  for (std::size_t i = 0; i < state_arrays(options); ++i)
+    pointers[i] = static_cast<std::byte*>(arrays[i].mutable_data_ptr());
+  update_slice(options,
+               {.dtype = reducible_dtype(parameter.scalar_type()).value(),
+                .elements = static_cast<std::size_t>(parameter.numel()),
+                .gradients = std::span(&source, 1),
+                .parameters = static_cast<std::byte*>(parameter.mutable_data_ptr())},
+               pointers, steps);
+}
+
 }  // namespace
 
 void fused_step(ParameterGroups& groups, ParameterStates& states) {
@@ -62,23 +86,16 @@ void fused_step(ParameterGroups& groups, ParameterStates& states) {
       if (!parameter.grad().defined()) continue;
       require_fusible(parameter);
       const torch::Tensor gradient = like_parameter(parameter.grad(), parameter);
-      const auto* const source = static_cast<const std::byte*>(gradient.const_data_ptr());
-      std::array<std::byte*, most_state_arrays> pointers{};
+      StateArrays arrays;
       std::uint64_t steps = 0;
       if (state_arrays(options) > 0) {
         const Prepared prepared =
             prepare_state(states, parameter, options, [&] { return label_of(number, group); });
         steps = prepared.steps;
-        for (std::size_t i = 0; i < state_arrays(options); ++i)
-          pointers[i] = static_cast<std::byte*>(prepared.arrays[i].mutable_data_ptr());
+        arrays = prepared.arrays;
         set_steps(prepared.state, options, steps + 1);
       }
-      update_slice(options,
-                   {.dtype = reducible_dtype(parameter.scalar_type()).value(),
-                    .elements = static_cast<std::size_t>(parameter.numel()),
-                    .gradients = std::span(&source, 1),
-                    .parameters = static_cast<std::byte*>(parameter.mutable_data_ptr())},
-                   pointers, steps);
+      update(options, parameter, gradient, arrays, steps);
       parameter.unsafeGetTensorImpl()->bump_version();
     }
   }

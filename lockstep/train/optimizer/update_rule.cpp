@@ -1,5 +1,7 @@
 #include "lockstep/train/optimizer/update_rule.h"
 
+#include <cmath>
+
 #include "lockstep/base/error.h"
 
 namespace lockstep {
@@ -48,6 +50,37 @@ kernel::AdamStep step_of(const Options& options, std::uint64_t t) {
           .weight_decay = options.weight_decay(),
           .is_decoupled = std::is_same_v<Options, AdamWOptions>,
           .t = t};
+}
+
+void update(const TensorSlice& slice, const torch::Tensor& values, const StateArrays& state,
+            const kernel::SgdStep& step) {
+  torch::Tensor change = slice.gradient;
+  if (step.weight_decay != 0) change.add_(values, step.weight_decay);
+  if (step.momentum != 0) {
+    const torch::Tensor& velocity = state[0];
+    if (step.is_first) {
+      velocity.copy_(change);
+    } else {
+      velocity.mul_(step.momentum).add_(change, 1 - step.dampening);
+    }
+    change = step.nesterov ? change.add_(velocity, step.momentum) : velocity;
+  }
+  values.add_(change, -step.learning_rate);
+}
+
+void update(const TensorSlice& slice, const torch::Tensor& values, const StateArrays& state,
+            const kernel::AdamStep& step) {
+  const auto t = static_cast<double>(step.t);
+  if (step.is_decoupled) {
+    values.mul_(1 - step.learning_rate * step.weight_decay);
+  } else if (step.weight_decay != 0) {
+    slice.gradient.add_(values, step.weight_decay);
+  }
+  const auto& [first, second] = state;
+  first.mul_(step.beta1).add_(slice.gradient, 1 - step.beta1);
+  second.mul_(step.beta2).addcmul_(slice.gradient, slice.gradient, 1 - step.beta2);
+  const auto scale = second.sqrt().div_(std::sqrt(1 - std::pow(step.beta2, t))).add_(step.epsilon);
+  values.addcdiv_(first, scale, -step.learning_rate / (1 - std::pow(step.beta1, t)));
 }
 
 }  // namespace
@@ -139,6 +172,19 @@ void update_slice(const ParameterOptions& options, const kernel::UpdateSlice& sl
       kernel::update_adam(slice, state[0], state[1], step_of(known, steps + 1));
     }
   });
+}
+
+void update_tensor(const ParameterOptions& options, const TensorSlice& slice, const StateArrays& state,
+                   std::uint64_t steps) {
+  const torch::Tensor& values = slice.master.defined() ? slice.master : slice.parameters;
+  with(options, [&]<class Options>(const Options& known) {
+    if constexpr (is_sgd<Options>) {
+      update(slice, values, state, step_of(known, steps == 0));
+    } else {
+      update(slice, values, state, step_of(known, steps + 1));
+    }
+  });
+  if (slice.master.defined()) slice.parameters.copy_(slice.master);
 }
 
 void assign_options(ParameterOptions& to, const ParameterOptions& from) {

@@ -40,6 +40,15 @@ void set_steps(ParameterState& state, const ParameterOptions& options, std::uint
 void update_slice(const ParameterOptions& options, const kernel::UpdateSlice& slice,
                   std::span<std::byte* const, most_state_arrays> state, std::uint64_t steps);
 
+/// A slice of parameters on any device, in one dimension; its gradient, of the type of state, which is written over; of halves
+/// the parameters in f32, else undefined.
+struct TensorSlice {
+  torch::Tensor gradient, parameters, master;
+};
+/// The same by libtorch's operations, for GPUs: within the rounding of f32, or f64.
+void update_tensor(const ParameterOptions& options, const TensorSlice& slice, const StateArrays& state,
+                   std::uint64_t steps);
+
 /// Makes `to` the same as `from`, which is of its kind.
 void assign_options(ParameterOptions& to, const ParameterOptions& from);
 

@@ -10,6 +10,7 @@
 #include "lockstep/group/outcome.h"
 #include "lockstep/group/shared_memory.h"
 #include "lockstep/train/parameter_server/saved_part.h"
+#include "lockstep/train/tensor/arena_tensor.h"
 #include "lockstep/train/tensor/shared_heap.h"
 
 namespace lockstep::ps {
@@ -50,7 +51,7 @@ void Client::lay_out() {
     int server = 0;
     while (!has_some(server) && server + 1 < placement_.servers()) ++server;
     arrays.push_back(
-        arena_tensor(lines_[static_cast<std::size_t>(server)].group(), array.type, array.elements));
+        arena_tensor(lines_[static_cast<std::size_t>(server)].group(), {array.elements}, array.type));
   }
   const auto views = plan.views(arrays);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -71,11 +72,9 @@ void Client::lay_out() {
     auto& gradients = gradients_.emplace_back();
     for (const Piece& piece : placement_.pieces(server)) {
       const Variable& variable = placement_.variables()[piece.variable];
-      gradients.push_back(variable.is_table
-                              ? Tensor()
-                              : arena_tensor(lines_[static_cast<std::size_t>(server)].group(), variable.type,
-                                             piece.rows * variable.row_elements())
-                                    .view(variable.sizes_of(piece)));
+      gradients.push_back(variable.is_table ? Tensor()
+                                            : arena_tensor(lines_[static_cast<std::size_t>(server)].group(),
+                                                           variable.sizes_of(piece), variable.type));
     }
   }
   heap_ = SharedHeap::unless_there_is_one(lines_[0].group());

@@ -3,7 +3,6 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <memory>
 
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
@@ -68,15 +67,6 @@ void Line::send_tensor(const torch::Tensor& dense) const { send_bytes(elements_o
 
 void Line::receive_tensor(const torch::Tensor& dense) const {
   receive_bytes(writable_bytes(dense, "parameter server"));
-}
-
-torch::Tensor arena_tensor(const Group& group, torch::ScalarType type, std::int64_t elements) {
-  const auto bytes = static_cast<std::size_t>(elements) * c10::elementSize(type);
-  const auto memory =
-      std::make_shared<ArenaBuffer<std::byte>>(group.allocate<std::byte>(std::max<std::size_t>(bytes, 1)));
-  return torch::from_blob(
-      memory->data(), {elements}, [memory = std::shared_ptr(memory)](void*) mutable { memory.reset(); },
-      type);
 }
 
 std::uint64_t word_of(const Group& group, const torch::Tensor& dense) {

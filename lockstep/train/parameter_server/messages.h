@@ -74,8 +74,6 @@ class Line {
   Group group_;
 };
 
-/// An array in the group's arena, where the other end can read and write it; it may outlive the group.
-torch::Tensor arena_tensor(const Group& group, torch::ScalarType type, std::int64_t elements);
 /// In place of a word: it follows as a message.
 inline constexpr std::uint64_t by_message = 1;
 /// As a word, where the other end finds `dense`; 0 where it cannot reach it: on another host.

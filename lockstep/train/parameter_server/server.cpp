@@ -13,6 +13,7 @@
 #include "lockstep/group/outcome.h"
 #include "lockstep/trace/traced_range.h"
 #include "lockstep/train/parameter_server/saved_part.h"
+#include "lockstep/train/tensor/arena_tensor.h"
 
 namespace lockstep::ps {
 using torch::Tensor;
@@ -184,7 +185,7 @@ void Server::greet(const Life& life, const Line& line, const Header& header, Mem
     memory.values.push_back(tensor_at(line.group(), words[i], stretches[i].type, {stretches[i].elements}));
     memory.messages.push_back(memory.values.back().defined()
                                   ? Tensor()
-                                  : arena_tensor(line.group(), stretches[i].type, stretches[i].elements));
+                                  : arena_tensor(line.group(), {stretches[i].elements}, stretches[i].type));
   }
   line.send({.kind = Kind::ok});
 }

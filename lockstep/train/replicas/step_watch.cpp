@@ -6,12 +6,12 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
-#include "lockstep/train/tensor/tensor_bytes.h"
+#include "lockstep/train/tensor/gradient_layout.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::size_t watched_bytes = 4096;
+constexpr std::int64_t watched_elements = 1024;
 constexpr int most_changes = 1;
 
 auto smallest_of(std::span<const NamedTensor> parameters) {
@@ -34,15 +34,17 @@ StepWatch::~StepWatch() {
 }
 
 void StepWatch::note_step() {
-  seen_.clear();
+  seen_ = torch::Tensor();
   changes_ = 0;
 }
 
+// The first backward after a step waits for no GPU.
 void StepWatch::look() {
-  const auto all = elements_of(watched_);
-  const auto bytes = all.first(std::min(all.size(), watched_bytes));
-  const bool has_changed = !seen_.empty() && !std::ranges::equal(seen_, bytes);
-  seen_.assign(bytes.begin(), bytes.end());
+  const torch::NoGradGuard no_grad;
+  const auto all = in_memory_order(watched_.detach());
+  const auto now = all.narrow(0, 0, std::min(all.numel(), watched_elements));
+  const bool has_changed = seen_.defined() && !torch::allclose(seen_, now, 0, 0, /*equal_nan=*/true);
+  if (!seen_.defined() || has_changed) seen_ = now.clone();
   if (!has_changed || ++changes_ <= most_changes) return;
   changes_ = 0;
   throw_invalid_argument(

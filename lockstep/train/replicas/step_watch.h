@@ -5,16 +5,14 @@
 
 #include <torch/torch.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "lockstep/train/replicas/named_tensor.h"
 
 namespace lockstep {
 
-/// Watches the first bytes of the smallest of the parameters: in backward it throws Error{invalid_argument}
+/// Watches the first elements of the smallest of the parameters: in backward it throws Error{invalid_argument}
 /// if they changed after two backwards one after the other, and no step was noted meanwhile. Once alone may
 /// be a checkpoint that was loaded.
 class StepWatch {
@@ -32,8 +30,8 @@ class StepWatch {
 
   torch::Tensor watched_;
   unsigned hook_ = 0;
-  std::vector<std::byte> seen_;  // at the last backward since a step; empty: none
-  int changes_ = 0;              // that came after a backward, without a step
+  torch::Tensor seen_;  // at a backward since the last step; undefined: none
+  int changes_ = 0;     // that came after a backward, without a step
 };
 
 /// Of a wrapper whose parameters a plain optimizer steps: says, as a warning, that none does. An

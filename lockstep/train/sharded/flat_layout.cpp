@@ -8,13 +8,13 @@ namespace {
 
 constexpr std::size_t border_elements = 64;  // 64 bytes at least, of any type
 
-std::size_t up_to_border(std::size_t elements) {
-  return (elements + border_elements - 1) / border_elements * border_elements;
+std::size_t up_to_border(std::size_t elements, std::size_t border = border_elements) {
+  return (elements + border - 1) / border * border;
 }
 
 }  // namespace
 
-std::vector<FlatLayout> plan_flat(std::span<const GradientSize> parameters) {
+std::vector<FlatLayout> plan_flat(std::span<const GradientSize> parameters, int slices) {
   std::map<Dtype, FlatLayout> by_type;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     FlatLayout& layout = by_type[parameters[i].dtype];
@@ -23,7 +23,10 @@ std::vector<FlatLayout> plan_flat(std::span<const GradientSize> parameters) {
     layout.elements = up_to_border(layout.elements + parameters[i].elements);
   }
   std::vector<FlatLayout> layouts;
-  for (auto& [dtype, layout] : by_type) layouts.push_back(std::move(layout));
+  for (auto& [dtype, layout] : by_type) {
+    layout.elements = up_to_border(layout.elements, border_elements * static_cast<std::size_t>(slices));
+    layouts.push_back(std::move(layout));
+  }
   return layouts;
 }
 

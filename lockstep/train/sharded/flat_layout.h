@@ -25,8 +25,8 @@ struct FlatLayout {
   std::size_t elements = 0;    ///< with the gaps between parameters
 };
 
-/// One for each type that occurs. Pure: the same on all ranks that pass the same.
-std::vector<FlatLayout> plan_flat(std::span<const GradientSize> parameters);
+/// One for each type that occurs, of which so many `slices` are alike. Pure: the same on all ranks that pass the same.
+std::vector<FlatLayout> plan_flat(std::span<const GradientSize> parameters, int slices = 1);
 
 /// What `rank` of `ranks` is to work on.
 Range slice_of(const FlatLayout& layout, int rank, int ranks);

@@ -28,6 +28,15 @@ TEST(FlatLayout, HasAnArrayForEachTypeWithEachParameterOnABorder) {
   EXPECT_EQ(parameters, model.size());
 }
 
+TEST(FlatLayout, HasSlicesThatAreAlikeWhereItIsToldTo) {
+  for (int ranks = 1; ranks <= 33; ++ranks) {
+    for (const auto& layout : plan_flat(model, ranks)) {
+      for (int rank = 0; rank < ranks; ++rank)
+        EXPECT_EQ(slice_of(layout, rank, ranks).count, layout.elements / static_cast<std::size_t>(ranks));
+    }
+  }
+}
+
 TEST(FlatLayout, SlicesOfAllRanksTogetherAreEachElementOnce) {
   for (const auto& layout : plan_flat(model)) {
     for (int ranks = 1; ranks <= 33; ++ranks) {

@@ -1,11 +1,11 @@
 #include "lockstep/train/sharded/flat_model.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
+#include "lockstep/train/tensor/gradient_layout.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 
 namespace lockstep {
@@ -25,12 +25,15 @@ std::vector<GradientSize> sizes_of(const std::vector<FlatModel::Parameter>& para
 FlatModel::FlatModel(const Group& group, std::vector<NamedTensor> trainable) {
   const torch::NoGradGuard no_grad;
   for (NamedTensor& item : trainable) parameters_.push_back({std::move(item)});
-  for (FlatLayout& layout : plan_flat(sizes_of(parameters_))) {
+  if (!parameters_.empty()) device_ = parameters_[0].item.tensor.device();
+  is_shared_ = device_.is_cpu() && shares_memory(group);
+  for (FlatLayout& layout : plan_flat(sizes_of(parameters_), device_.is_cpu() ? 1 : group.size())) {
     Family& family = families_.emplace_back();
     family.dtype = layout.dtype;
+    family.type = parameters_[layout.entries[0].parameter].item.tensor.scalar_type();
     family.slice = slice_of(layout, group.rank(), group.size());
     family.segments = segments_in(layout, family.slice);
-    family.memory = std::make_shared<SharedBlock>(group, layout.elements * size_of(layout.dtype));
+    family.memory = std::make_shared<FlatArray>(group, device_, family.type, layout.elements);
     for (const auto& [number, place] : layout.entries) {
       parameters_[number].family = families_.size() - 1;
       parameters_[number].position = place.begin;
@@ -38,22 +41,20 @@ FlatModel::FlatModel(const Group& group, std::vector<NamedTensor> trainable) {
     family.layout = std::move(layout);
   }
   // Each rank brings its own slice, so that the pages are near the core that will work on them.
-  const bool is_shared = shares_memory(group);
   for (const Family& family : families_) {
     const auto segments =
-        is_shared ? family.segments : segments_in(family.layout, {0, family.layout.elements});
+        is_shared_ ? family.segments : segments_in(family.layout, {0, family.layout.elements});
     for (const Segment& segment : segments) {
-      const torch::Tensor& tensor = parameters_[segment.parameter].item.tensor;
-      const torch::Tensor dense = tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
-      const auto* const source = static_cast<const std::byte*>(dense.const_data_ptr());
-      std::memcpy(family.at(segment.position), source + segment.begin * size_of(family.dtype),
-                  segment.elements * size_of(family.dtype));
+      const torch::Tensor whole = in_memory_order(parameters_[segment.parameter].item.tensor);
+      family.memory->part({segment.position, segment.elements})
+          .copy_(whole.narrow(0, static_cast<std::int64_t>(segment.begin),
+                              static_cast<std::int64_t>(segment.elements)));
     }
   }
   barrier(group).wait();
   for (Parameter& parameter : parameters_) {
-    const auto type = parameter.item.tensor.scalar_type();
-    parameter.item.tensor.set_data(view(parameter, families_[parameter.family].memory, type));
+    parameter.item.tensor.set_data(
+        families_[parameter.family].memory->view(parameter.position, parameter.item.tensor));
     parameter.data = parameter.item.tensor.const_data_ptr();
   }
 }
@@ -68,17 +69,6 @@ FlatModel::~FlatModel() {
       continue;  // no memory: it stays where it is, and keeps that alive
     }
   }
-}
-
-torch::Tensor FlatModel::view(const Parameter& parameter, const std::shared_ptr<SharedBlock>& array,
-                              torch::ScalarType type) const {
-  const torch::Tensor& like = parameter.item.tensor;
-  void* const data = array->bytes().data() + parameter.position * torch::elementSize(type);
-  const auto options = torch::TensorOptions().dtype(type);
-  const auto keep_alive = [array](void*) {};
-  if (like.is_non_overlapping_and_dense())
-    return torch::from_blob(data, like.sizes(), like.strides(), keep_alive, options);
-  return torch::from_blob(data, like.sizes(), keep_alive, options);
 }
 
 void FlatModel::require_in_place() const {

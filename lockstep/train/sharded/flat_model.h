@@ -1,4 +1,4 @@
-// A model's trainable parameters, moved into few long arrays (flat_layout.h): one copy for all ranks where
+// A model's trainable parameters, moved into few long arrays (flat_layout.h, flat_array.h): one copy for all ranks where
 // they share memory, or else one each. To the model nothing changes but where its parameters lie.
 #pragma once
 
@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "lockstep/group/shared_memory.h"
 #include "lockstep/train/replicas/named_tensor.h"
+#include "lockstep/train/sharded/flat_array.h"
 #include "lockstep/train/sharded/flat_layout.h"
 
 namespace lockstep {
@@ -21,11 +21,10 @@ class FlatModel {
   struct Family {
     FlatLayout layout;  ///< its parameters are numbers in parameters()
     Dtype dtype = Dtype::f32;
-    std::shared_ptr<SharedBlock> memory;
+    torch::ScalarType type = torch::kFloat32;  ///< the same, as libtorch has it
+    std::shared_ptr<FlatArray> memory;
     Range slice;  ///< of this rank
     std::vector<Segment> segments;
-
-    std::byte* at(std::size_t position) const { return memory->bytes().data() + position * size_of(dtype); }
   };
   struct Parameter {
     NamedTensor item;
@@ -34,8 +33,8 @@ class FlatModel {
     const void* data = nullptr;
   };
 
-  /// Collective. `trainable`: alike on all ranks, in values too, of types that have an average. Throws what
-  /// SharedBlock does.
+  /// Collective. `trainable`: alike on all ranks, in values too, of types that have an average, all on one device. Throws what
+  /// FlatArray does.
   FlatModel(const Group& group, std::vector<NamedTensor> trainable);
   FlatModel(const FlatModel&) = delete;
   FlatModel& operator=(const FlatModel&) = delete;
@@ -45,9 +44,9 @@ class FlatModel {
   const std::vector<Family>& families() const { return families_; }
   const std::vector<Parameter>& parameters() const { return parameters_; }
 
-  /// An array as long as the family's, of another type, seen as the parameter is.
-  torch::Tensor view(const Parameter& parameter, const std::shared_ptr<SharedBlock>& array,
-                     torch::ScalarType type) const;
+  torch::Device device() const { return device_; }
+  /// Whether all ranks have one copy.
+  bool is_shared() const { return is_shared_; }
 
   /// Throws invalid_argument if a parameter lies elsewhere by now: converted, or replaced.
   void require_in_place() const;
@@ -55,6 +54,8 @@ class FlatModel {
   void note_changes() const;
 
  private:
+  torch::Device device_ = torch::kCPU;
+  bool is_shared_ = false;
   std::vector<Parameter> parameters_;
   std::vector<Family> families_;
 };

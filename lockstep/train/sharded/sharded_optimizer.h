@@ -33,7 +33,10 @@ namespace lockstep {
 ///   ranks. On several hosts call gather_state() before save(); save_checkpoint() does. Where the state is
 ///   too large for that, each rank saves its own: CheckpointOptions::sharded.
 ///
-/// Memory: on each host, state and parameters as of one process. Between hosts each rank has all parameters
+/// - All trainable parameters are on one device. On a GPU each rank has all of them, and the state of its part; step() returns when
+///   it is over there: a step that others do not take moves no parameter, or is told as one that was cut off.
+///
+/// Memory: on each host, state and parameters as of one process. Between hosts, and on GPUs, each rank has all parameters
 /// and 1/p of the state. Cost of step(): two meetings of the ranks and one pass over gradients, parameters
 /// and state inside a host; between hosts a copy of the gradients, reduce_scatter and all_gather.
 ///

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
@@ -16,9 +15,11 @@
 #include "lockstep/train/replicas/same_facts.h"
 #include "lockstep/train/replicas/same_options.h"
 #include "lockstep/train/replicas/told_where.h"
+#include "lockstep/train/tensor/arena_tensor.h"
 #include "lockstep/train/tensor/gradient_layout.h"
 #include "lockstep/train/tensor/openmp_runtimes.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
+#include "lockstep/train/tensor/tensor_collectives.h"
 #include "lockstep/train/tensor/traced_operators.h"
 
 namespace lockstep {
@@ -30,12 +31,15 @@ constexpr std::uint64_t no_gradient = 0;
 // An offset is a multiple of an element's size, so that it is never 1.
 constexpr std::uint64_t comes_by_message = 1;
 
-void require_main_memory(const NamedTensor& item) {
-  if (item.tensor.device().is_cpu()) return;
-  throw Error(ErrorCode::unsupported,
-              item.label() + " is " + describe(item.tensor) +
-                  "; a ShardedOptimizer puts parameters into one copy in main memory, which ranks share: use "
-                  ".to(torch::kCPU), or DistributedDataParallel and an optimizer of libtorch");
+void require_one_device(const std::vector<NamedTensor>& trainable) {
+  for (const NamedTensor& item : trainable) {
+    if (item.tensor.device() == trainable[0].tensor.device()) continue;
+    throw Error(ErrorCode::unsupported, item.label() + " is " + describe(item.tensor) + ", and " +
+                                            trainable[0].label() + " is " + describe(trainable[0].tensor) +
+                                            "; a ShardedOptimizer puts parameters into one array: use "
+                                            "DistributedDataParallel where a model lies on "
+                                            "several devices");
+  }
 }
 
 std::vector<NamedTensor> prepare(const torch::nn::Module& module, const Group& group,
@@ -58,7 +62,7 @@ std::vector<NamedTensor> prepare(const torch::nn::Module& module, const Group& g
   require_same_facts(group, facts, "Build the same model and optimizer on every rank");
   for (const NamedTensor& item : tensors) require_averageable(item);
   auto trainable = distinct_parameters(tensors, true);
-  for (const NamedTensor& item : trainable) require_main_memory(item);
+  require_one_device(trainable);
   broadcast_tensors(group, tensors);
   return trainable;
 }
@@ -78,17 +82,18 @@ ShardedStep::ShardedStep(const torch::nn::Module& module, Group group, const Gro
       model_(group_, prepare(module, group_, groups, options)),
       claim_(items_of(model_), "ShardedOptimizer", [this] { require_whole(); }),
       watch_(items_of(model_)),
-      shares_memory_(shares_memory(group_)),
+      shares_memory_(model_.is_shared()),
       sees_all_state_(shares_memory_ || group_.size() == 1),
       family_states_(model_.families().size()),
       current_(model_.parameters().size()),
-      versions_(group_) {
+      versions_(group_, shares_memory_) {
   for (std::size_t i = 0; i < model_.parameters().size(); ++i)
     numbers_[model_.parameters()[i].item.tensor.unsafeGetTensorImpl()] = i;
   find_options(groups);
   warn_of_two_openmp_runtimes();
   trace_operators_if_asked();
-  if (options_.shared_heap && group_.size() > 1) heap_ = SharedHeap::unless_there_is_one(group_);
+  if (options_.shared_heap && group_.size() > 1 && model_.device().is_cpu())
+    heap_ = SharedHeap::unless_there_is_one(group_);
 }
 
 ShardedStep::~ShardedStep() = default;
@@ -158,7 +163,7 @@ void ShardedStep::reduce_and_update(Groups& groups, States& states) {
   row[0] = option_digest(groups);
   exchange(row);
   require_same_options(groups);
-  if (!sees_all_state_) add_gradients();
+  if (!sees_all_state_ || !model_.device().is_cpu()) add_gradients();
   make_state(states);
   double scale = 1.0 / group_.size();
   if (options_.max_gradient_norm > 0 || options_.non_finite != NonFinite::ignore) {
@@ -180,7 +185,7 @@ void ShardedStep::reduce_and_update(Groups& groups, States& states) {
 void ShardedStep::await(Work work) {
   const trace::WithinStep step;
   const ExposedTime exposed(group_);
-  work.wait();
+  work.synchronize();  // on a GPU, too: no parameter is moved by a sum that has failed
   event_.exposed_wait_ns += exposed.waited_ns();
 }
 
@@ -241,24 +246,46 @@ void ShardedStep::add_gradients() {
   for (std::size_t number = 0; number < family_states_.size(); ++number) {
     const FlatModel::Family& family = model_.families()[number];
     FamilyState& state = family_states_[number];
-    const std::size_t size = size_of(family.dtype);
-    if (state.gradients.size() == 0) {
-      state.gradients = group_.allocate<std::byte>(family.layout.elements * size);
-      state.sum = group_.allocate<std::byte>(family.slice.count * size);
+    if (!state.gradients.defined()) {
+      const auto make = [&](std::size_t elements) {
+        return tensor_for_calls(group_, model_.device(), {static_cast<std::int64_t>(elements)}, family.type);
+      };
+      state.gradients = make(family.layout.elements);
+      state.sum = make(family.slice.count);
     }
-    std::ranges::fill(state.gradients, std::byte{0});
+    state.gradients.zero_();
     for (const auto& [parameter, place] : family.layout.entries) {
       const torch::Tensor& gradient = current_[parameter].gradient;
-      if (gradient.defined() && place.count > 0)
-        std::memcpy(&state.gradients[place.begin * size], gradient.const_data_ptr(), place.count * size);
+      if (!gradient.defined() || place.count == 0) continue;
+      state.gradients
+          .narrow(0, static_cast<std::int64_t>(place.begin), static_cast<std::int64_t>(place.count))
+          .copy_(in_memory_order(gradient));
     }
-    std::vector<std::size_t> counts;
-    for (int rank = 0; rank < group_.size(); ++rank)
-      counts.push_back(slice_of(family.layout, rank, group_.size()).count);
-    await(reduce_scatter_bytes(group_, state.gradients.span(), state.sum.span(), {.dtype = family.dtype},
-                               counts));
+    if (group_.size() == 1) {
+      state.sum = state.gradients;
+      continue;
+    }
+    await(model_.device().is_cpu()
+              ? reduce_scatter_bytes(group_, elements_of(state.gradients), writable_bytes(state.sum, "a sum"),
+                                     {.dtype = family.dtype}, slice_counts(family))
+              : reduce_scatter(group_, state.gradients, state.sum));
   }
   event_.exposed_work_ns += trace::now_ns() - begin - (event_.exposed_wait_ns - waited_before);
+}
+
+std::vector<std::size_t> ShardedStep::slice_counts(const FlatModel::Family& family) const {
+  std::vector<std::size_t> counts;
+  for (int rank = 0; rank < group_.size(); ++rank)
+    counts.push_back(slice_of(family.layout, rank, group_.size()).count);
+  return counts;
+}
+
+/// `own`: this rank's slice of an array like the family's; `whole` gets all of them.
+Work ShardedStep::gather_slices(const FlatModel::Family& family, const torch::Tensor& own,
+                                const torch::Tensor& whole) const {
+  if (!model_.device().is_cpu()) return all_gather(group_, own, whole);
+  return all_gather_bytes(group_, elements_of(own), writable_bytes(whole, "a family's array"),
+                          static_cast<std::size_t>(own.element_size()), slice_counts(family));
 }
 
 std::vector<const std::byte*> ShardedStep::sources(const FlatModel::Family& family,
@@ -270,7 +297,7 @@ std::vector<const std::byte*> ShardedStep::sources(const FlatModel::Family& fami
   }
   if (!shares_memory_) {
     const auto number = static_cast<std::size_t>(&family - model_.families().data());
-    return {&family_states_[number].sum[(segment.position - family.slice.begin) * size]};
+    return {elements_of(family_states_[number].sum).data() + (segment.position - family.slice.begin) * size};
   }
   std::vector<const std::byte*> found;
   for (const Row& row : rows_) {
@@ -297,6 +324,7 @@ double ShardedStep::norm() {
 
 /// Of the average gradient, in this rank's slice.
 double ShardedStep::squared_norm() const {
+  if (!model_.device().is_cpu()) return squared_norm_on_gpu();
   constexpr std::size_t piece = 4096;
   std::vector<std::byte> memory(piece * sizeof(double));
   double sum = 0;
@@ -337,10 +365,10 @@ std::uint64_t ShardedStep::first_non_finite() const {
 }
 
 void ShardedStep::update_slices(double scale) {
+  if (!model_.device().is_cpu()) return update_on_gpu(scale);
   for (std::size_t number = 0; number < family_states_.size(); ++number) {
     const FlatModel::Family& family = model_.families()[number];
     const FamilyState& state = family_states_[number];
-    const std::size_t size = size_of(state_dtype(family.dtype));
     for (const Segment& segment : family.segments) {
       const Current& current = current_[segment.parameter];
       if (!current.is_updated) continue;
@@ -348,16 +376,15 @@ void ShardedStep::update_slices(double scale) {
       const std::size_t position = segment.position - state.begin;
       std::array<std::byte*, most_state_arrays> arrays{};
       for (std::size_t array = 0; array < arrays.size(); ++array) {
-        if (state.arrays[array]) arrays[array] = state.arrays[array]->bytes().data() + position * size;
+        if (state.arrays[array]) arrays[array] = state.arrays[array]->at(position);
       }
-      float* const masters =
-          state.masters ? reinterpret_cast<float*>(state.masters->bytes().data()) + position : nullptr;
+      float* const masters = state.masters ? reinterpret_cast<float*>(state.masters->at(position)) : nullptr;
       update_slice(*current.options,
                    {.dtype = family.dtype,
                     .elements = segment.elements,
                     .gradients = gradients,
                     .gradient_scale = scale,
-                    .parameters = family.at(segment.position),
+                    .parameters = family.memory->at(segment.position),
                     .master = masters},
                    arrays, current.steps);
     }
@@ -370,14 +397,8 @@ void ShardedStep::spread_parameters() {
     await(barrier(group_));
     return;
   }
-  for (const FlatModel::Family& family : model_.families()) {
-    const std::size_t size = size_of(family.dtype);
-    std::vector<std::size_t> counts;
-    for (int rank = 0; rank < group_.size(); ++rank)
-      counts.push_back(slice_of(family.layout, rank, group_.size()).count);
-    const auto own = family.memory->bytes().subspan(family.slice.begin * size, family.slice.count * size);
-    await(all_gather_bytes(group_, own, family.memory->bytes(), size, counts));
-  }
+  for (const FlatModel::Family& family : model_.families())
+    await(gather_slices(family, family.memory->part(family.slice), family.memory->flat()));
 }
 
 void ShardedStep::require_whole() const {

@@ -8,6 +8,7 @@
 //     parameters, state         [ by 0 | by 1 ]             one pass over memory between two meetings
 //
 //   between hosts     reduce_scatter of gradients, the update of each rank's slice, all_gather of parameters
+//   on GPUs           the same, where the parameters are; the host knows of each step that it went well before it is over
 #pragma once
 
 #include <torch/torch.h>
@@ -66,11 +67,11 @@ class ShardedStep {
  private:
   /// Arrays of state for one family; without shared memory of this rank's slice alone.
   struct FamilyState {
-    std::array<std::shared_ptr<SharedBlock>, most_state_arrays> arrays;
-    std::shared_ptr<SharedBlock> masters;  ///< halves: the parameters in f32
-    std::size_t begin = 0;                 ///< position of the first element
-    ArenaBuffer<std::byte> gradients;      ///< without shared memory: this rank's, then the sum for its slice
-    ArenaBuffer<std::byte> sum;
+    std::array<std::shared_ptr<FlatArray>, most_state_arrays> arrays;
+    std::shared_ptr<FlatArray> masters;  ///< halves: the parameters in f32
+    std::size_t begin = 0;               ///< position of the first element
+    torch::Tensor gradients;             ///< without shared memory: this rank's, then the sum for its slice
+    torch::Tensor sum;
   };
   /// What this rank knows of a parameter in this step.
   struct Current {
@@ -99,16 +100,22 @@ class ShardedStep {
   void forget_state();
   void make_state(const States& states);
   void make_family_state(std::size_t family, std::size_t arrays);
-  std::span<std::byte> own_part(std::size_t family, const SharedBlock& array) const;
+  torch::Tensor own_part(std::size_t family, const FlatArray& array) const;
+  static torch::Tensor part_of(const FamilyState& state, const FlatArray& array, const Segment& segment);
+  std::vector<std::size_t> slice_counts(const FlatModel::Family& family) const;
+  Work gather_slices(const FlatModel::Family& family, const torch::Tensor& own,
+                     const torch::Tensor& whole) const;
   void bring_masters_up_to_date(std::size_t family);
   void take_over(std::size_t parameter, const States& states);
   std::vector<Segment> own_segments() const;
   SliceState state_of(std::size_t parameter, const Segment& own) const;
   void hand_out(States& states);
   double squared_norm() const;
+  double squared_norm_on_gpu() const;
   bool may_go_on(double norm);
   std::uint64_t first_non_finite() const;
   void update_slices(double scale);
+  void update_on_gpu(double scale);
   void spread_parameters();
   std::vector<const std::byte*> sources(const FlatModel::Family& family, const Segment& segment) const;
 

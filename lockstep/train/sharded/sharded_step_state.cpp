@@ -1,7 +1,6 @@
 // What the ranks of a ShardedStep keep of the optimizer's state: where it lies, how state that was loaded
 // comes there, and how it is handed out.
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "lockstep/group/collectives.h"
@@ -9,7 +8,6 @@
 #include "lockstep/train/optimizer/state_of_parameter.h"
 #include "lockstep/train/sharded/sharded_step.h"
 #include "lockstep/train/tensor/gradient_layout.h"
-#include "lockstep/train/tensor/tensor_bytes.h"
 
 namespace lockstep {
 
@@ -26,11 +24,13 @@ void ShardedStep::make_state(const States& states) {
   for (std::size_t i = 0; i < current_.size(); ++i) take_over(i, states);
 }
 
-std::span<std::byte> ShardedStep::own_part(std::size_t number, const SharedBlock& array) const {
-  const FlatModel::Family& family = model_.families()[number];
-  const std::size_t size = size_of(state_dtype(family.dtype));
-  return array.bytes().subspan((family.slice.begin - family_states_[number].begin) * size,
-                               family.slice.count * size);
+torch::Tensor ShardedStep::own_part(std::size_t number, const FlatArray& array) const {
+  const Range& slice = model_.families()[number].slice;
+  return array.part({slice.begin - family_states_[number].begin, slice.count});
+}
+
+torch::Tensor ShardedStep::part_of(const FamilyState& state, const FlatArray& array, const Segment& segment) {
+  return array.part({segment.position - state.begin, segment.elements});
 }
 
 void ShardedStep::make_family_state(std::size_t number, std::size_t arrays) {
@@ -41,11 +41,12 @@ void ShardedStep::make_family_state(std::size_t number, std::size_t arrays) {
   for (std::size_t array = 0; array < arrays; ++array) {
     if (state.arrays[array]) continue;
     state.arrays[array] =
-        std::make_shared<SharedBlock>(group_, elements * size_of(state_dtype(family.dtype)));
-    std::ranges::fill(own_part(number, *state.arrays[array]), std::byte{0});
+        std::make_shared<FlatArray>(group_, model_.device(), state_type(family.type), elements);
+    own_part(number, *state.arrays[array]).zero_();
   }
   if (!is_half(family.dtype)) return;
-  if (!state.masters) state.masters = std::make_shared<SharedBlock>(group_, elements * sizeof(float));
+  if (!state.masters)
+    state.masters = std::make_shared<FlatArray>(group_, model_.device(), torch::kFloat32, elements);
   bring_masters_up_to_date(number);
 }
 
@@ -56,11 +57,7 @@ void ShardedStep::bring_masters_up_to_date(std::size_t number) {
   for (const Segment& segment : family.segments) {
     const torch::Tensor& tensor = model_.parameters()[segment.parameter].item.tensor;
     if (current_[segment.parameter].version == tensor._version()) continue;
-    const auto count = static_cast<std::int64_t>(segment.elements);
-    const auto halves = torch::from_blob(family.at(segment.position), {count}, tensor.scalar_type());
-    float* const master =
-        reinterpret_cast<float*>(state.masters->bytes().data()) + segment.position - state.begin;
-    torch::from_blob(master, {count}, torch::kFloat32).copy_(halves);
+    part_of(state, *state.masters, segment).copy_(family.memory->part({segment.position, segment.elements}));
   }
 }
 
@@ -76,16 +73,16 @@ void ShardedStep::take_over(std::size_t parameter, const States& states) {
   if (!arrays[0].defined() || arrays[0].is_same(current.views[0])) return;
   const FlatModel::Family& family = model_.families()[number];
   const FamilyState& state = family_states_[number];
-  const auto type = state_type(item.tensor.scalar_type());
-  const std::size_t size = torch::elementSize(type);
+  const auto type = state_type(family.type);
   for (std::size_t array = 0; array < state_arrays(*current.options); ++array) {
-    const torch::Tensor whole = like_parameter(
-        arrays[array].to(type), item.tensor.detach().to(type, false, false, at::MemoryFormat::Preserve));
+    const torch::Tensor whole = in_memory_order(
+        like_parameter(arrays[array].to(model_.device(), type),
+                       item.tensor.detach().to(type, false, false, at::MemoryFormat::Preserve)));
     for (const Segment& segment : family.segments) {
       if (segment.parameter != parameter) continue;
-      std::memcpy(state.arrays[array]->bytes().data() + (segment.position - state.begin) * size,
-                  static_cast<const std::byte*>(whole.const_data_ptr()) + segment.begin * size,
-                  segment.elements * size);
+      part_of(state, *state.arrays[array], segment)
+          .copy_(whole.narrow(0, static_cast<std::int64_t>(segment.begin),
+                              static_cast<std::int64_t>(segment.elements)));
     }
   }
   current.steps = steps_of(*found->second, *current.options);
@@ -110,9 +107,10 @@ void ShardedStep::hand_out(States& states) {
     auto& state = states[key];
     const bool is_ours = state && arrays_of(*state, *current.options)[0].is_same(current.views[0]);
     if (!is_ours) {
-      const auto type = state_type(parameter.item.tensor.scalar_type());
-      for (std::size_t array = 0; array < state_arrays(*current.options); ++array)
-        current.views[array] = model_.view(parameter, family_states_[parameter.family].arrays[array], type);
+      for (std::size_t array = 0; array < state_arrays(*current.options); ++array) {
+        const FlatArray& whole = *family_states_[parameter.family].arrays[array];
+        current.views[array] = whole.view(parameter.position, parameter.item.tensor);
+      }
       state = lockstep::make_state(*current.options, current.views, current.steps);
     }
     set_steps(*state, *current.options, current.steps);
@@ -128,15 +126,12 @@ void ShardedStep::gather_state(const Groups& groups, States& states) {
   for (std::size_t number = 0; number < family_states_.size(); ++number) {
     const FlatModel::Family& family = model_.families()[number];
     const FamilyState& state = family_states_[number];
-    const std::size_t size = size_of(state_dtype(family.dtype));
-    std::vector<std::size_t> counts;
-    for (int rank = 0; rank < group_.size(); ++rank)
-      counts.push_back(slice_of(family.layout, rank, group_.size()).count);
-    std::array<std::shared_ptr<SharedBlock>, most_state_arrays> whole;
+    std::array<std::shared_ptr<FlatArray>, most_state_arrays> whole;
     for (std::size_t array = 0; array < most_state_arrays; ++array) {
       if (!state.arrays[array]) continue;
-      whole[array] = std::make_shared<SharedBlock>(group_, family.layout.elements * size);
-      all_gather_bytes(group_, state.arrays[array]->bytes(), whole[array]->bytes(), size, counts).wait();
+      whole[array] = std::make_shared<FlatArray>(group_, model_.device(), state_type(family.type),
+                                                 family.layout.elements);
+      gather_slices(family, state.arrays[array]->flat(), whole[array]->flat()).synchronize();
     }
     for (const auto& [parameter, place] : family.layout.entries) {
       Current& current = current_[parameter];
@@ -144,7 +139,7 @@ void ShardedStep::gather_state(const Groups& groups, States& states) {
       StateArrays arrays;
       const FlatModel::Parameter& placed = model_.parameters()[parameter];
       for (std::size_t array = 0; array < state_arrays(*current.options); ++array)
-        arrays[array] = model_.view(placed, whole[array], state_type(placed.item.tensor.scalar_type()));
+        arrays[array] = whole[array]->view(placed.position, placed.item.tensor);
       current.views = arrays;
       states[placed.item.tensor.unsafeGetTensorImpl()] =
           lockstep::make_state(*current.options, arrays, current.steps);
@@ -177,16 +172,13 @@ SliceState ShardedStep::state_of(std::size_t parameter, const Segment& own) cons
   const Current& current = current_[parameter];
   const FlatModel::Parameter& placed = model_.parameters()[parameter];
   const FamilyState& state = family_states_[placed.family];
-  const auto view = [&](const SharedBlock& array, torch::ScalarType type) {
-    if (own.elements == 0) return torch::empty({0}, type);
-    const std::size_t offset = (own.position - state.begin) * torch::elementSize(type);
-    return torch::from_blob(array.bytes().data() + offset, {static_cast<std::int64_t>(own.elements)}, type);
+  const auto view = [&](const FlatArray& array) {
+    return own.elements == 0 ? torch::empty({0}, array.flat().options()) : part_of(state, array, own);
   };
   SliceState slice{.steps = current.steps};
   const std::size_t arrays = current.steps > 0 ? state_arrays(*current.options) : 0;
-  for (std::size_t array = 0; array < arrays; ++array)
-    slice.arrays[array] = view(*state.arrays[array], state_type(placed.item.tensor.scalar_type()));
-  if (state.masters) slice.master = view(*state.masters, torch::kFloat32);
+  for (std::size_t array = 0; array < arrays; ++array) slice.arrays[array] = view(*state.arrays[array]);
+  if (state.masters) slice.master = view(*state.masters);
   return slice;
 }
 
@@ -198,7 +190,12 @@ std::vector<SliceState> ShardedStep::slice_states(const Groups& groups, States& 
   const auto own = own_segments();
   std::vector<SliceState> found;
   for (std::size_t i = 0; i < current_.size(); ++i) {
-    if (current_[i].options != nullptr) found.push_back(state_of(i, own[i]));
+    if (current_[i].options == nullptr) continue;
+    SliceState& state = found.emplace_back(state_of(i, own[i]));
+    for (torch::Tensor& array : state.arrays) {
+      if (array.defined()) array = array.cpu();
+    }
+    if (state.master.defined()) state.master = state.master.cpu();
   }
   return found;
 }
@@ -211,7 +208,7 @@ void ShardedStep::forget_state() {
   }
   for (std::size_t number = 0; number < family_states_.size(); ++number) {
     for (const auto& array : family_states_[number].arrays) {
-      if (array) std::ranges::fill(own_part(number, *array), std::byte{0});
+      if (array) own_part(number, *array).zero_();
     }
   }
 }

@@ -14,10 +14,11 @@ static_assert(Number::is_always_lock_free);
 
 }  // namespace
 
-StepVersions::StepVersions(const Group& group)
+StepVersions::StepVersions(const Group& group, bool is_shared)
     : block_(group, static_cast<std::size_t>(group.size()) * sizeof(Row)),
-      rows_(shares_memory(group) ? static_cast<std::size_t>(group.size()) : 1),
-      mine_(rows_ > 1 ? static_cast<std::size_t>(group.rank()) : 0) {
+      mine_(static_cast<std::size_t>(group.rank())),
+      first_(is_shared ? 0 : mine_),
+      end_(is_shared ? static_cast<std::size_t>(group.size()) : mine_ + 1) {
   new (&row(mine_)) Row;
   barrier(group).wait();
 }
@@ -27,7 +28,7 @@ StepVersions::Row& StepVersions::row(std::size_t number) const {
 }
 
 bool StepVersions::somebody_has_given_up() const {
-  for (std::size_t other = 0; other < rows_; ++other) {
+  for (std::size_t other = first_; other < end_; ++other) {
     if (Number(row(other).has_given_up).load() != 0) return true;
   }
   return false;
@@ -52,7 +53,7 @@ void StepVersions::give_up() noexcept { Number(row(mine_).has_given_up).store(1)
 
 bool StepVersions::are_whole() const {
   const std::uint64_t ended = Number(row(mine_).ended).load();
-  for (std::size_t other = 0; other < rows_; ++other) {
+  for (std::size_t other = first_; other < end_; ++other) {
     if (Number(row(other).begun).load() != ended || Number(row(other).ended).load() != ended) return false;
   }
   return true;

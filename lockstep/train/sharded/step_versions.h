@@ -12,8 +12,8 @@ namespace lockstep {
 /// none see their own.
 class StepVersions {
  public:
-  /// Collective. Throws what SharedBlock does.
-  explicit StepVersions(const Group& group);
+  /// Collective. `is_shared`: the ranks change the same memory. Throws what SharedBlock does.
+  StepVersions(const Group& group, bool is_shared);
 
   /// This rank begins to change its part. Throws Error{aborted} if one of them has given up.
   void begin();
@@ -34,7 +34,8 @@ class StepVersions {
   bool somebody_has_given_up() const;
 
   SharedBlock block_;
-  std::size_t rows_, mine_;
+  const std::size_t mine_;
+  const std::size_t first_, end_;  ///< of the rows that are looked at
 };
 
 }  // namespace lockstep

@@ -20,7 +20,7 @@ void in_turn(const Group& group, const std::function<void(int rank)>& body) {
 
 TEST(StepVersions, AreWholeOnceAllRanksHaveEndedTheSameStep) {
   on_ranks(3, [](const Group& group) {
-    StepVersions versions(group);
+    StepVersions versions(group, true);
     EXPECT_TRUE(versions.are_whole());
     barrier(group).wait();
     for (int step = 0; step < 3; ++step) {
@@ -40,7 +40,7 @@ TEST(StepVersions, AreWholeOnceAllRanksHaveEndedTheSameStep) {
 
 TEST(StepVersions, AreNotWholeWhereOneRankHasTakenAStepThatOthersHaveNot) {
   on_ranks(2, [](const Group& group) {
-    StepVersions versions(group);
+    StepVersions versions(group, true);
     if (group.rank() == 1) {
       versions.begin();
       versions.end();
@@ -53,7 +53,7 @@ TEST(StepVersions, AreNotWholeWhereOneRankHasTakenAStepThatOthersHaveNot) {
 
 TEST(StepVersions, LetNobodyBeginAfterOneHasGivenUp) {
   on_ranks(2, [](const Group& group) {
-    StepVersions versions(group);
+    StepVersions versions(group, true);
     if (group.rank() == 0) versions.give_up();
     barrier(group).wait();
     EXPECT_THROW(versions.begin(), Error);
@@ -62,12 +62,16 @@ TEST(StepVersions, LetNobodyBeginAfterOneHasGivenUp) {
   });
 }
 
-TEST(StepVersions, AreThisRanksOwnAlone) {
-  StepVersions versions{Group()};
-  versions.begin();
-  EXPECT_FALSE(versions.are_whole());
-  versions.end();
-  EXPECT_TRUE(versions.are_whole());
+TEST(StepVersions, AreThisRanksOwnWhereRanksDoNotChangeTheSameMemory) {
+  on_ranks(2, [](const Group& group) {
+    StepVersions versions(group, false);
+    if (group.rank() == 1) versions.begin();
+    barrier(group).wait();
+    EXPECT_EQ(versions.are_whole(), group.rank() == 0);
+    if (group.rank() == 1) versions.end();
+    EXPECT_TRUE(versions.are_whole());
+    barrier(group).wait();
+  });
 }
 
 }  // namespace

@@ -12,4 +12,7 @@ bool lies_like(const torch::Tensor& gradient, const torch::Tensor& parameter);
 /// The gradient itself if it does, or a copy that does: of a sparse one, too.
 torch::Tensor like_parameter(const torch::Tensor& gradient, const torch::Tensor& parameter);
 
+/// The tensor's elements in one dimension, in the order in which they lie in memory; of one that has gaps a copy.
+torch::Tensor in_memory_order(const torch::Tensor& tensor);
+
 }  // namespace lockstep

@@ -13,7 +13,6 @@
 #include "lockstep/train/checkpoint/checkpoint.h"
 #include "lockstep/train/data_parallel/data_parallel_test.h"
 #include "lockstep/train/replicas/sync_batch_norm.h"
-#include "lockstep/train/sharded/sharded_optimizer.h"
 #include "lockstep/train/tensor/device_ranks_test.h"
 #include "lockstep/train/tensor/fake_device_test.h"
 #include "lockstep/train/tensor/gpu_place.h"
@@ -326,20 +325,6 @@ TEST(OtherDevice, IsOfOneKindOnAllRanks) {
     EXPECT_THAT(ending.text,
                 HasSubstr("rank 1's parameter weight is f32 [2, 3], rank 0's is f32 [2, 3] on " +
                           c10::DeviceTypeName(other_device(0).type(), /*lower_case=*/true) + ";"));
-  }
-}
-
-TEST(OtherDevice, HasNoShardedOptimizer) {
-  const auto endings = run_device_ranks(2, [](const Group& group) {
-    auto net = ones(3, 2);
-    net->to(device_of(group));
-    const ShardedOptimizer<torch::optim::SGD> optimizer(*net, group, torch::optim::SGDOptions(0.1));
-  });
-  for (std::size_t rank = 0; rank < endings.size(); ++rank) {
-    EXPECT_EQ(endings[rank].code, ErrorCode::unsupported);
-    EXPECT_THAT(endings[rank].text,
-                HasSubstr("parameter weight is f32 [2, 3] on " + other_device(static_cast<int>(rank)).str() +
-                          "; a ShardedOptimizer puts parameters into one copy"));
   }
 }
 
