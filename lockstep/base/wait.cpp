@@ -45,6 +45,7 @@ void spin_pause() {
 }
 
 bool Backoff::step() {
+  if (count_ > policy_.spins + policy_.yields) return true;
   ++count_;
   if (count_ <= policy_.spins) {
     spin_pause();

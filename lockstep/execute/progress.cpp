@@ -100,6 +100,7 @@ bool Progress::wants_looks() const {
 bool Progress::drive_until(const std::function<bool()>& is_over, std::chrono::nanoseconds at_most) {
   const bool is_bounded = at_most != std::chrono::nanoseconds::max();  // who is not, spins without a clock
   const Deadline deadline = is_bounded ? Deadline::after(at_most) : Deadline::never();
+  const bool has_own_core = policy_.spins > 0;  // else a yield would take from the others' computing
   Backoff backoff(policy_);
   int idle_steps = 0;
   Deadline next_look = Deadline::never();
@@ -109,12 +110,12 @@ bool Progress::drive_until(const std::function<bool()>& is_over, std::chrono::na
       const Lock guard = lock();
       moved = advance();
       if (is_over()) return true;
-      nothing_wakes = idle_steps >= policy_.spins && wants_looks();
+      nothing_wakes = has_own_core && idle_steps >= policy_.spins && wants_looks();
     }
     if (moved) {
       backoff.restart();
       idle_steps = 0;
-    } else if (idle_steps++ == policy_.spins) {
+    } else if (idle_steps <= policy_.spins && idle_steps++ == policy_.spins) {
       next_look = Deadline::after(between_looks);
     }
     const bool is_late = deadline.expired();

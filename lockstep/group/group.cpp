@@ -204,7 +204,9 @@ void Group::abort(const std::string& reason) const noexcept {
 
 void Group::abort(const std::exception& why) const noexcept {
   const auto* error = dynamic_cast<const Error*>(&why);
-  if (!error || !error->peer()) return abort(why.what());
+  const bool is_a_loss = error && error->peer() &&
+                         (error->code() == ErrorCode::peer_lost || error->code() == ErrorCode::timeout);
+  if (!is_a_loss) return abort(why.what());
   const std::string text = "rank " + std::to_string(world_rank(rank())) + " gave up: " + error->what();
   if (impl_->backend) impl_->backend->fail(Error(error->code(), text, error->peer()));
 }

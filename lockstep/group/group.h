@@ -115,8 +115,8 @@ class Group {
   /// deadline, and so do later ones of this rank. Not collective. A group that has failed keeps its first
   /// cause; in a group of one nobody waits, and nothing happens.
   void abort(const std::string& reason) const noexcept;
-  /// The same because of an exception. Where it is an Error that blames a rank, such as another group's failure, these ranks'
-  /// errors have its code and peer, too; else it is abort(why.what()).
+  /// The same because of an exception. Where it is an Error that says that a rank was lost, or missing, such as another group's
+  /// failure, these ranks' errors have its code and peer, too; else it is abort(why.what()).
   void abort(const std::exception& why) const noexcept;
 
   /// Moves everything that is under way on, without waiting. Cheap when there is nothing.

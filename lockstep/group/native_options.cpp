@@ -44,6 +44,16 @@ void borrow_arenas(const Group::Impl& impl, HostRegion& region) {
   region.borrow_arenas(lender.region, borrowed);
 }
 
+namespace {
+
+std::shared_ptr<Backend> world_of(const Group::Impl& impl) {
+  const Group::Impl* group = &impl;
+  while (group->parent) group = group->parent.get();
+  return group == &impl ? nullptr : group->backend;
+}
+
+}  // namespace
+
 NativeOptions native_options(const Group::Impl& impl, std::shared_ptr<HostRegion> region,
                              std::unique_ptr<Transport> transport) {
   const Context& context = *impl.context;
@@ -61,7 +71,8 @@ NativeOptions native_options(const Group::Impl& impl, std::shared_ptr<HostRegion
           .timeout = context.options.timeout,
           .warn_after = context.options.warn_after,
           .goes_on = context.goes_on,
-          .is_whole_job = is_whole_job(impl)};
+          .is_whole_job = is_whole_job(impl),
+          .world = world_of(impl)};
 }
 
 }  // namespace lockstep

@@ -62,12 +62,13 @@ class Transport {
   virtual std::vector<PeerNews> look() = 0;
   /// Tells the peers why this rank fails.
   virtual void tell_failure(const FirstCause::Cause& cause) = 0;
-  /// Tells the peers that this rank waits for `rank` (none: -1); a slow wait calls it every few milliseconds.
-  virtual void tell_waiting(int rank) = 0;
-  /// The rank for which `rank` itself waits, as far as it said so in this last time: one that is stopped in
+  // In these two ranks are the world's: who is waited for may be in another group.
+  /// Tells the peers that this rank waits for `world` (none: -1); a slow wait calls it every few milliseconds.
+  virtual void tell_waiting(int world) = 0;
+  /// The rank for which `world`, a peer, itself waits, as far as it said so in this last time: one that is stopped in
   /// the middle of a wait is silent. One that could not be heard so far is connected to, for later questions.
   /// REQUIRES: `within` is some times waiting_told_again.
-  virtual std::optional<int> awaited_by(int rank, std::chrono::nanoseconds within) = 0;
+  virtual std::optional<int> awaited_by(int world, std::chrono::nanoseconds within) = 0;
   /// Says that this rank leaves in an orderly way.
   virtual void say_goodbye() = 0;
   /// What has gone to each peer on another host; empty where there is none, or nobody counts.

@@ -196,6 +196,37 @@ TEST_F(OtherGroup, WhoDiedIsBlamedOnTwoHostsToo) {
   }
 }
 
+// 0 waits for 2, which waits for 1, which waits for 3, each in another group; on two hosts from one to the other each time.
+TEST_F(OtherGroup, WhoIsMissingAtTheEndOfAChainThroughGroupsIsNamed) {
+  for (const bool on_two_hosts : {false, true}) {
+    if (on_two_hosts) REQUIRE_TWO_HOSTS();
+    const std::vector<std::string> actions = {"0:subgroup,0-2",
+                                              "2:subgroup,0-2",
+                                              "1:subgroup,1-2",
+                                              "2:subgroup,1-2",
+                                              "1:subgroup,1-3",
+                                              "3:subgroup,1-3",
+                                              "barrier",
+                                              "3:read",
+                                              "0:within,0-2,recv,10,1",
+                                              "2:within,1-2,recv,10,0",
+                                              "1:within,1-3,recv,10,1"};
+    const Variables patience = {{"LOCKSTEP_TIMEOUT", "3s"}};
+    auto ranks =
+        on_two_hosts ? start_probes_on_two_hosts(4, actions, patience) : start_probes(4, actions, patience);
+    for (const auto& [rank, waits] :
+         {std::pair(0, "rank 2, waiting in another group for rank 3,"), std::pair(1, "rank 3"),
+          std::pair(2, "rank 1, waiting in another group for rank 3,")}) {
+      const Ending ending = ranks[static_cast<std::size_t>(rank)].finish();
+      EXPECT_EQ(ending.exit_code, 1);
+      EXPECT_THAT(ending.err, AllOf(HasSubstr("code=timeout peer=3"),
+                                    HasSubstr(std::string(waits) + " did not arrive within 3 s")));
+    }
+    ranks[3].type("\n");
+    (void)ranks[3].finish();
+  }
+}
+
 TEST_F(OtherGroup, TheStoresHostIsBlamedIfItDiedItself) {
   auto ranks =
       start_probes(3, {"barrier", "0:raise,9", "1:read", "1:subgroup,1-2", "2:read", "2:subgroup,1-2"});

@@ -144,7 +144,11 @@ void choose_mkl(const RunFlags& flags, RunOptions& options) {
   const auto told = std::ranges::find(variables, "LD_PRELOAD", &std::pair<std::string, std::string>::first);
   const char* others = told == variables.end() ? std::getenv("LD_PRELOAD") : told->second.c_str();
   const std::string preload = preload_of(find_library("liblockstep_mkl_avx512.so"), others);
-  variables.emplace_back("LD_PRELOAD", preload);
+  if (told == variables.end()) {
+    variables.emplace_back("LD_PRELOAD", preload);
+  } else {
+    told->second = preload;
+  }
 }
 
 /// The command that a Python program needs.

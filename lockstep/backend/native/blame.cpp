@@ -43,7 +43,7 @@ std::optional<Blame::Cause> Blame::look(const Tasks& waiting) {
     missing.insert(missing.end(), more.begin(), more.end());
   }
   if (!missing.empty()) {
-    transport_.tell_waiting(most_suspect(missing, waiting));
+    tell_waiting(parts_.members[most_suspect(missing, waiting)].world);
     told_waiting_ = true;
   }
   if (auto cause = look_at_peers(missing, waiting)) return cause;
@@ -61,7 +61,7 @@ int Blame::most_suspect(const std::vector<int>& missing, const Tasks& waiting) {
   });
   if (missing.size() == 1 || is_soon) return missing.front();
   const auto found = std::ranges::find_if(
-      missing, [&](int rank) { return !transport_.awaited_by(rank, still_waits_after()); });
+      missing, [&](int rank) { return !awaited_by(parts_.members[rank].world, still_waits_after()); });
   return found == missing.end() ? missing.front() : *found;
 }
 
@@ -70,8 +70,24 @@ std::chrono::nanoseconds Blame::still_waits_after() const {
 }
 
 void Blame::tell_idle() {
-  transport_.tell_waiting(-1);
+  tell_waiting(-1);
   told_waiting_ = false;
+}
+
+// Whoever waits for this rank in another group asks in the world. Nobody looks after that one's connections while it has no works.
+void Blame::tell_waiting(int world) {
+  transport_.tell_waiting(world);
+  Blame* const all = options_.of_world();
+  if (all == nullptr) return;
+  all->transport_.tell_waiting(world);
+  if (world >= 0 && !all->parts_.is_one_host) (void)all->transport_.look();
+}
+
+std::optional<int> Blame::awaited_by(int world, std::chrono::nanoseconds within) {
+  const auto found = transport_.awaited_by(world, within);
+  Blame* const all = options_.of_world();
+  if (all == nullptr) return found && knows(*found) ? found : std::nullopt;
+  return found && all->knows(*found) ? found : all->awaited_by(world, within);
 }
 
 void Blame::note_call(std::uint64_t number, const Signature& signature) { calls_.note(number, signature); }
@@ -167,19 +183,19 @@ Blame::Cause Blame::loss(const PeerNews& news) const {
 Blame::Culprits Blame::culprits(const std::vector<int>& missing) {
   const auto fresh = still_waits_after();
   std::set<int> silent, elsewhere, circle;
-  for (const int first : missing) {
+  for (const int first : worlds_of(missing)) {
     // Those that wait for another are not to blame: follow them to one who does not, or back into the chain.
     std::vector<int> chain = {first};
-    auto next = transport_.awaited_by(first, fresh);
-    while (next && *next != parts_.rank() && std::find(chain.begin(), chain.end(), *next) == chain.end()) {
+    auto next = awaited_by(first, fresh);
+    while (next && *next != me() && std::find(chain.begin(), chain.end(), *next) == chain.end()) {
       chain.push_back(*next);
-      next = transport_.awaited_by(*next, fresh);
+      next = awaited_by(*next, fresh);
     }
     if (!next) {
       silent.insert(chain.back());
-    } else if (*next == parts_.rank()) {
+    } else if (*next == me()) {
       circle.insert(chain.begin(), chain.end());
-      circle.insert(parts_.rank());
+      circle.insert(me());
     } else {
       elsewhere.insert(std::find(chain.begin(), chain.end(), *next), chain.end());
     }
@@ -242,17 +258,19 @@ Blame::Cause Blame::timed_out(const NativeTask& task, const std::vector<int>& mi
   const auto [guilty, is_circle] = culprits(missing);
   if (is_circle) {
     return {ErrorCode::timeout, -1, me(),
-            names(guilty) + " waited for each other, " + base::exact_duration(options_.timeout) +
+            base::name_ranks(guilty) + " waited for each other, " + base::exact_duration(options_.timeout) +
                 " long: their calls do not fit together (all receive first, or all send much)" +
                 suspicion(task) + unclaimed(task)};
   }
-  std::vector<int> worlds;
-  for (const int rank : guilty) worlds.push_back(parts_.members[rank].world);
-  const bool is_one = worlds.size() == 1;
-  return {ErrorCode::timeout, is_one ? worlds.front() : -1, me(),
-          names(guilty) + " did not arrive within " + base::exact_duration(options_.timeout) +
-              suspicion(task) + unclaimed(task),
-          is_one ? std::vector<int>() : worlds};
+  const bool is_one = guilty.size() == 1;
+  const bool is_here = std::ranges::all_of(guilty, [&](int world) { return knows(world); });
+  const std::string who =
+      is_here ? base::name_ranks(guilty)
+              : names(missing) + ", waiting in another group for " + base::name_ranks(guilty) + ",";
+  return {ErrorCode::timeout, is_one ? guilty.front() : -1, me(),
+          who + " did not arrive within " + base::exact_duration(options_.timeout) + suspicion(task) +
+              unclaimed(task),
+          is_one ? std::vector<int>() : guilty};
 }
 
 Blame::Cause Blame::cause_of(const Error& error) const {
@@ -264,10 +282,12 @@ Blame::Cause Blame::gave_up(const std::string& what) const {
   return {ErrorCode::peer_lost, me(), me(), "rank " + std::to_string(me()) + " gave up" + what};
 }
 
-std::string Blame::names(const std::vector<int>& ranks) const {
+std::vector<int> Blame::worlds_of(const std::vector<int>& ranks) const {
   std::vector<int> worlds;
   for (const int rank : ranks) worlds.push_back(parts_.members[rank].world);
-  return base::name_ranks(worlds);
+  return worlds;
 }
+
+std::string Blame::names(const std::vector<int>& ranks) const { return base::name_ranks(worlds_of(ranks)); }
 
 }  // namespace lockstep

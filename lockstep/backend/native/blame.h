@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,12 +18,16 @@
 
 namespace lockstep {
 
+class Blame;
+
 struct BlameOptions {
   std::string group;  ///< its name
   std::shared_ptr<ControlPage> page;
   std::chrono::nanoseconds timeout{};     ///< of a wait without progress
   std::chrono::nanoseconds warn_after{};  ///< of which that is said
   bool is_whole_job = true;               ///< as in NativeOptions
+  /// That of the world, of which the group is a part; null where it is the world's itself, or that is gone.
+  std::function<Blame*()> of_world = [] { return nullptr; };
 };
 
 /// One rank's of one group. Under the progress lock.
@@ -64,17 +69,23 @@ class Blame {
   /// Whom to tell the others that this rank waits for: of several one that does not wait itself, which is where
   /// their questions have to end.
   int most_suspect(const std::vector<int>& missing, const Tasks& waiting);
+  /// Tells all ranks that may ask, also those of other groups. -1: for nobody.
+  void tell_waiting(int world);
+  /// For whom `world` waits, in whatever group, as far as it said so in this last time. Both are ranks of the world.
+  std::optional<int> awaited_by(int world, std::chrono::nanoseconds within);
+  bool knows(int world) const { return parts_.members.rank_of(world).has_value(); }
   /// How old the word of a rank may be that it waits. One that was stopped while it waited had said so: by the
   /// time-out that has to be too old, or it would pass for one that waits.
   std::chrono::nanoseconds still_waits_after() const;
   struct Culprits {
-    std::vector<int> ranks;
+    std::vector<int> worlds;
     bool is_circle = false;  ///< each waits for the next, and this rank is one of them
   };
   Culprits culprits(const std::vector<int>& missing);
   /// What may be why `task` waits; empty, or with "; " before it.
   std::string suspicion(const NativeTask& task) const;
   std::string unclaimed(const NativeTask& task) const;
+  std::vector<int> worlds_of(const std::vector<int>& ranks) const;
   std::string names(const std::vector<int>& ranks) const;
   int me() const { return parts_.members.self().world; }
 

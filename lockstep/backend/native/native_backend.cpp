@@ -87,6 +87,13 @@ GroupParts parts_of(const NativeOptions& options, Transport& transport, const st
           .progress = *options.progress};
 }
 
+std::function<Blame*()> blame_of(std::weak_ptr<Backend> world) {
+  return [world = std::move(world)]() -> Blame* {
+    const auto backend = std::dynamic_pointer_cast<NativeBackend>(world.lock());
+    return backend ? &backend->blame() : nullptr;
+  };
+}
+
 }  // namespace
 
 std::shared_ptr<NativeBackend> NativeBackend::make(NativeOptions options) {
@@ -109,7 +116,8 @@ NativeBackend::NativeBackend(NativeOptions options)
               .page = options.page,
               .timeout = options.timeout,
               .warn_after = options.warn_after,
-              .is_whole_job = options.is_whole_job},
+              .is_whole_job = options.is_whole_job,
+              .of_world = blame_of(options.world)},
              parts_, numbers_, *transport_) {
   watch_for_forks();
 }

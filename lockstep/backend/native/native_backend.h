@@ -35,8 +35,9 @@ struct NativeOptions {
   std::size_t mailbox_bytes = std::size_t{256} << 20;  ///< see Mailbox
   std::chrono::nanoseconds timeout{};
   std::chrono::nanoseconds warn_after{};
-  bool goes_on = false;      ///< a rank's death is not the end of the job
-  bool is_whole_job = true;  ///< whoever leaves the group leaves the job
+  bool goes_on = false;               ///< a rank's death is not the end of the job
+  bool is_whole_job = true;           ///< whoever leaves the group leaves the job
+  std::weak_ptr<Backend> world = {};  ///< of which this group is a part; none: it is the world's
 };
 
 class NativeBackend final : public Backend,
@@ -61,6 +62,9 @@ class NativeBackend final : public Backend,
   void leave() override;
   void close(const std::string& reason) override;
   void fail(const Error& error) override;
+
+  /// Under the progress lock.
+  Blame& blame() { return blame_; }
 
   // Engine, under the progress lock.
   bool advance() override;

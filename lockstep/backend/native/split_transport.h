@@ -24,12 +24,13 @@ class SplitTransport final : public Transport {
     near_->tell_failure(cause);
     far_->tell_failure(cause);
   }
-  void tell_waiting(int rank) override {
-    near_->tell_waiting(rank);
-    far_->tell_waiting(rank);
+  void tell_waiting(int world) override {
+    near_->tell_waiting(world);
+    far_->tell_waiting(world);
   }
-  std::optional<int> awaited_by(int rank, std::chrono::nanoseconds within) override {
-    return to(rank).awaited_by(rank, within);
+  std::optional<int> awaited_by(int world, std::chrono::nanoseconds within) override {
+    const auto rank = members_.rank_of(world);
+    return rank ? to(*rank).awaited_by(world, within) : std::nullopt;
   }
   void say_goodbye() override {
     near_->say_goodbye();

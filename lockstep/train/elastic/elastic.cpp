@@ -161,8 +161,8 @@ void Elastic::compute(const Pass& pass) {
   } catch (const std::exception& error) {
     const auto* ours = dynamic_cast<const Error*>(&error);
     if (ours != nullptr && may_go_on(*ours) && await_change(Deadline::after(news)))
-      throw;  // of what it does with the world
-    world_->abort(error);
+      throw;                      // of what it does with the world
+    world_->abort(error.what());  // to the others it is this rank that leaves
     throw PassFailed{std::current_exception()};
   }
 }
@@ -216,7 +216,7 @@ void Elastic::save() {
   try {
     options_.save();
   } catch (const std::exception& error) {
-    world_->abort(error);
+    world_->abort(error.what());
     throw;
   }
 }

@@ -56,6 +56,5 @@ void assign_options(ParameterOptions& to, const ParameterOptions& from);
 inline torch::ScalarType state_type(torch::ScalarType parameter) {
   return parameter == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
 }
-inline Dtype state_dtype(Dtype parameter) { return parameter == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
 
 }  // namespace lockstep

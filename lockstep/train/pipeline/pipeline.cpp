@@ -404,8 +404,13 @@ double Pipeline::clip_grad_norm(double max_norm) {
     if (!is_counted_elsewhere(item.key()))
       squares[parts.contains(item.key()) ? 1 : 0] += gradient_squares(item.value());
   }
-  all_reduce(group_, squares).wait();
-  if (options_.tensor) all_reduce(*options_.tensor, std::span(&squares[1], 1)).wait();
+  try {
+    all_reduce(group_, squares).wait();
+    if (options_.tensor) all_reduce(*options_.tensor, std::span(&squares[1], 1)).wait();
+  } catch (const std::exception& error) {
+    give_up(error);
+    throw;
+  }
   const double norm = std::sqrt(squares[0] + squares[1]);
   clip_gradients(module_->parameters(), norm, max_norm);
   return norm;

@@ -10,6 +10,7 @@
 #include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/replicas/named_tensor.h"
 #include "lockstep/train/replicas/same_facts.h"
+#include "lockstep/train/replicas/state_storage.h"
 
 namespace lockstep {
 namespace {
@@ -62,6 +63,7 @@ void broadcast_parameters(const Group& group, const torch::nn::Module& module, i
 void broadcast_optimizer_state(const Group& group, torch::optim::Optimizer& optimizer, int root) {
   if (group.size() == 1) return;
   const bool is_root = group.rank() == root;
+  storage_of(optimizer).gather(optimizer);
   const auto state = broadcast_text(group, is_root ? optimizer_state(optimizer) : std::string(), root);
   std::string problem;
   try {

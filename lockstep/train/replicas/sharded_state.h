@@ -40,7 +40,7 @@ class ShardedState {
  public:
   virtual ~ShardedState() = default;
 
-  /// Collective on several hosts, elsewhere nothing: before save().
+  /// Collective on several hosts, and on GPUs, elsewhere nothing: before save().
   virtual void gather_state() const = 0;
 
   /// Every parameter that is in a group of the optimizer, in an order that is the same on all ranks. Together

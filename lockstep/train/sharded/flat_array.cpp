@@ -1,6 +1,7 @@
 #include "lockstep/train/sharded/flat_array.h"
 
 #include "lockstep/group/outcome.h"
+#include "lockstep/group/shared_memory.h"
 
 namespace lockstep {
 
@@ -8,12 +9,12 @@ FlatArray::FlatArray(const Group& group, torch::Device device, torch::ScalarType
   const auto count = static_cast<std::int64_t>(elements);
   const auto options = torch::TensorOptions().dtype(type);
   if (device.is_cpu()) {
-    block_ = std::make_shared<SharedBlock>(group, elements * torch::elementSize(type));
+    const auto block = std::make_shared<SharedBlock>(group, elements * torch::elementSize(type));
     flat_ = torch::from_blob(
-        block_->bytes().data(), {count}, [block = block_](void*) {}, options);
-    return;
+        block->bytes().data(), {count}, [block](void*) {}, options);
+  } else {
+    on_every_rank(group, [&] { flat_ = torch::zeros({count}, options.device(device)); });
   }
-  on_every_rank(group, [&] { flat_ = torch::zeros({count}, options.device(device)); });
 }
 
 torch::Tensor FlatArray::part(const Range& elements) const {
@@ -21,16 +22,19 @@ torch::Tensor FlatArray::part(const Range& elements) const {
                       static_cast<std::int64_t>(elements.count));
 }
 
-// In main memory each has a storage of its own, which is what is saved of it.
+// With a storage of its own, which is what is saved of a tensor.
 torch::Tensor FlatArray::view(std::size_t position, const torch::Tensor& like) const {
   const auto dense = like.is_non_overlapping_and_dense() ? like : like.contiguous();
-  if (!block_) return flat_.as_strided(dense.sizes(), dense.strides(), static_cast<std::int64_t>(position));
-  return torch::from_blob(
-      at(position), dense.sizes(), dense.strides(), [block = block_](void*) {}, flat_.options());
+  return at::for_blob(at(position), dense.sizes())
+      .strides(dense.strides())
+      .deleter([flat = flat_](void*) {})
+      .options(flat_.options())
+      .target_device(flat_.device())
+      .make_tensor();
 }
 
 std::byte* FlatArray::at(std::size_t position) const {
-  return block_->bytes().data() + position * flat_.element_size();
+  return static_cast<std::byte*>(flat_.mutable_data_ptr()) + position * flat_.element_size();
 }
 
 }  // namespace lockstep

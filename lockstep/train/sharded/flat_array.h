@@ -5,9 +5,8 @@
 #include <torch/torch.h>
 
 #include <cstddef>
-#include <memory>
 
-#include "lockstep/group/shared_memory.h"
+#include "lockstep/group/group.h"
 #include "lockstep/schedule/call.h"
 
 namespace lockstep {
@@ -22,11 +21,9 @@ class FlatArray {
   torch::Tensor part(const Range& elements) const;
   /// From `position` on, in the shape and the order of `like`, which has no gaps.
   torch::Tensor view(std::size_t position, const torch::Tensor& like) const;
-  /// REQUIRES: main memory.
   std::byte* at(std::size_t position) const;
 
  private:
-  std::shared_ptr<SharedBlock> block_;  // null on a GPU
   torch::Tensor flat_;
 };
 

@@ -21,7 +21,7 @@ namespace lockstep {
 ///   optimizer.step();
 ///
 /// - Making one is collective: rank 0's parameters and buffers are everybody's afterwards. So is step().
-/// - Ranks on one host have one copy of the parameters from then on: whoever writes to them between steps does
+/// - Ranks on one host have one copy of parameters in main memory from then on: whoever writes to them between steps does
 ///   it for all. Each has its own again when the optimizer is gone; views of parameters do not outlive it.
 /// - Backward may run several times before a step; gradients add up. A parameter for which no rank has a
 ///   gradient is left alone; for which some have, the others count as zero.
@@ -30,10 +30,10 @@ namespace lockstep {
 /// - Halves have masters in f32, until state is loaded, or the optimizer is gone: a checkpoint holds the
 ///   halves, a sharded one both.
 /// - save(), load() and checkpoints hold what libtorch's optimizer of that name would have, for any number of
-///   ranks. On several hosts call gather_state() before save(); save_checkpoint() does. Where the state is
+///   ranks. On several hosts, and on GPUs, call gather_state() on all ranks before save(); save_checkpoint() does. Where the state is
 ///   too large for that, each rank saves its own: CheckpointOptions::sharded.
 ///
-/// - All trainable parameters are on one device. On a GPU each rank has all of them, and the state of its part; step() returns when
+/// - All trainable parameters are on one device. On a GPU each rank has all of them, and the state of its part; step() of several ranks returns when
 ///   it is over there: a step that others do not take moves no parameter, or is told as one that was cut off.
 ///
 /// Memory: on each host, state and parameters as of one process. Between hosts, and on GPUs, each rank has all parameters
@@ -74,7 +74,7 @@ class ShardedOptimizer : public Optimizer, public ShardedOptimizerBase {
   }
 
   void save(torch::serialize::OutputArchive& archive) const override {
-    require_whole();
+    require_savable();
     Optimizer::save(archive);
   }
   /// All ranks load alike. Throws as FusedOptimizer's does; nothing has changed then.

@@ -34,7 +34,10 @@ std::uint64_t ShardedOptimizerBase::skipped() const { return step_->skipped(); }
 
 void ShardedOptimizerBase::take() { step_->take(optimizer_.param_groups(), optimizer_.state()); }
 
-void ShardedOptimizerBase::require_whole() const { step_->require_whole(); }
+void ShardedOptimizerBase::require_savable() const {
+  step_->require_whole();
+  step_->require_gathered();
+}
 
 void ShardedOptimizerBase::load_state(const std::function<void()>& load) {
   load_fitting(optimizer_.param_groups(), optimizer_.state(), load);

@@ -47,8 +47,9 @@ class ShardedOptimizerBase : public ShardedState {
 
   /// Collective: one step.
   void take();
-  /// Throws Error{aborted} if a step was cut off while some rank was changing parameters.
-  void require_whole() const;
+  /// Throws Error: aborted, if a step was cut off while some rank was changing parameters; invalid_argument, if the state
+  /// is spread over ranks.
+  void require_savable() const;
   /// Calls `load`, which makes the optimizer one that was saved. Throws as load_fitting() does.
   void load_state(const std::function<void()>& load);
 

@@ -5,6 +5,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
+#include "lockstep/group/outcome.h"
+#include "lockstep/group/shared_memory.h"
 #include "lockstep/kernel/reduce.h"
 #include "lockstep/trace/recorder.h"
 #include "lockstep/trace/traced_range.h"
@@ -62,7 +64,7 @@ std::vector<NamedTensor> prepare(const torch::nn::Module& module, const Group& g
   require_same_facts(group, facts, "Build the same model and optimizer on every rank");
   for (const NamedTensor& item : tensors) require_averageable(item);
   auto trainable = distinct_parameters(tensors, true);
-  require_one_device(trainable);
+  on_every_rank(group, [&] { require_one_device(trainable); });  // ranks were compared by the kind of device
   broadcast_tensors(group, tensors);
   return trainable;
 }
@@ -105,10 +107,6 @@ std::size_t ShardedStep::number_of(const torch::Tensor& parameter) const {
                          ", that is not a trainable one of its module");
 }
 
-const FlatModel::Family& ShardedStep::family_of(std::size_t parameter) const {
-  return model_.families()[model_.parameters()[parameter].family];
-}
-
 void ShardedStep::find_options(const Groups& groups) {
   for (Current& current : current_) current.options = nullptr;
   for (const auto& group : groups) {
@@ -136,6 +134,11 @@ void ShardedStep::take(Groups& groups, States& states) {
     reduce_and_update(groups, states);
   } catch (const Error& error) {
     throw told_what_is_left(error);
+  } catch (const std::exception&
+               error) {  // such as no memory on a GPU: the others are on their way to the next call
+    const Error told = told_what_is_left(Error(ErrorCode::system, error.what()));
+    group_.abort(told);
+    throw told;
   }
   event_.end_ns = trace::now_ns();
   if (group_.size() > 1) group_.recorder().record(event_);
@@ -250,8 +253,13 @@ void ShardedStep::add_gradients() {
       const auto make = [&](std::size_t elements) {
         return tensor_for_calls(group_, model_.device(), {static_cast<std::int64_t>(elements)}, family.type);
       };
-      state.gradients = make(family.layout.elements);
-      state.sum = make(family.slice.count);
+      torch::Tensor gradients, sum;
+      on_every_rank(group_, [&] {
+        gradients = make(family.layout.elements);
+        sum = make(family.slice.count);
+      });
+      state.gradients = gradients;
+      state.sum = sum;
     }
     state.gradients.zero_();
     for (const auto& [parameter, place] : family.layout.entries) {
@@ -283,7 +291,7 @@ std::vector<std::size_t> ShardedStep::slice_counts(const FlatModel::Family& fami
 /// `own`: this rank's slice of an array like the family's; `whole` gets all of them.
 Work ShardedStep::gather_slices(const FlatModel::Family& family, const torch::Tensor& own,
                                 const torch::Tensor& whole) const {
-  if (!model_.device().is_cpu()) return all_gather(group_, own, whole);
+  if (!own.is_cpu()) return all_gather(group_, own, whole);
   return all_gather_bytes(group_, elements_of(own), writable_bytes(whole, "a family's array"),
                           static_cast<std::size_t>(own.element_size()), slice_counts(family));
 }

@@ -54,6 +54,8 @@ class ShardedStep {
 
   /// Throws Error{aborted} if a step was cut off while some rank was changing parameters.
   void require_whole() const;
+  /// Throws Error{invalid_argument} if ranks have parts of the state, and it was not gathered since the last step.
+  void require_gathered() const;
   /// Collective. Puts the state of all slices into `states`, where it is not there anyway.
   void gather_state(const Groups& groups, States& states);
 
@@ -86,7 +88,6 @@ class ShardedStep {
   using Row = std::vector<std::uint64_t>;
 
   std::size_t number_of(const torch::Tensor& parameter) const;
-  const FlatModel::Family& family_of(std::size_t parameter) const;
   void find_options(const Groups& groups);
   void reduce_and_update(Groups& groups, States& states);
   Error told_what_is_left(const Error& error) const;
@@ -102,6 +103,7 @@ class ShardedStep {
   void make_family_state(std::size_t family, std::size_t arrays);
   torch::Tensor own_part(std::size_t family, const FlatArray& array) const;
   static torch::Tensor part_of(const FamilyState& state, const FlatArray& array, const Segment& segment);
+  std::shared_ptr<FlatArray> gathered(const FlatModel::Family& family, const FlatArray& slice) const;
   std::vector<std::size_t> slice_counts(const FlatModel::Family& family) const;
   Work gather_slices(const FlatModel::Family& family, const torch::Tensor& own,
                      const torch::Tensor& whole) const;

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
+#include "lockstep/group/shared_memory.h"
 #include "lockstep/train/optimizer/fitting_state.h"
 #include "lockstep/train/optimizer/state_of_parameter.h"
 #include "lockstep/train/sharded/sharded_step.h"
@@ -117,6 +119,32 @@ void ShardedStep::hand_out(States& states) {
   }
 }
 
+/// All ranks' slices, in main memory: one copy for those that share it.
+std::shared_ptr<FlatArray> ShardedStep::gathered(const FlatModel::Family& family,
+                                                 const FlatArray& slice) const {
+  const torch::Tensor own = slice.flat().cpu();
+  auto whole = std::make_shared<FlatArray>(group_, torch::kCPU, own.scalar_type(), family.layout.elements);
+  if (shares_memory(group_)) {
+    whole->part(family.slice).copy_(own);
+    barrier(group_).wait();
+  } else {
+    gather_slices(family, own, whole->flat()).wait();
+  }
+  return whole;
+}
+
+void ShardedStep::require_gathered() const {
+  const bool is_apart = !sees_all_state_ && std::ranges::any_of(current_, [](const Current& current) {
+    return current.steps > 0 && current.options != nullptr && state_arrays(*current.options) > 0 &&
+           !current.views[0].defined();
+  });
+  if (is_apart)
+    throw_invalid_argument(
+        "each rank has its part of a ShardedOptimizer's state here: call gather_state() on all of them "
+        "before save(), or "
+        "save_checkpoint(), which does");
+}
+
 void ShardedStep::gather_state(const Groups& groups, States& states) {
   require_whole();
   if (sees_all_state_) return;
@@ -129,9 +157,7 @@ void ShardedStep::gather_state(const Groups& groups, States& states) {
     std::array<std::shared_ptr<FlatArray>, most_state_arrays> whole;
     for (std::size_t array = 0; array < most_state_arrays; ++array) {
       if (!state.arrays[array]) continue;
-      whole[array] = std::make_shared<FlatArray>(group_, model_.device(), state_type(family.type),
-                                                 family.layout.elements);
-      gather_slices(family, state.arrays[array]->flat(), whole[array]->flat()).synchronize();
+      whole[array] = gathered(family, *state.arrays[array]);
     }
     for (const auto& [parameter, place] : family.layout.entries) {
       Current& current = current_[parameter];

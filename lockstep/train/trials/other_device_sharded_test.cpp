@@ -10,6 +10,8 @@
 #include "lockstep/base/folder_test.h"
 #include "lockstep/train/checkpoint/checkpoint.h"
 #include "lockstep/train/data_parallel/data_parallel_test.h"
+#include "lockstep/train/optimizer/optimizer_state.h"
+#include "lockstep/train/replicas/broadcast_state.h"
 #include "lockstep/train/sharded/sharded_optimizer.h"
 #include "lockstep/train/tensor/device_ranks_test.h"
 #include "lockstep/train/tensor/fake_device_test.h"
@@ -164,6 +166,33 @@ TEST_F(OtherDeviceState, OfAShardedOptimizerGoesToTheCpuAndBack) {
   }
 }
 
+TEST(OtherDevice, HasStateOfAShardedOptimizerThatIsNotSavedInParts) {
+  on_device_ranks(2, [](const Group& group) {
+    TwoWays net = net_on(device_of(group)), other = net_on(device_of(group));
+    const Make make = make_of<torch::optim::Adam>(AdamOptions(0.05));
+    const AnyOptimizer optimizer = make(net, group, {}), other_optimizer = make(other, group, {});
+    step(group, net, *optimizer, 0);
+    try {
+      optimizer_state(*optimizer);
+      ADD_FAILURE() << "a part was saved as the whole";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      EXPECT_THAT(error.what(), HasSubstr("call gather_state() on all of them before save()"));
+    }
+    broadcast_parameters(group, *net);
+    broadcast_optimizer_state(group, *optimizer);  // gathers
+    const std::string state = optimizer_state(*optimizer);
+    restore_optimizer(*other_optimizer, state);
+    const torch::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < net->parameters().size(); ++i)
+      other->parameters()[i].copy_(net->parameters()[i]);
+    const torch::AutoGradMode grad(true);
+    step(group, net, *optimizer, 1);
+    step(group, other, *other_optimizer, 1);
+    expect_close(on_cpu(other->parameters()), on_cpu(net->parameters()));
+  });
+}
+
 TEST(OtherDevice, GivesAShardedOptimizersParametersBack) {
   on_device_ranks(2, [](const Group& group) {
     TwoWays net = net_on(device_of(group));
@@ -207,12 +236,12 @@ TEST(OtherDevice, IsOneForAllOfAShardedOptimizersParameters) {
     net->last->to(device_of(group));
     make_of<torch::optim::SGD>(SGDOptions(0.1))(net, group, {});
   });
-  for (std::size_t rank = 0; rank < endings.size(); ++rank) {
-    EXPECT_EQ(endings[rank].code, ErrorCode::unsupported);
-    EXPECT_THAT(endings[rank].text, HasSubstr("parameter last.weight is f32 [2, 5] on " +
-                                              other_device(static_cast<int>(rank)).str() +
-                                              ", and parameter always.weight is f32 [5, 3]; a "
-                                              "ShardedOptimizer puts parameters into one array"));
+  for (const Ending& ending : endings) {
+    EXPECT_EQ(ending.code, ErrorCode::unsupported);
+    EXPECT_THAT(ending.text,
+                HasSubstr("rank 0: parameter last.weight is f32 [2, 5] on " + other_device(0).str() +
+                          ", and parameter always.weight is f32 [5, 3]; a ShardedOptimizer puts parameters "
+                          "into one array"));
   }
 }
 

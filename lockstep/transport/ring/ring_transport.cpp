@@ -73,19 +73,19 @@ void RingTransport::tell_failure(const FirstCause::Cause& cause) {
   options_.page->doorbell().ring();
 }
 
-void RingTransport::tell_waiting(int rank) {
-  const int world = rank < 0 ? -1 : options_.members[rank].world;
+void RingTransport::tell_waiting(int world) {
   status(options_.members.rank()).awaits_at_ns.store(trace::now_ns(), std::memory_order_release);
   status(options_.members.rank()).awaits.store(world + 1, std::memory_order_release);
 }
 
-std::optional<int> RingTransport::awaited_by(int rank, std::chrono::nanoseconds within) {
-  if (!options_.members[rank].is_here()) return std::nullopt;
-  const int world = status(rank).awaits.load(std::memory_order_acquire) - 1;
-  if (world < 0) return std::nullopt;
-  const auto said = std::chrono::nanoseconds(status(rank).awaits_at_ns.load(std::memory_order_acquire));
+std::optional<int> RingTransport::awaited_by(int world, std::chrono::nanoseconds within) {
+  const auto rank = options_.members.rank_of(world);
+  if (!rank || !options_.members[*rank].is_here()) return std::nullopt;
+  const int awaited = status(*rank).awaits.load(std::memory_order_acquire) - 1;
+  if (awaited < 0) return std::nullopt;
+  const auto said = std::chrono::nanoseconds(status(*rank).awaits_at_ns.load(std::memory_order_acquire));
   if (std::chrono::nanoseconds(trace::now_ns()) - said > within) return std::nullopt;
-  return options_.members.rank_of(world);
+  return awaited;
 }
 
 void RingTransport::say_goodbye() {

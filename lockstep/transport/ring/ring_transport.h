@@ -29,8 +29,8 @@ class RingTransport final : public Transport {
   Channel& channel(int peer, Purpose purpose) override;
   std::vector<PeerNews> look() override;
   void tell_failure(const FirstCause::Cause& cause) override;
-  void tell_waiting(int rank) override;
-  std::optional<int> awaited_by(int rank, std::chrono::nanoseconds within) override;
+  void tell_waiting(int world) override;
+  std::optional<int> awaited_by(int world, std::chrono::nanoseconds within) override;
   void say_goodbye() override;
   std::vector<pollfd> wait_descriptors() override { return {}; }
 

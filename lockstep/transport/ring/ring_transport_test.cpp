@@ -114,19 +114,20 @@ TEST_F(OneHost, AFailureIsToldToAllAndItsFirstCauseStays) {
   EXPECT_EQ(page_->first_cause().get()->text, cause.text) << "the launcher reads it";
 }
 
-TEST_F(OneHost, WaitsAreToldInWorldRanksAndReadInTheGroups) {
-  EXPECT_EQ(at(0).awaited_by(1, 1s), std::nullopt);
-  at(1).tell_waiting(3);
+TEST_F(OneHost, WaitsAreToldInRanksOfTheWorld) {
+  EXPECT_EQ(at(0).awaited_by(3, 1s), std::nullopt);
+  at(1).tell_waiting(8);
   EXPECT_EQ(page_->status(4).awaits.load(), 8 + 1) << "other groups share the page";
-  EXPECT_EQ(at(0).awaited_by(1, 1s), 3);
-  at(1).tell_waiting(2);
-  EXPECT_EQ(at(0).awaited_by(1, 1s), 2);
-  EXPECT_EQ(at(0).awaited_by(1, 0s), std::nullopt) << "too long ago";
+  EXPECT_EQ(at(0).awaited_by(3, 1s), 8);
+  at(1).tell_waiting(9);
+  EXPECT_EQ(at(0).awaited_by(3, 1s), 9);
+  EXPECT_EQ(at(0).awaited_by(3, 0s), std::nullopt) << "too long ago";
+  at(1).tell_waiting(77);
+  EXPECT_EQ(at(0).awaited_by(3, 1s), 77) << "also for a rank of another group";
   at(1).tell_waiting(-1);
-  EXPECT_EQ(at(0).awaited_by(1, 1s), std::nullopt);
-  page_->status(4).awaits.store(77 + 1);
-  EXPECT_EQ(at(0).awaited_by(1, 1s), std::nullopt) << "for a rank that is not in this group";
-  EXPECT_EQ(at(0).awaited_by(2, 1s), std::nullopt) << "on another host";
+  EXPECT_EQ(at(0).awaited_by(3, 1s), std::nullopt);
+  EXPECT_EQ(at(0).awaited_by(9, 1s), std::nullopt) << "on another host";
+  EXPECT_EQ(at(0).awaited_by(77, 1s), std::nullopt) << "of another group";
 }
 
 TEST_F(OneHost, WhoSleepsOnTheDoorbellIsWoken) {

@@ -19,7 +19,7 @@ namespace lockstep::tcp {
 
 struct Notice {
   enum class Kind : std::uint16_t { failure = 1, waiting = 2, goodbye = 3 } kind = Kind::goodbye;
-  int awaited = -1;              ///< waiting: group rank; -1: for nobody
+  int awaited = -1;              ///< waiting: a rank of the world; -1: for nobody
   FirstCause::Cause cause = {};  ///< failure
 };
 

@@ -194,43 +194,43 @@ TEST(Peer, ThatIsToldOfAFailureIsNamedBeforeTheDead) {
 
 TEST(Peer, SaysForWhomItWaitsAndWhenNoMore) {
   Ranks ranks(3);
-  EXPECT_EQ(ranks[0].awaited_by(1, 1s), std::nullopt);
+  EXPECT_EQ(ranks[0].awaited_by(11, 1s), std::nullopt);
   wait_connected(ranks, 0, 1);
   const auto is_told = [&](int told, std::optional<int> expected) {
     return eventually([&] {
       ranks[1].tell_waiting(told);
       (void)ranks[0].look();
-      return ranks[0].awaited_by(1, 1s) == expected;
+      return ranks[0].awaited_by(11, 1s) == expected;
     });
   };
-  EXPECT_TRUE(is_told(2, 2));
-  EXPECT_TRUE(is_told(0, 0));
+  EXPECT_TRUE(is_told(12, 12));
+  EXPECT_TRUE(is_told(10, 10));
   ranks[1].tell_waiting(-1);  // most often its last call for a long time
   EXPECT_TRUE(eventually([&] {
     (void)ranks[0].look();
-    return ranks[0].awaited_by(1, 1s) == std::nullopt;
+    return ranks[0].awaited_by(11, 1s) == std::nullopt;
   }));
-  EXPECT_EQ(ranks[0].awaited_by(2, 1s), std::nullopt);
+  EXPECT_EQ(ranks[0].awaited_by(12, 1s), std::nullopt);
 }
 
 TEST(Peer, ThatConnectsDuringALongWaitLearnsOfIt) {
   Ranks ranks(3);
   EXPECT_TRUE(eventually([&] {
-    ranks[1].tell_waiting(2);
+    ranks[1].tell_waiting(12);
     (void)poke(ranks.from_to(0, 1));
     (void)ranks[0].look();
     (void)ranks[1].look();
-    return ranks[0].awaited_by(1, 1s) == 2;
+    return ranks[0].awaited_by(11, 1s) == 12;
   }));
 }
 
 TEST(Peer, ThatIsNotConnectedIsHeardOnceAsked) {
   Ranks ranks(3);
   EXPECT_TRUE(eventually([&] {
-    ranks[2].tell_waiting(1);
+    ranks[2].tell_waiting(11);
     (void)ranks[0].look();
     (void)ranks[2].look();
-    return ranks[0].awaited_by(2, 1s) == 1;
+    return ranks[0].awaited_by(12, 1s) == 11;
   }));
 }
 

@@ -147,24 +147,23 @@ void TcpTransport::tell_failure(const FirstCause::Cause& cause) {
   say(tcp::encode({.kind = tcp::Notice::Kind::failure, .cause = cause}));
 }
 
-void TcpTransport::tell_waiting(int rank) {
-  if (rank != awaited_) awaited_since_ = Clock::now();
-  awaited_ = rank;
-  const bool is_due = rank < 0 || Clock::now() - awaited_since_ >= quiet_wait;
-  const bool is_old = rank >= 0 && Clock::now() - awaited_told_at_ >= waiting_told_again;
-  if (!is_due || (rank == awaited_told_ && !is_old)) return;
-  awaited_told_ = rank;
+void TcpTransport::tell_waiting(int world) {
+  if (world != awaited_) awaited_since_ = Clock::now();
+  awaited_ = world;
+  const bool is_due = world < 0 || Clock::now() - awaited_since_ >= quiet_wait;
+  const bool is_old = world >= 0 && Clock::now() - awaited_told_at_ >= waiting_told_again;
+  if (!is_due || (world == awaited_told_ && !is_old)) return;
+  awaited_told_ = world;
   awaited_told_at_ = Clock::now();
   tell_peers();
 }
 
-std::optional<int> TcpTransport::awaited_by(int rank, std::chrono::nanoseconds within) {
-  if (!has_address(rank)) return std::nullopt;
-  tcp::Peer& asked = peer(rank);
+std::optional<int> TcpTransport::awaited_by(int world, std::chrono::nanoseconds within) {
+  const auto rank = options_.members.rank_of(world);
+  if (!rank || !has_address(*rank)) return std::nullopt;
+  tcp::Peer& asked = peer(*rank);
   asked.hear();
-  const auto awaited = asked.awaited(within);
-  const bool is_in_group = awaited && *awaited < options_.members.size();
-  return is_in_group ? awaited : std::nullopt;  // whoever asks will look it up
+  return asked.awaited(within);
 }
 
 void TcpTransport::say_goodbye() {

@@ -68,8 +68,8 @@ class TcpTransport final : public Transport {
   Channel& channel(int peer, Purpose purpose) override;
   std::vector<PeerNews> look() override;
   void tell_failure(const FirstCause::Cause& cause) override;
-  void tell_waiting(int rank) override;
-  std::optional<int> awaited_by(int rank, std::chrono::nanoseconds within) override;
+  void tell_waiting(int world) override;
+  std::optional<int> awaited_by(int world, std::chrono::nanoseconds within) override;
   void say_goodbye() override;
   std::vector<trace::Sent> sent() const override;
   /// For what the channels could not do since the last call.
@@ -91,7 +91,7 @@ class TcpTransport final : public Transport {
   std::map<int, std::unique_ptr<tcp::Peer>> peers_;
   std::map<std::pair<int, Purpose>, std::unique_ptr<TcpChannel>> channels_;
   std::string last_words_;  // notices of failure and goodbye, for everybody who is or ever will be connected
-  int awaited_ = -1;        // for whom this rank waits
+  int awaited_ = -1;        // for whom this rank waits, in the world
   std::chrono::steady_clock::time_point awaited_since_{};
   int awaited_told_ = -1;
   std::chrono::steady_clock::time_point awaited_told_at_{};
