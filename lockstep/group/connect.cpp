@@ -80,15 +80,16 @@ std::unique_ptr<Transport> make_transport(const Group::Impl& impl, const std::sh
                            .is_whole_job = is_whole_job(impl)});
   if (impl.members.are_on_one_host()) return rings;
 
-  auto sockets =
-      std::make_unique<TcpTransport>(TcpTransportOptions{.members = impl.members,
-                                                         .job = context.job,
-                                                         .group = impl.name,
-                                                         .listen_addresses = context.listen_addresses,
-                                                         .connections = impl.tuning.connections,
-                                                         .trust = context.trust,
-                                                         .connect_timeout = context.options.timeout,
-                                                         .is_whole_job = is_whole_job(impl)});
+  auto sockets = std::make_unique<TcpTransport>(
+      TcpTransportOptions{.members = impl.members,
+                          .job = context.job,
+                          .group = impl.name,
+                          .listen_addresses = context.listen_addresses,
+                          .connections = impl.tuning.connections,
+                          .trust = context.trust,
+                          .connect_timeout = context.options.timeout,
+                          .told_again = waiting_told_again(context.options.timeout),
+                          .is_whole_job = is_whole_job(impl)});
   store.set("address/" + std::to_string(impl.rank()), sockets->address());
   PerRank<std::string> addresses(impl.size());
   for (int rank = 0; rank < impl.size(); ++rank) {

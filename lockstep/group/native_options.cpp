@@ -46,10 +46,12 @@ void borrow_arenas(const Group::Impl& impl, HostRegion& region) {
 
 namespace {
 
-std::shared_ptr<Backend> world_of(const Group::Impl& impl) {
+std::shared_ptr<Blame*> blame_of_world(const Group::Impl& impl) {
   const Group::Impl* group = &impl;
   while (group->parent) group = group->parent.get();
-  return group == &impl ? nullptr : group->backend;
+  const auto* const world =
+      group == &impl ? nullptr : dynamic_cast<const NativeBackend*>(group->backend.get());
+  return world != nullptr ? world->blame() : nullptr;
 }
 
 }  // namespace
@@ -72,7 +74,7 @@ NativeOptions native_options(const Group::Impl& impl, std::shared_ptr<HostRegion
           .warn_after = context.options.warn_after,
           .goes_on = context.goes_on,
           .is_whole_job = is_whole_job(impl),
-          .world = world_of(impl)};
+          .blame_of_world = blame_of_world(impl)};
 }
 
 }  // namespace lockstep

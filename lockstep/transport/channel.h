@@ -4,6 +4,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -47,8 +48,11 @@ struct PeerNews {
   FirstCause::Cause cause;  ///< failed: what the peer says was the first cause
 };
 
-/// A rank that waits long says so again at least so often.
-inline constexpr std::chrono::milliseconds waiting_told_again{100};
+/// A rank that waits long says so again at least so often. Who waits for nobody reads none of it: in a whole time-out it has to fit
+/// into what a connection holds.
+constexpr std::chrono::nanoseconds waiting_told_again(std::chrono::nanoseconds timeout) {
+  return std::max<std::chrono::nanoseconds>(std::chrono::milliseconds(100), timeout / 2000);
+}
 
 /// How one rank of a group reaches all others. Ranks are the group's. One thread at a time (the progress
 /// lock).
@@ -67,8 +71,10 @@ class Transport {
   virtual void tell_waiting(int world) = 0;
   /// The rank for which `world`, a peer, itself waits, as far as it said so in this last time: one that is stopped in
   /// the middle of a wait is silent. One that could not be heard so far is connected to, for later questions.
-  /// REQUIRES: `within` is some times waiting_told_again.
+  /// REQUIRES: `within` is some times waiting_told_again().
   virtual std::optional<int> awaited_by(int world, std::chrono::nanoseconds within) = 0;
+  /// Tells peers on other hosts alone for whom this rank waits in another group, and hears what they say. look() does so in waits here.
+  virtual void tell_waiting_afar(int /*world*/) {}
   /// Says that this rank leaves in an orderly way.
   virtual void say_goodbye() = 0;
   /// What has gone to each peer on another host; empty where there is none, or nobody counts.

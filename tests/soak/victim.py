@@ -90,7 +90,7 @@ def of_error(error):
     if "Lockstep: " not in text:
         raise error
     text = text.split("Lockstep: ", 1)[1].split(": ", 1)[1]  # behind the tensor's name
-    late = re.search(r"rank (\d+) did not arrive within|was submitted by .*, but not by rank (\d+),", text)
+    late = re.search(r"rank (\d+),? did not arrive within|was submitted by .*, but not by rank (\d+),", text)
     named = late or re.search(r"rank (\d+) (?:\(pid|did not|ended|left|died)", text)
     return "timeout" if late else "peer_lost", int(next(filter(None, named.groups()))) if named else -1, text
 

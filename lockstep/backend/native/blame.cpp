@@ -42,9 +42,13 @@ std::optional<Blame::Cause> Blame::look(const Tasks& waiting) {
     task->note_waiting(more);
     missing.insert(missing.end(), more.begin(), more.end());
   }
-  if (!missing.empty()) {
-    tell_waiting(parts_.members[most_suspect(missing, waiting)].world);
+  // Nobody asks before half of a time-out.
+  const auto waited = longest_wait(waiting);
+  if (!missing.empty() && waited >= options_.timeout / 8) {
+    const int suspect = parts_.members[most_suspect(missing, waiting)].world;
+    transport_.tell_waiting(suspect);
     told_waiting_ = true;
+    if (Blame* const all = of_world()) all->note_elsewhere(*this, suspect, waited);
   }
   if (auto cause = look_at_peers(missing, waiting)) return cause;
   for (NativeTask* task : waiting) {
@@ -66,26 +70,54 @@ int Blame::most_suspect(const std::vector<int>& missing, const Tasks& waiting) {
 }
 
 std::chrono::nanoseconds Blame::still_waits_after() const {
-  return std::clamp<std::chrono::nanoseconds>(options_.timeout / 2, 2 * waiting_told_again, 1s);
+  const auto again = waiting_told_again(options_.timeout);
+  return std::clamp<std::chrono::nanoseconds>(options_.timeout / 2, 2 * again,
+                                              std::max<std::chrono::nanoseconds>(3 * again, 1s));
 }
 
 void Blame::tell_idle() {
-  tell_waiting(-1);
+  transport_.tell_waiting(-1);
   told_waiting_ = false;
+  if (Blame* const all = of_world()) all->forget_elsewhere(*this);
 }
 
-// Whoever waits for this rank in another group asks in the world. Nobody looks after that one's connections while it has no works.
-void Blame::tell_waiting(int world) {
-  transport_.tell_waiting(world);
-  Blame* const all = options_.of_world();
-  if (all == nullptr) return;
-  all->transport_.tell_waiting(world);
-  if (world >= 0 && !all->parts_.is_one_host) (void)all->transport_.look();
+std::chrono::nanoseconds Blame::longest_wait(const Tasks& waiting) {
+  const std::uint64_t now = trace::now_ns();
+  std::uint64_t since = now;
+  for (const NativeTask* task : waiting) {
+    if (task->is_waited_for.load(std::memory_order_relaxed) && task->waiting_since_ns != 0)
+      since = std::min(since, task->waiting_since_ns);
+  }
+  return std::chrono::nanoseconds(now - since);
+}
+
+void Blame::note_elsewhere(const Blame& group, int world, std::chrono::nanoseconds waited) {
+  if (parts_.is_one_host) return;  // they read it in the page
+  elsewhere_[&group] = {world, trace::now_ns() - static_cast<std::uint64_t>(waited.count())};
+  tell_elsewhere();
+}
+
+void Blame::forget_elsewhere(const Blame& group) {
+  if (elsewhere_.erase(&group) == 0) return;
+  told_elsewhere_ns_ = 0;
+  tell_elsewhere();
+}
+
+// The oldest wait, so that several do not take turns; one in the world itself is told by its own looks.
+void Blame::tell_elsewhere() {
+  const std::uint64_t now = trace::now_ns();
+  if (told_waiting_ ||
+      std::chrono::nanoseconds(now - told_elsewhere_ns_) < waiting_told_again(options_.timeout) / 2)
+    return;
+  told_elsewhere_ns_ = now;
+  const auto oldest =
+      std::ranges::min_element(elsewhere_, {}, [](const auto& one) { return one.second.since_ns; });
+  transport_.tell_waiting_afar(oldest == elsewhere_.end() ? -1 : oldest->second.world);
 }
 
 std::optional<int> Blame::awaited_by(int world, std::chrono::nanoseconds within) {
   const auto found = transport_.awaited_by(world, within);
-  Blame* const all = options_.of_world();
+  Blame* const all = of_world();
   if (all == nullptr) return found && knows(*found) ? found : std::nullopt;
   return found && all->knows(*found) ? found : all->awaited_by(world, within);
 }
@@ -182,7 +214,7 @@ Blame::Cause Blame::loss(const PeerNews& news) const {
 
 Blame::Culprits Blame::culprits(const std::vector<int>& missing) {
   const auto fresh = still_waits_after();
-  std::set<int> silent, elsewhere, circle;
+  std::set<int> silent, elsewhere, circle, through;
   for (const int first : worlds_of(missing)) {
     // Those that wait for another are not to blame: follow them to one who does not, or back into the chain.
     std::vector<int> chain = {first};
@@ -193,6 +225,7 @@ Blame::Culprits Blame::culprits(const std::vector<int>& missing) {
     }
     if (!next) {
       silent.insert(chain.back());
+      if (!knows(chain.back())) through.insert(first);
     } else if (*next == me()) {
       circle.insert(chain.begin(), chain.end());
       circle.insert(me());
@@ -204,7 +237,7 @@ Blame::Culprits Blame::culprits(const std::vector<int>& missing) {
   const auto& guilty = silent.empty() ? elsewhere : silent;
   const bool is_circle = guilty.empty();
   const auto& named = is_circle ? circle : guilty;
-  return {{named.begin(), named.end()}, is_circle};
+  return {{named.begin(), named.end()}, {through.begin(), through.end()}, is_circle};
 }
 
 std::string Blame::suspicion(const NativeTask& task) const {
@@ -255,7 +288,7 @@ Blame::Cause Blame::timed_out(const NativeTask& task, const std::vector<int>& mi
             names(missing) + " waited for a message of its own, " + base::exact_duration(options_.timeout) +
                 " long: it has to send it before it waits, or by another thread" + unclaimed(task)};
   }
-  const auto [guilty, is_circle] = culprits(missing);
+  const auto [guilty, through, is_circle] = culprits(missing);
   if (is_circle) {
     return {ErrorCode::timeout, -1, me(),
             base::name_ranks(guilty) + " waited for each other, " + base::exact_duration(options_.timeout) +
@@ -263,10 +296,13 @@ Blame::Cause Blame::timed_out(const NativeTask& task, const std::vector<int>& mi
                 suspicion(task) + unclaimed(task)};
   }
   const bool is_one = guilty.size() == 1;
-  const bool is_here = std::ranges::all_of(guilty, [&](int world) { return knows(world); });
-  const std::string who =
-      is_here ? base::name_ranks(guilty)
-              : names(missing) + ", waiting in another group for " + base::name_ranks(guilty) + ",";
+  std::vector<int> here, others;
+  for (const int world : guilty) (knows(world) ? here : others).push_back(world);
+  std::string who = here.empty() ? "" : base::name_ranks(here);
+  if (!others.empty()) {
+    who += (here.empty() ? "" : ", and ") + base::name_ranks(through) + ", waiting in another group for " +
+           base::name_ranks(others) + ",";
+  }
   return {ErrorCode::timeout, is_one ? guilty.front() : -1, me(),
           who + " did not arrive within " + base::exact_duration(options_.timeout) + suspicion(task) +
               unclaimed(task),

@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,8 +25,8 @@ struct BlameOptions {
   std::chrono::nanoseconds timeout{};     ///< of a wait without progress
   std::chrono::nanoseconds warn_after{};  ///< of which that is said
   bool is_whole_job = true;               ///< as in NativeOptions
-  /// That of the world, of which the group is a part; null where it is the world's itself, or that is gone.
-  std::function<Blame*()> of_world = [] { return nullptr; };
+  /// That of the world, of which the group is a part, until that is gone; null where it is the world's itself.
+  std::shared_ptr<Blame*> of_world = nullptr;
 };
 
 /// One rank's of one group. Under the progress lock.
@@ -69,8 +68,13 @@ class Blame {
   /// Whom to tell the others that this rank waits for: of several one that does not wait itself, which is where
   /// their questions have to end.
   int most_suspect(const std::vector<int>& missing, const Tasks& waiting);
-  /// Tells all ranks that may ask, also those of other groups. -1: for nobody.
-  void tell_waiting(int world);
+  /// How long the longest wait among `waiting` has lasted, of those that a thread is in.
+  static std::chrono::nanoseconds longest_wait(const Tasks& waiting);
+  Blame* of_world() const { return options_.of_world ? *options_.of_world : nullptr; }
+  // Of the world's: another group's, in which this rank waits for `world`, or no more.
+  void note_elsewhere(const Blame& group, int world, std::chrono::nanoseconds waited);
+  void forget_elsewhere(const Blame& group);
+  void tell_elsewhere();
   /// For whom `world` waits, in whatever group, as far as it said so in this last time. Both are ranks of the world.
   std::optional<int> awaited_by(int world, std::chrono::nanoseconds within);
   bool knows(int world) const { return parts_.members.rank_of(world).has_value(); }
@@ -79,6 +83,8 @@ class Blame {
   std::chrono::nanoseconds still_waits_after() const;
   struct Culprits {
     std::vector<int> worlds;
+    std::vector<int> through =
+        {};                  ///< of those awaited here, who wait for one of them that is not in this group
     bool is_circle = false;  ///< each waits for the next, and this rank is one of them
   };
   Culprits culprits(const std::vector<int>& missing);
@@ -96,6 +102,13 @@ class Blame {
   Standstill standstill_;
   std::map<int, std::uint64_t> gone_since_ns_;  // peers that died or left, by rank
   bool told_waiting_ = false;
+  /// Of the world's: for whom this rank waits in other groups, and since when.
+  struct Elsewhere {
+    int world = -1;
+    std::uint64_t since_ns = 0;
+  };
+  std::map<const Blame*, Elsewhere> elsewhere_;
+  std::uint64_t told_elsewhere_ns_ = 0;
 };
 
 }  // namespace lockstep

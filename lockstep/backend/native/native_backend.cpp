@@ -87,13 +87,6 @@ GroupParts parts_of(const NativeOptions& options, Transport& transport, const st
           .progress = *options.progress};
 }
 
-std::function<Blame*()> blame_of(std::weak_ptr<Backend> world) {
-  return [world = std::move(world)]() -> Blame* {
-    const auto backend = std::dynamic_pointer_cast<NativeBackend>(world.lock());
-    return backend ? &backend->blame() : nullptr;
-  };
-}
-
 }  // namespace
 
 std::shared_ptr<NativeBackend> NativeBackend::make(NativeOptions options) {
@@ -117,13 +110,18 @@ NativeBackend::NativeBackend(NativeOptions options)
               .timeout = options.timeout,
               .warn_after = options.warn_after,
               .is_whole_job = options.is_whole_job,
-              .of_world = blame_of(options.world)},
+              .of_world = options.blame_of_world},
              parts_, numbers_, *transport_) {
   watch_for_forks();
 }
 
 NativeBackend::~NativeBackend() {
   if (!has_left_) leave();
+  {
+    const auto lock = progress_->lock();
+    blame_.note_idle();
+    *shared_blame_ = nullptr;
+  }
   progress_->detach(*this);
   if (is_forked_child()) return;
   parts_.region->progress(parts_.members.self().local).has_let_go.store(1, std::memory_order_release);

@@ -35,9 +35,10 @@ struct NativeOptions {
   std::size_t mailbox_bytes = std::size_t{256} << 20;  ///< see Mailbox
   std::chrono::nanoseconds timeout{};
   std::chrono::nanoseconds warn_after{};
-  bool goes_on = false;               ///< a rank's death is not the end of the job
-  bool is_whole_job = true;           ///< whoever leaves the group leaves the job
-  std::weak_ptr<Backend> world = {};  ///< of which this group is a part; none: it is the world's
+  bool goes_on = false;      ///< a rank's death is not the end of the job
+  bool is_whole_job = true;  ///< whoever leaves the group leaves the job
+  std::shared_ptr<Blame*> blame_of_world =
+      nullptr;  ///< of which this group is a part; null: it is the world's
 };
 
 class NativeBackend final : public Backend,
@@ -63,8 +64,8 @@ class NativeBackend final : public Backend,
   void close(const std::string& reason) override;
   void fail(const Error& error) override;
 
-  /// Under the progress lock.
-  Blame& blame() { return blame_; }
+  /// Under the progress lock; null once the group is gone.
+  const std::shared_ptr<Blame*>& blame() const { return shared_blame_; }
 
   // Engine, under the progress lock.
   bool advance() override;
@@ -106,6 +107,7 @@ class NativeBackend final : public Backend,
   CallNumbers numbers_;
   QuickPath quick_;
   Blame blame_;
+  const std::shared_ptr<Blame*> shared_blame_ = std::make_shared<Blame*>(&blame_);
   std::deque<NativeTask*> active_;  // in the order of submission
   std::vector<std::unique_ptr<NativeTask>> idle_tasks_;
   std::optional<FirstCause::Cause> failure_;

@@ -19,7 +19,7 @@ void NativeTask::begin(const Request& request, const Signature& called, const Bu
   arrived_ns = last_look_ns_ = 0;
   waiting_since_ns = 0;
   warned = false;
-  is_awaited = false;
+  is_awaited = is_waited_for = false;
   told.clear();
   blocked_ns = 0;
   open_call = trace::OpenCalls::nowhere;

@@ -84,9 +84,10 @@ class NativeTask final : public Surroundings {
   std::uint64_t begin_ns = 0, arrived_ns = 0;
   std::uint64_t waiting_since_ns = 0;  ///< first look after the last progress; 0: none yet
   bool warned = false;
-  std::atomic<bool> is_awaited = false;  ///< a thread stays in its wait until it is over
-  std::vector<int> told;                 ///< ranks that know of this call
-  std::uint64_t blocked_ns = 0;          ///< that the program has stayed in the call and waited for it
+  std::atomic<bool> is_awaited = false;     ///< a thread stays in its wait until it is over
+  std::atomic<bool> is_waited_for = false;  ///< a thread is in its wait
+  std::vector<int> told;                    ///< ranks that know of this call
+  std::uint64_t blocked_ns = 0;             ///< that the program has stayed in the call and waited for it
   /// Its place among the open calls of the record; nowhere if it completed at once.
   int open_call = trace::OpenCalls::nowhere;
 

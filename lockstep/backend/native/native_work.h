@@ -46,7 +46,9 @@ class NativeWork final : public PendingWork {
  private:
   bool wait_until_over(std::chrono::nanoseconds at_most) {
     const std::uint64_t begin_ns = trace::record_now_ns();
+    task_->is_waited_for.store(true, std::memory_order_relaxed);
     const bool is_over = owner_->progress().wait([this] { return task_->is_over(); }, at_most);
+    task_->is_waited_for.store(false, std::memory_order_relaxed);
     task_->blocked_ns += trace::record_now_ns() - begin_ns;
     return is_over;
   }

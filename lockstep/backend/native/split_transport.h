@@ -32,6 +32,7 @@ class SplitTransport final : public Transport {
     const auto rank = members_.rank_of(world);
     return rank ? to(*rank).awaited_by(world, within) : std::nullopt;
   }
+  void tell_waiting_afar(int world) override { far_->tell_waiting_afar(world); }
   void say_goodbye() override {
     near_->say_goodbye();
     far_->say_goodbye();

@@ -10,7 +10,6 @@
 #include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/replicas/named_tensor.h"
 #include "lockstep/train/replicas/same_facts.h"
-#include "lockstep/train/replicas/state_storage.h"
 
 namespace lockstep {
 namespace {
@@ -63,9 +62,14 @@ void broadcast_parameters(const Group& group, const torch::nn::Module& module, i
 void broadcast_optimizer_state(const Group& group, torch::optim::Optimizer& optimizer, int root) {
   if (group.size() == 1) return;
   const bool is_root = group.rank() == root;
-  storage_of(optimizer).gather(optimizer);
-  const auto state = broadcast_text(group, is_root ? optimizer_state(optimizer) : std::string(), root);
-  std::string problem;
+  std::string own, problem;
+  try {
+    if (is_root) own = optimizer_state(optimizer);
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  throw_first(group, std::exchange(problem, {}));
+  const auto state = broadcast_text(group, std::move(own), root);
   try {
     require_fitting_state(state, optimizer, "what rank " + std::to_string(group.world_rank(root)) + " sends");
   } catch (const Error& error) {

@@ -27,7 +27,7 @@ void broadcast_parameters(const Group& group, const Model& model, int root = 0) 
 /// Collective. The root's options and state (momentum, step counts, ...) into everybody's optimizer, whatever
 /// that had: also where only the root has any yet, because it restored a checkpoint, and where none has,
 /// before the first step. Throws Error{invalid_argument} on all ranks unless their optimizers have parameter
-/// groups of the same sizes. Cost: a broadcast of the state, which the root has in memory twice meanwhile.
+/// groups of the same sizes, or where the root has its part of a ShardedOptimizer's state alone (gather_state()). Cost: a broadcast of the state, which the root has in memory twice meanwhile.
 void broadcast_optimizer_state(const Group& group, torch::optim::Optimizer& optimizer, int root = 0);
 
 /// Collective. The root's value is everybody's result: numbers, strings, tensors, and lists, tuples and

@@ -36,7 +36,7 @@ void ShardedOptimizerBase::take() { step_->take(optimizer_.param_groups(), optim
 
 void ShardedOptimizerBase::require_savable() const {
   step_->require_whole();
-  step_->require_gathered();
+  step_->require_gathered(optimizer_.param_groups(), optimizer_.state());
 }
 
 void ShardedOptimizerBase::load_state(const std::function<void()>& load) {

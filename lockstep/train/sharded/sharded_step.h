@@ -54,8 +54,8 @@ class ShardedStep {
 
   /// Throws Error{aborted} if a step was cut off while some rank was changing parameters.
   void require_whole() const;
-  /// Throws Error{invalid_argument} if ranks have parts of the state, and it was not gathered since the last step.
-  void require_gathered() const;
+  /// Throws Error{invalid_argument} unless `states` is all of the state: where each rank has a part it is, once gathered or loaded.
+  void require_gathered(const Groups& groups, const States& states) const;
   /// Collective. Puts the state of all slices into `states`, where it is not there anyway.
   void gather_state(const Groups& groups, States& states);
 

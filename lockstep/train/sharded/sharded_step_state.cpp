@@ -133,16 +133,21 @@ std::shared_ptr<FlatArray> ShardedStep::gathered(const FlatModel::Family& family
   return whole;
 }
 
-void ShardedStep::require_gathered() const {
-  const bool is_apart = !sees_all_state_ && std::ranges::any_of(current_, [](const Current& current) {
-    return current.steps > 0 && current.options != nullptr && state_arrays(*current.options) > 0 &&
-           !current.views[0].defined();
-  });
-  if (is_apart)
-    throw_invalid_argument(
-        "each rank has its part of a ShardedOptimizer's state here: call gather_state() on all of them "
-        "before save(), or "
-        "save_checkpoint(), which does");
+void ShardedStep::require_gathered(const Groups& groups, const States& states) const {
+  if (sees_all_state_ || is_loaded_) return;
+  for (const auto& group : groups) {
+    const bool keeps_some = state_arrays(group.options()) > 0;
+    for (const torch::Tensor& parameter : group.params()) {
+      const bool is_apart = keeps_some && current_[number_of(parameter)].steps > 0 &&
+                            states.find(parameter.unsafeGetTensorImpl()) == states.end();
+      if (is_apart) {
+        throw_invalid_argument(
+            "each rank has its part of a ShardedOptimizer's state here: call gather_state() on all of them "
+            "before save(), "
+            "or save_checkpoint(), which does");
+      }
+    }
+  }
 }
 
 void ShardedStep::gather_state(const Groups& groups, States& states) {

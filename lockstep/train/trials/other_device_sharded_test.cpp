@@ -179,10 +179,16 @@ TEST(OtherDevice, HasStateOfAShardedOptimizerThatIsNotSavedInParts) {
       EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
       EXPECT_THAT(error.what(), HasSubstr("call gather_state() on all of them before save()"));
     }
-    broadcast_parameters(group, *net);
-    broadcast_optimizer_state(group, *optimizer);  // gathers
+    try {
+      broadcast_optimizer_state(group, *optimizer);
+      ADD_FAILURE() << "a part was sent as the whole";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("on rank 0 each rank has its part"));
+    }
+    dynamic_cast<const ShardedState&>(*optimizer).gather_state();
     const std::string state = optimizer_state(*optimizer);
     restore_optimizer(*other_optimizer, state);
+    EXPECT_EQ(optimizer_state(*other_optimizer).size(), state.size()) << "what was loaded is whole";
     const torch::NoGradGuard no_grad;
     for (std::size_t i = 0; i < net->parameters().size(); ++i)
       other->parameters()[i].copy_(net->parameters()[i]);

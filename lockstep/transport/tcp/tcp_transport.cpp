@@ -151,7 +151,7 @@ void TcpTransport::tell_waiting(int world) {
   if (world != awaited_) awaited_since_ = Clock::now();
   awaited_ = world;
   const bool is_due = world < 0 || Clock::now() - awaited_since_ >= quiet_wait;
-  const bool is_old = world >= 0 && Clock::now() - awaited_told_at_ >= waiting_told_again;
+  const bool is_old = world >= 0 && Clock::now() - awaited_told_at_ >= options_.told_again;
   if (!is_due || (world == awaited_told_ && !is_old)) return;
   awaited_told_ = world;
   awaited_told_at_ = Clock::now();
@@ -164,6 +164,13 @@ std::optional<int> TcpTransport::awaited_by(int world, std::chrono::nanoseconds 
   tcp::Peer& asked = peer(*rank);
   asked.hear();
   return asked.awaited(within);
+}
+
+void TcpTransport::tell_waiting_afar(int world) {
+  for (auto& [rank, peer] : peers_) peer->listen();
+  admit_arrivals();
+  tell_waiting(world);
+  tell_peers();
 }
 
 void TcpTransport::say_goodbye() {

@@ -45,6 +45,7 @@ struct TcpTransportOptions {
   int connections = 1;
   Trust trust;
   std::chrono::nanoseconds connect_timeout = std::chrono::minutes(1);
+  std::chrono::nanoseconds told_again = std::chrono::milliseconds(100);  ///< see waiting_told_again()
   bool is_whole_job = true;  ///< whoever closes its door here is gone from the job
 };
 
@@ -70,6 +71,7 @@ class TcpTransport final : public Transport {
   void tell_failure(const FirstCause::Cause& cause) override;
   void tell_waiting(int world) override;
   std::optional<int> awaited_by(int world, std::chrono::nanoseconds within) override;
+  void tell_waiting_afar(int world) override;
   void say_goodbye() override;
   std::vector<trace::Sent> sent() const override;
   /// For what the channels could not do since the last call.
