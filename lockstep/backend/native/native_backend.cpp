@@ -119,7 +119,7 @@ NativeBackend::~NativeBackend() {
   if (!has_left_) leave();
   {
     const auto lock = progress_->lock();
-    blame_.note_idle();
+    if (!is_forked_child()) blame_.note_idle();  // its connections are the parent's
     *shared_blame_ = nullptr;
   }
   progress_->detach(*this);
