@@ -196,7 +196,8 @@ TEST_F(OtherGroup, WhoDiedIsBlamedOnTwoHostsToo) {
   }
 }
 
-// 0 waits for 2, which waits for 1, which waits for 3, each in another group; on two hosts from one to the other each time.
+// 0 waits for 2, which waits for 1, which waits for 3, each in another group; on two hosts from one to the other each time. Whoever
+// is blamed through others gives up before them.
 TEST_F(OtherGroup, WhoIsMissingAtTheEndOfAChainThroughGroupsIsNamed) {
   for (const bool on_two_hosts : {false, true}) {
     if (on_two_hosts) REQUIRE_TWO_HOSTS();
@@ -209,7 +210,9 @@ TEST_F(OtherGroup, WhoIsMissingAtTheEndOfAChainThroughGroupsIsNamed) {
                                               "barrier",
                                               "3:read",
                                               "0:within,0-2,recv,10,1",
+                                              "2:sleep,200",
                                               "2:within,1-2,recv,10,0",
+                                              "1:sleep,400",
                                               "1:within,1-3,recv,10,1"};
     const Variables patience = {{"LOCKSTEP_TIMEOUT", "3s"}};
     auto ranks =

@@ -48,6 +48,11 @@ class Blame {
     if (told_waiting_) tell_idle();
   }
 
+  /// The group has failed, or ends. What was said last stays said for the moment, for those whose deadline is the same.
+  void note_end() {
+    if (Blame* const all = of_world()) all->elsewhere_.erase(this);
+  }
+
   /// This rank calls its next collective. Only needed where ranks are on several hosts.
   void note_call(std::uint64_t number, const Signature& signature);
   /// What to throw where a link, or the mailbox, stands still because of a message that does not fit.

@@ -119,7 +119,7 @@ NativeBackend::~NativeBackend() {
   if (!has_left_) leave();
   {
     const auto lock = progress_->lock();
-    if (!is_forked_child()) blame_.note_idle();  // its connections are the parent's
+    blame_.note_end();
     *shared_blame_ = nullptr;
   }
   progress_->detach(*this);
@@ -286,7 +286,7 @@ bool NativeBackend::advance() {
     moved = true;
   }
   if (own_work_ns > 0) progress_->own_work_ns() += own_work_ns;
-  if (active_.empty()) blame_.note_idle();
+  if (active_.empty() && !failure_) blame_.note_idle();
   return moved;
 }
 
@@ -345,6 +345,7 @@ void NativeBackend::fail(FirstCause::Cause cause) {
   quarantine();
   transport_->tell_failure(cause);
   if (parts_.exchange) parts_.exchange->give_up();
+  blame_.note_end();
   end_calls();
 }
 
