@@ -23,7 +23,6 @@ std::size_t sum_of_sizes(std::span<const std::size_t> sizes) {
 }
 
 /// Begins a call in the order of calls.
-/// Begins a call in the order of calls.
 template <class Call>
 int begin(int set, lockstep_work** work, const Call& call) {
   return guarded([&] {
@@ -41,7 +40,6 @@ int begin(int set, lockstep_work** work, const Call& call) {
   });
 }
 
-/// The results of a request are scaled once.
 /// All ranks' contributions become one, in the program's buffers.
 void combine(lockstep_work& work) {
   std::vector<std::size_t> parts;

@@ -77,15 +77,12 @@ void step(const Group& group, TwoWays& net, torch::optim::Optimizer& optimizer, 
   optimizer.step();
 }
 
-Tensors trained(const Group& group, torch::Device device, torch::ScalarType type, const Make& make,
-                const ShardedOptions& options) {
-  TwoWays net = net_on(device, type);
+Tensors trained(const Group& group, torch::Device device, const Make& make, const ShardedOptions& options) {
+  TwoWays net = net_on(device);
   const AnyOptimizer optimizer = make(net, group, options);
   for (int number = 0; number < 5; ++number) step(group, net, *optimizer, number);
   for (const Tensor& parameter : net->parameters()) EXPECT_EQ(parameter.device(), device);
-  Tensors found = on_cpu(net->parameters());
-  for (Tensor& tensor : found) tensor = tensor.to(torch::kFloat32);
-  return found;
+  return on_cpu(net->parameters());
 }
 
 TEST(OtherDevice, IsWhereAShardedOptimizerTrainsAsOnTheCpu) {
@@ -94,8 +91,8 @@ TEST(OtherDevice, IsWhereAShardedOptimizerTrainsAsOnTheCpu) {
       for (const double most : {0.0, 0.05}) {
         on_device_ranks(ranks, [&](const Group& group) {
           const ShardedOptions options{.max_gradient_norm = most};
-          expect_close(trained(group, device_of(group), torch::kFloat32, make, options),
-                       trained(group, torch::kCPU, torch::kFloat32, make, options));
+          expect_close(trained(group, device_of(group), make, options),
+                       trained(group, torch::kCPU, make, options));
         });
       }
     }
