@@ -5,6 +5,7 @@
 #include "c/adasum.h"
 #include "c/handles.h"
 #include "c/scale.h"
+#include "lockstep/group/gpu_calls.h"
 
 namespace lockstep::c {
 namespace {
@@ -38,6 +39,10 @@ int begin(int set, lockstep_work** work, const Call& call) {
     *work = made.release();
     return LOCKSTEP_OK;
   });
+}
+
+Reduction reduction_of(int dtype, int reduce_op) {
+  return {.dtype = dtype_of_number(dtype), .op = op_of_number(reduce_op), .place = place_of_calls()};
 }
 
 /// All ranks' contributions become one, in the program's buffers.
@@ -85,6 +90,25 @@ using namespace lockstep::c;  // NOLINT(google-build-using-namespace): the funct
 
 using lockstep::Group;
 
+int lockstep_set_has_gpu(int set, int device) {
+  return guarded([&] {
+    const Group group = set_of(set)->group;
+    std::string why;
+    if (lockstep::can_call_on_gpu(group, device, &why)) return static_cast<int>(LOCKSTEP_OK);
+    lockstep::say_through_main_memory(group, why);
+    throw lockstep::Error(lockstep::ErrorCode::unsupported, why);
+  });
+}
+
+int lockstep_gpu_can_reduce(int dtype, int reduce_op) {
+  bool can = false;
+  (void)guarded([&] {
+    can = lockstep::can_reduce_on_gpu(dtype_of_number(dtype), op_of_number(reduce_op));
+    return LOCKSTEP_OK;
+  });
+  return can ? 1 : 0;
+}
+
 int lockstep_test(lockstep_work* work) {
   return outcome(*work, [&] { return work->work.test(); });
 }
@@ -123,7 +147,7 @@ void lockstep_work_abandon(lockstep_work* work) {
 int lockstep_all_reduce(int set, const void* input, void* output, size_t elements, int dtype, int reduce_op,
                         lockstep_work** work) {
   return begin(set, work, [&](const Group& group) {
-    const lockstep::Reduction reduction = {.dtype = dtype_of_number(dtype), .op = op_of_number(reduce_op)};
+    const lockstep::Reduction reduction = reduction_of(dtype, reduce_op);
     const std::size_t bytes = bytes_of(elements, size_of(reduction.dtype), "elements");
     return lockstep::all_reduce_bytes(group, input_of(input, bytes), output_of(output, bytes), reduction);
   });
@@ -132,7 +156,7 @@ int lockstep_all_reduce(int set, const void* input, void* output, size_t element
 int lockstep_reduce(int set, const void* input, void* output, size_t elements, int dtype, int reduce_op,
                     int root, lockstep_work** work) {
   return begin(set, work, [&](const Group& group) {
-    const lockstep::Reduction reduction = {.dtype = dtype_of_number(dtype), .op = op_of_number(reduce_op)};
+    const lockstep::Reduction reduction = reduction_of(dtype, reduce_op);
     const std::size_t bytes = bytes_of(elements, size_of(reduction.dtype), "elements");
     const bool is_root = group.rank() == root;
     return lockstep::reduce_bytes(group, input_of(input, bytes),
@@ -144,7 +168,7 @@ int lockstep_reduce(int set, const void* input, void* output, size_t elements, i
 int lockstep_reduce_scatter(int set, const void* input, void* output, size_t elements, int dtype,
                             int reduce_op, lockstep_work** work) {
   return begin(set, work, [&](const Group& group) {
-    const lockstep::Reduction reduction = {.dtype = dtype_of_number(dtype), .op = op_of_number(reduce_op)};
+    const lockstep::Reduction reduction = reduction_of(dtype, reduce_op);
     const std::size_t bytes = bytes_of(elements, size_of(reduction.dtype), "elements");
     return lockstep::reduce_scatter_bytes(group, input_of(input, bytes_of_blocks(group, bytes)),
                                           output_of(output, bytes), reduction);
@@ -153,35 +177,39 @@ int lockstep_reduce_scatter(int set, const void* input, void* output, size_t ele
 
 int lockstep_broadcast(int set, void* buffer, size_t bytes, int root, lockstep_work** work) {
   return begin(set, work, [&](const Group& group) {
-    return lockstep::broadcast_bytes(group, output_of(buffer, bytes), root);
+    return lockstep::broadcast_bytes(group, output_of(buffer, bytes), root, place_of_calls());
   });
 }
 
 int lockstep_all_gather(int set, const void* input, void* output, size_t bytes, lockstep_work** work) {
   return begin(set, work, [&](const Group& group) {
     return lockstep::all_gather_bytes(group, input_of(input, bytes),
-                                      output_of(output, bytes_of_blocks(group, bytes)));
+                                      output_of(output, bytes_of_blocks(group, bytes)), 1, {},
+                                      place_of_calls());
   });
 }
 
 int lockstep_gather(int set, const void* input, void* output, size_t bytes, int root, lockstep_work** work) {
   return begin(set, work, [&](const Group& group) {
     const std::size_t all = group.rank() == root ? bytes_of_blocks(group, bytes) : 0;
-    return lockstep::gather_bytes(group, input_of(input, bytes), output_of(output, all), root);
+    return lockstep::gather_bytes(group, input_of(input, bytes), output_of(output, all), root, 1, {},
+                                  place_of_calls());
   });
 }
 
 int lockstep_scatter(int set, const void* input, void* output, size_t bytes, int root, lockstep_work** work) {
   return begin(set, work, [&](const Group& group) {
     const std::size_t all = group.rank() == root ? bytes_of_blocks(group, bytes) : 0;
-    return lockstep::scatter_bytes(group, input_of(input, all), output_of(output, bytes), root);
+    return lockstep::scatter_bytes(group, input_of(input, all), output_of(output, bytes), root, 1, {},
+                                   place_of_calls());
   });
 }
 
 int lockstep_all_to_all(int set, const void* input, void* output, size_t bytes, lockstep_work** work) {
   return begin(set, work, [&](const Group& group) {
     const std::size_t all = bytes_of_blocks(group, bytes);
-    return lockstep::all_to_all_bytes(group, input_of(input, all), output_of(output, all));
+    return lockstep::all_to_all_bytes(group, input_of(input, all), output_of(output, all), 1,
+                                      place_of_calls());
   });
 }
 
@@ -192,23 +220,23 @@ int lockstep_all_to_all_v(int set, const void* input, const size_t* sent, void* 
     const auto ranks = static_cast<std::size_t>(group.size());
     const std::span<const std::size_t> to(sent, ranks), from(received, ranks);
     return lockstep::all_to_all_v_bytes(group, input_of(input, sum_of_sizes(to)), to,
-                                        output_of(output, sum_of_sizes(from)), from, 1);
+                                        output_of(output, sum_of_sizes(from)), from, 1, place_of_calls());
   });
 }
 
 int lockstep_barrier(int set, lockstep_work** work) {
-  return begin(set, work, [&](const Group& group) { return lockstep::barrier(group); });
+  return begin(set, work, [&](const Group& group) { return lockstep::barrier(group, place_of_calls()); });
 }
 
 int lockstep_send(int set, const void* buffer, size_t bytes, int destination, int tag, lockstep_work** work) {
   return begin(set, work, [&](const Group& group) {
-    return lockstep::send_bytes(group, input_of(buffer, bytes), destination, tag);
+    return lockstep::send_bytes(group, input_of(buffer, bytes), destination, tag, place_of_calls());
   });
 }
 
 int lockstep_recv(int set, void* buffer, size_t bytes, int source, int tag, lockstep_work** work) {
   return begin(set, work, [&](const Group& group, lockstep_work& made) {
     return lockstep::recv_bytes(group, output_of(buffer, bytes), source < 0 ? lockstep::any_source : source,
-                                tag, &made.received);
+                                tag, &made.received, place_of_calls());
   });
 }

@@ -8,6 +8,7 @@ struct LastError {
   int rank = -1;
 };
 thread_local LastError last_error;
+thread_local MemoryPlace place;
 
 }  // namespace
 
@@ -16,7 +17,6 @@ int fail(int status, std::string text, int rank) {
   return status;
 }
 
-/// What a function of this interface does: errors become numbers.
 std::shared_ptr<Set> set_of(int number) {
   Sets& sets = Sets::of_process();
   const std::lock_guard lock(sets.mutex);
@@ -27,6 +27,8 @@ std::shared_ptr<Set> set_of(int number) {
           ? std::string("there is no world: lockstep_init() was not called, or lockstep_shutdown() was")
           : "there is no set " + std::to_string(number));
 }
+
+MemoryPlace place_of_calls() { return place; }
 
 void require(bool holds, const std::string& what) {
   if (!holds) throw_invalid_argument(what);
@@ -62,8 +64,10 @@ std::size_t bytes_of(std::size_t elements, std::size_t each, const char* what) {
 
 }  // namespace lockstep::c
 
-using lockstep::c::last_error;
+using lockstep::c::last_error, lockstep::c::place;
 
 int lockstep_c_version(void) { return LOCKSTEP_C_VERSION; }
 const char* lockstep_last_error(void) { return last_error.text.c_str(); }
 int lockstep_last_error_rank(void) { return last_error.rank; }
+
+void lockstep_use_gpu(int device, void* stream) { place = {.device = device, .stream = stream}; }

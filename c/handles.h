@@ -115,6 +115,9 @@ std::shared_ptr<Set> set_of(int number);
 /// Throws Error{invalid_argument} unless it holds.
 void require(bool holds, const std::string& what);
 
+/// What lockstep_use_gpu() has said in this thread.
+MemoryPlace place_of_calls();
+
 // Numbers and addresses of C as C++ has them. Throw Error{invalid_argument} for such as are none.
 Dtype dtype_of_number(int number);
 ReduceOp op_of_number(int number);

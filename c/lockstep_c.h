@@ -28,7 +28,7 @@
 extern "C" {
 #endif
 
-#define LOCKSTEP_C_VERSION 4
+#define LOCKSTEP_C_VERSION 5
 
 enum {
   LOCKSTEP_PENDING = -1, /* not over yet; no error */
@@ -169,6 +169,20 @@ int lockstep_barrier(int set, lockstep_work** work);
 /* Messages of one sender with one tag arrive in order. `source` -1: of any rank. */
 int lockstep_send(int set, const void* buffer, size_t bytes, int destination, int tag, lockstep_work** work);
 int lockstep_recv(int set, void* buffer, size_t bytes, int source, int tag, lockstep_work** work);
+
+/* ---- GPUs' memory. Since version 5 ----
+ * Collectives in the order of calls, and messages with tag 0 from a rank that is named, take it. */
+
+/* Where the buffers are of the calls that this thread begins from now on: in the memory of GPU `device`, as CUDA counts in this process; -1,
+ * as at first: in main memory. A call comes after what `stream`, a cudaStream_t of that GPU (NULL: its default one), has been given
+ * before it. lockstep_wait() without a limit then does not wait: what the stream gets from now on comes after the call. With a limit it
+ * waits for the GPU, which lockstep_test() looks at, too. A call that fails after that fails the set's next one. */
+void lockstep_use_gpu(int device, void* stream);
+/* Whether calls of the set can be on this rank's GPU `device`: LOCKSTEP_OK, or LOCKSTEP_UNSUPPORTED with what is missing; on all ranks
+ * the same. Connects the ranks when it is asked for the first time, or a call comes there: collective then, in the order of calls. */
+int lockstep_set_has_gpu(int set, int device);
+/* Whether they reduce these there: 1, or 0, also for numbers that are none. */
+int lockstep_gpu_can_reduce(int dtype, int reduce_op);
 
 /* ---- Collectives found by name, in any order, as Horovod has them ----
  * A request is what is to be done with buffers of one kind; it is made once and submitted again and again. */

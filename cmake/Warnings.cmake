@@ -18,6 +18,10 @@ target_compile_options(
 if(LOCKSTEP_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # Instrumented code confuses GCC's search for variables that nobody set: it blames std::regex, and libtorch's data loader.
   target_compile_options(lockstep_options INTERFACE -Wno-maybe-uninitialized)
+  if(LOCKSTEP_TRAIN)
+    # libtorch's headers have fences, which ThreadSanitizer does not know.
+    target_compile_options(lockstep_options INTERFACE -Wno-tsan)
+  endif()
 endif()
 
 # One kind of position-independent code everywhere, so that executables can use the library's precompiled headers.

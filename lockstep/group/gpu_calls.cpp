@@ -1,11 +1,15 @@
 #include "lockstep/group/gpu_calls.h"
 
 #include <future>
+#include <mutex>
+#include <set>
+#include <string>
 
 #include "lockstep/backend/device_arena/arena_engine.h"
 #include "lockstep/backend/gpu/gpu_group.h"
 #include "lockstep/backend/gpu/gpu_meeting.h"
 #include "lockstep/backend/nccl/nccl_engine.h"
+#include "lockstep/base/log.h"
 #include "lockstep/execute/shut_down.h"
 #include "lockstep/group/joining.h"
 #include "lockstep/group/native_options.h"
@@ -142,6 +146,14 @@ bool can_call_on_gpu(const Group& group, int device, std::string* why) {
   const auto gpu = on_gpu(group.impl(), device);
   if (gpu.refusal && why != nullptr) *why = gpu.refusal->what();
   return !gpu.refusal;
+}
+
+void say_through_main_memory(const Group& group, const std::string& why) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  const std::lock_guard lock(mutex);
+  if (group.rank() == 0 && said.insert(why).second)
+    log::info("tensors on GPUs go through main memory in group \"" + group.name() + "\": " + why);
 }
 
 std::shared_ptr<void> allocate_on_gpu(const Group& group, int device, std::size_t bytes, void** memory) {

@@ -20,6 +20,9 @@ Work submit_on_gpu(Group::Impl& impl, std::span<const Request> requests);
 /// first call there. `why`, if given: what is missing. Throws Error: timeout and peer_lost naming ranks that do not come.
 bool can_call_on_gpu(const Group& group, int device, std::string* why = nullptr);
 
+/// Rank 0 logs, once for each reason, that what lies on GPUs goes through main memory.
+void say_through_main_memory(const Group& group, const std::string& why);
+
 /// Memory of the rank's GPU that calls take as it is, where all ranks of the group share one: `memory` is where it begins, until the
 /// result is gone. Null elsewhere: any memory will do. Throws Error: system (the GPU has not so much), timeout (other ranks do not
 /// map it), and as can_call_on_gpu(). Not collective.

@@ -15,14 +15,14 @@ from lockstep.common.exceptions import error_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PENDING = -1
+PENDING, UNSUPPORTED = -1, 6
 WORLD = 0
 # Element types, ways to combine them and named operations, as in lockstep_c.h.
 U8, I32, I64, F16, BF16, F32, F64, I8, U16, I16, U32, U64, BOOL, COMPLEX64, COMPLEX128 = range(15)
 SUM, PRODUCT, MIN, MAX, AVERAGE, BAND, BOR, BXOR, ADASUM = range(9)
 NAMED_ALL_REDUCE, NAMED_BROADCAST, NAMED_ALL_GATHER, NAMED_ALL_TO_ALL, NAMED_REDUCE_SCATTER, NAMED_BARRIER = range(1, 7)
 _SLICE_MS = 100
-_VERSION = 4
+_VERSION = 5
 
 _pointer, _int, _size, _int64 = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_int64
 
@@ -62,6 +62,7 @@ def _load() -> ctypes.CDLL:
             ("shutdown", _int, []),
             ("is_initialized", _int, []),
             ("world_has_changed", _int, []),
+            ("worlds", _int, []),
             ("incarnation", _int, []),
             ("set_place", _int, [_int, ctypes.POINTER(Place)]),
             ("set_new", _int, [ctypes.POINTER(ctypes.c_int32), _int, ctypes.POINTER(_int)]),
@@ -85,6 +86,9 @@ def _load() -> ctypes.CDLL:
             ("barrier", _int, [_int, _pointer]),
             ("send", _int, [_int, _pointer, _size, _int, _int, _pointer]),
             ("recv", _int, [_int, _pointer, _size, _int, _int, _pointer]),
+            ("use_gpu", None, [_int, _pointer]),
+            ("set_has_gpu", _int, [_int, _int]),
+            ("gpu_can_reduce", _int, [_int, _int]),
             ("request_new", _int, [_int, ctypes.c_char_p, _int, _int, _int, _int, ctypes.c_double, ctypes.c_double, _int,
                                    ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(_int64), ctypes.POINTER(_pointer)]),
             ("request_free", None, [_pointer]),
@@ -147,6 +151,11 @@ def world_has_changed() -> bool:
     return bool(_library.lockstep_world_has_changed())
 
 
+def worlds() -> int:
+    """How many worlds this process has come to."""
+    return _library.lockstep_worlds()
+
+
 def ranks_may_change() -> bool:
     """Whether this is such a job: `lockstep run --tolerate`, --restart or --min-np."""
     return "LOCKSTEP_INCARNATION" in os.environ
@@ -176,6 +185,17 @@ def free_set(number: int) -> None:
     for key in [key for key in _requests if key[0] == number]:
         del _requests[key]
     _check(_library.lockstep_set_free(number))
+
+
+def set_has_gpu(number: int, device: int) -> bool:
+    """Whether the set's calls can be on GPU `device` of this rank; on all ranks the same (lockstep_set_has_gpu)."""
+    status = _library.lockstep_set_has_gpu(number, device)
+    return status != UNSUPPORTED and _check(status) == 0
+
+
+def gpu_can_reduce(dtype: int, op: int) -> bool:
+    """Whether they combine elements so there."""
+    return bool(_library.lockstep_gpu_can_reduce(dtype, op))
 
 
 def join(number: int) -> int:
@@ -246,6 +266,10 @@ class Work:
         """Whether it is over, after so long at most. Raises what it failed of."""
         return _check(_library.lockstep_wait(self._address, milliseconds)) != PENDING
 
+    def follow(self) -> None:
+        """Of a call on a GPU: what its stream gets from now on comes after it. Waits for nothing. Raises what it failed of."""
+        _check(_library.lockstep_wait(self._address, -1))
+
     def source(self) -> int:
         """Of a receive that is over: the rank in its set that has sent it."""
         return _library.lockstep_work_source(self._address)
@@ -313,11 +337,19 @@ def submit(number: int, name: str, operation: int, *, dtype: int = U8, reduce_op
     return Work(address.value, kept)
 
 
-def begin(operation: str, number: int, *arguments: Any, kept: object = None) -> Work:
+def begin(operation: str, number: int, *arguments: Any, kept: object = None, place: tuple[int, int] | None = None) -> Work:
     """Begins what comes in the order of calls, "all_reduce" for lockstep_all_reduce(), with its arguments but for the work, and returns
-    its Work. kept: what the Work keeps alive."""
+    its Work. kept: what the Work keeps alive. place: the GPU whose memory the buffers are, and a stream's handle; None: main memory."""
     address = _pointer()
-    _check(getattr(_library, "lockstep_" + operation)(number, *arguments, ctypes.byref(address)))
+    call = getattr(_library, "lockstep_" + operation)
+    if place is None:
+        _check(call(number, *arguments, ctypes.byref(address)))
+    else:
+        _library.lockstep_use_gpu(*place)
+        try:
+            _check(call(number, *arguments, ctypes.byref(address)))
+        finally:
+            _library.lockstep_use_gpu(-1, None)
     return Work(address.value, kept)
 
 

@@ -1,8 +1,6 @@
 // Training whose tensors and gradients stay on a GPU, by NCCL. All tests of training on another device
 // (lockstep/train/trials/other_device_test.cpp) are in this program, too: libtorch's made-up device has its memory on the
 // stand-in's GPUs here, so that the group's calls are carried there, as on a real one.
-#include <cstring>
-
 #include "lockstep/base/half.h"
 #include "lockstep/train/data_parallel/communication_hook.h"
 #include "lockstep/train/data_parallel/data_parallel.h"
@@ -13,6 +11,7 @@
 #include "lockstep/train/tensor/gpu_place.h"
 #include "lockstep/train/tensor/ranks_test.h"
 #include "lockstep/train/tensor/tensor_collectives.h"
+#include "tests/gpu/fake_device_on_standin.h"
 #include "tests/gpu/on_gpus_test.h"
 
 namespace lockstep {
@@ -25,25 +24,10 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-/// The device computes at once, so what is on the stream has to be through before.
-std::byte* seen(const void* on_gpu) {
-  standin::synchronize(nullptr, standin::device_of(on_gpu));
-  return standin::host(on_gpu);
-}
-
 /// Before main(), as the first tensor is made after it.
 [[maybe_unused]] const bool is_set_up = [] {
-  gpu_kind = torch::kHPU;
-  fake_device_memory = {
-      .allocate = standin::allocate,
-      .release =
-          [](void* memory) {
-            standin::synchronize(nullptr, standin::device_of(memory));
-            standin::release(memory);
-          },
-      .read = [](const void* from, void* to, std::size_t bytes) { std::memcpy(to, seen(from), bytes); },
-      .write = [](const void* from, void* to, std::size_t bytes) { std::memcpy(seen(to), from, bytes); },
-  };
+  gpu_kind = fake_kind;
+  put_fake_devices_on_standin();
   return true;
 }();
 
@@ -125,7 +109,7 @@ class Looking final : public CommunicationHook {
  public:
   std::string name() const override { return "looking"; }
   Work begin(const GradientBucket& bucket) override {
-    EXPECT_EQ(bucket.flat.device().type(), torch::kHPU);
+    EXPECT_EQ(bucket.flat.device().type(), fake_kind);
     EXPECT_EQ(bucket.scratch({3}, torch::kHalf).device(), bucket.flat.device());
     return bucket.average(bucket.flat);
   }

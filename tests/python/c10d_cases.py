@@ -1,11 +1,14 @@
 """Operations of torch.distributed on a group of Gloo's and on one of Lockstep's, of the same ranks: what is different?
 
-    lockstep run -np 2 python c10d_cases.py
+    lockstep run -np 2 python c10d_cases.py [fake | cuda]
+
+fake, cuda: on a made-up GPU (fake_gpu.py), or this rank's, with Lockstep, on the CPU with Gloo.
 
 Each case is a function of the group. It returns what is compared: tensors, numbers, lists of them; or raises. Where Gloo refuses what
 Lockstep does, the case says so by its name in MORE. Rank 0 says how many cases there were, and every rank which ones differ.
 """
 import os
+import sys
 import warnings
 
 import torch
@@ -15,6 +18,7 @@ import torch.distributed._functional_collectives as functional
 import lockstep.c10d  # noqa: F401
 
 CASES, MORE = {}, set()
+BEYOND_FAKE = {"all_reduce_of_complex", "all_reduce_of_sparse_tensors", "all_reduce_of_sparse_tensors_with_rows"}  # what a made-up GPU has not
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int8, torch.uint8, torch.int32, torch.int64)
 OPS = {"sum": dist.ReduceOp.SUM, "product": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
@@ -448,6 +452,8 @@ def outcome(function, group):
 
 
 def same(a, b):
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        b = b.cpu()
     if isinstance(a, torch.Tensor):
         return (isinstance(b, torch.Tensor) and a.dtype == b.dtype and a.shape == b.shape
                 and torch.allclose(a.to(torch.complex128), b.to(torch.complex128), rtol=1e-3 if a.dtype == torch.bfloat16 else 1e-6))
@@ -458,12 +464,23 @@ def same(a, b):
 
 def main():
     warnings.simplefilter("ignore")
+    device = torch.device("cpu")
+    if sys.argv[1:] == ["fake"]:
+        import fake_gpu
+
+        device = fake_gpu.DEVICE
+        for name in BEYOND_FAKE:
+            del CASES[name]
+    elif sys.argv[1:] == ["cuda"]:
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     dist.init_process_group("gloo")
     everybody = list(range(dist.get_world_size()))
     groups = {backend: dist.new_group(everybody, backend=backend) for backend in ("gloo", "lockstep")}
     differ, done_more = 0, 0
     for name, function in CASES.items():
-        gloo, ours = (outcome(function, groups[backend]) for backend in ("gloo", "lockstep"))
+        gloo = outcome(function, groups["gloo"])
+        with device:
+            ours = outcome(function, groups["lockstep"])
         if name in MORE and gloo[0] == "error" and ours[0] == "result":
             done_more += 1
             continue
@@ -472,6 +489,8 @@ def main():
             print(f"rank {dist.get_rank()}: {name}: Gloo {gloo}, Lockstep {ours}", flush=True)
     if dist.get_rank() == 0:
         print(f"{len(CASES)} cases, {done_more} that Gloo refuses, {differ} differ", flush=True)
+        if device.type == "fake":
+            print(f"{fake_gpu.calls()} calls on a GPU", flush=True)
     os._exit(1 if differ else 0)  # Gloo's threads now and then abort the interpreter's end
 
 

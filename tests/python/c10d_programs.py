@@ -41,7 +41,9 @@ def net(seed=0):
 
 def batch(step, rank, size=4):
     made = torch.Generator().manual_seed(1000 * step + rank)
-    return torch.randn(size, 8, generator=made), torch.randn(size, 4, generator=made)
+    x, y = (torch.randn(size, width, generator=made, device="cpu") for width in (8, 4))
+    here = torch.empty(0).device
+    return x.to(here), y.to(here)
 
 
 def losses_of(model, steps=5, optimizer=None):
@@ -313,6 +315,17 @@ def wrong_use():
 
 
 @action
+def wrong_devices():
+    """A GPU's tensor and one that is elsewhere in one call: refused at once, and nothing is begun."""
+    here, there = torch.ones(2), torch.empty(2 * dist.get_world_size(), device="cpu")
+    for call in (lambda: dist.all_gather_into_tensor(there, here), lambda: dist.reduce_scatter_tensor(here, there),
+                 lambda: dist.all_gather(list(there.chunk(dist.get_world_size())), here)):
+        expect_error(ValueError, call)
+    dist.all_reduce(here)
+    say("after", here.tolist())
+
+
+@action
 def uneven():
     """Ranks that have sent and received differently often find each other's sparse tensors; what is joined is over by itself."""
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -391,6 +404,10 @@ def main():
         dist.all_reduce(x)
         say("sum", x.item())
         return
+    if "LOCKSTEP_FAKE_GPU" in os.environ:
+        import fake_gpu
+
+        torch.set_default_device(fake_gpu.DEVICE)
     if os.environ.get("PROBE_BACKEND") == "gloo":
         dist.init_process_group("gloo")
     elif name != "beside_horovods":
@@ -403,6 +420,8 @@ def main():
     ACTIONS[name]()
     if os.environ.get("PROBE_BACKEND") == "gloo":
         os._exit(0)  # its threads now and then abort the interpreter's end
+    if "LOCKSTEP_FAKE_GPU" in os.environ:
+        say("calls", fake_gpu.calls() > 0)
     if dist.is_initialized():
         dist.destroy_process_group()
 

@@ -1,7 +1,9 @@
 // torch.distributed over Lockstep: what its operations do beside Gloo's, torch's own training on it, what it says when something is
 // wrong, and how a default group begins.
 #include <csignal>
+#include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "tests/python/python_job.h"
@@ -13,6 +15,7 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 class C10d : public PythonJob {
  protected:
@@ -59,6 +62,85 @@ TEST_P(C10dCases, AreDoneAsGlooDoesThem) {
 
 INSTANTIATE_TEST_SUITE_P(Of, C10dCases, ::testing::Values(2, 3),
                          [](const auto& info) { return std::to_string(info.param) + "Ranks"; });
+
+/// Tensors are on a GPU, which there is none of here: fake_gpu.py.
+class C10dOnGpus : public C10d {
+ protected:
+  void SetUp() override {
+    C10d::SetUp();
+    if (!std::filesystem::exists(on_fake_gpu().front().second))
+      GTEST_SKIP() << "no made-up GPU for Python: built with -DLOCKSTEP_TRAIN=ON";
+  }
+  void expect_all_cases(const std::string& calls, const Variables& more = {}) const {
+    const Ending ending = job(2, {"c10d_cases.py", "fake"}, on_fake_gpu(more)).finish();
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    EXPECT_THAT(ending.out, ContainsRegex("^1[0-9][0-9] cases, 1 that Gloo refuses, 0 differ\n" + calls +
+                                          " calls on a GPU\n$"))
+        << ending.err;
+  }
+};
+
+TEST_F(C10dOnGpus, CasesAreDoneByNccl) { expect_all_cases("[1-9][0-9]+"); }
+TEST_F(C10dOnGpus, CasesAreDoneWhereRanksShareOne) {
+  expect_all_cases("[1-9][0-9]+", {{"STANDIN_ONE_GPU", "1"}});
+}
+TEST_F(C10dOnGpus, CasesAreDoneInMainMemoryWithoutNccl) {
+  // A group of one rank needs none.
+  expect_all_cases("1", {{"LOCKSTEP_NCCL_LIBRARY", "/nowhere/libnccl.so.2"}});
+}
+
+TEST_F(C10dOnGpus, DistributedDataParallelTrainsAsOnTheCpu) {
+  const Ending on_cpu = program_of({"ddp"}).finish();
+  const Ending ending = program_of({"ddp"}, 2, on_fake_gpu()).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  const auto lines = [](const Ending& of) {
+    std::set<std::string> all;
+    std::string line;
+    for (std::istringstream out(of.out); std::getline(out, line);)
+      if (!line.ends_with(" calls True")) all.insert(line);
+    return all;
+  };
+  EXPECT_EQ(lines(ending).size(), 6U);
+  EXPECT_EQ(lines(ending), lines(on_cpu));
+  EXPECT_THAT(ending.out, HasSubstr("probe 0 calls True\n"));
+  EXPECT_THAT(ending.err, Not(HasSubstr("failed")))
+      << "what has ended well is not lost when the group is left";
+}
+
+TEST_F(C10dOnGpus, CallbacksMayWaitForOtherOperations) {
+  const Ending ending = program_of({"callbacks_that_wait"}, 2, on_fake_gpu()).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  for (const char* line : {"probe 0 same True\n", "probe 1 same True\n", "probe 0 earlier [2.0, 2.0, 2.0]\n",
+                           "probe 0 calls True\n"})
+    EXPECT_THAT(ending.out, HasSubstr(line));
+}
+
+TEST_F(C10dOnGpus, TensorsOfSeveralDevicesAreRefused) {
+  const Ending ending = program_of({"wrong_devices"}, 2, on_fake_gpu()).finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  for (const char* line : {"probe 1 ValueError - - a tensor of (4,) on cpu in a call with one on fake:0: all "
+                           "of a call's tensors are on one device\n",
+                           "probe 1 ValueError - - a tensor of (2,) on cpu in a call with one on fake:0",
+                           "probe 1 after [2.0, 2.0]\n"})
+    EXPECT_THAT(ending.out, HasSubstr(line));
+}
+
+TEST_F(C10dOnGpus, ARankThatDiesIsNamed) {
+  const Ending ending = program_of({"kill"}, 2, on_fake_gpu()).finish();
+  EXPECT_NE(ending.exit_code, 0);
+  EXPECT_THAT(
+      ending.out,
+      ContainsRegex("probe 0 LockstepError peer_lost 1 .*rank 1 \\(pid [0-9]+\\) was killed by signal 9"))
+      << ending.err;
+}
+
+TEST_F(C10dOnGpus, ARankThatDoesNotComeIsNamed) {
+  const Ending ending = program_of({"stop"}, 2, on_fake_gpu({{"LOCKSTEP_TIMEOUT", "1s"}})).finish();
+  EXPECT_NE(ending.exit_code, 0);
+  EXPECT_THAT(ending.out,
+              HasSubstr("probe 0 LockstepError timeout 1 rank 1 did not come to a first call on GPUs"))
+      << ending.err;
+}
 
 TEST_F(C10d, DistributedDataParallelTrainsAsOverGloo) { expect_as_gloo("ddp"); }
 

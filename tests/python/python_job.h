@@ -31,6 +31,19 @@ class PythonJob : public JobTest {
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
+  /// For scripts that use fake_gpu.py.
+  Variables on_fake_gpu(const Variables& more = {}) const {
+    const std::string libraries = std::string(std::getenv("LOCKSTEP_BINARY_DIR")) + "/standin";
+    Variables all = {{"LOCKSTEP_FAKE_GPU", libraries + "/libfake_gpu_for_python.so"},
+                     {"LOCKSTEP_NCCL_LIBRARY", libraries + "/libnccl.so.2"},
+                     {"LD_LIBRARY_PATH", libraries},
+                     {"STANDIN_NCCL_DIR", folder()}};
+    for (const auto& [name, value] : more) {
+      std::erase_if(all, [&](const auto& each) { return each.first == name; });
+      all.emplace_back(name, value);
+    }
+    return all;
+  }
   const std::string& python() const { return python_; }
   /// A script of this folder, or one with its whole path, on so many ranks.
   Process job(int ranks, std::vector<std::string> words, const Variables& more = {},

@@ -437,6 +437,11 @@ void GpuGroup::fail(const Error& cause, bool is_told) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (failure_) return;
+    try {
+      advance();                    // what is through has not failed
+    } catch (const Error& error) {  // the GPU has
+      log::debug(error.what());
+    }
     failure_ = first;
     ended.swap(active_);
   }

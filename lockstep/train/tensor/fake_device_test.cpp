@@ -2,14 +2,15 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/HPUHooksInterface.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/resize_native.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/view_native.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <gtest/gtest.h>
 #include <torch/library.h>
 
 #include <cstdlib>
@@ -26,7 +27,21 @@ using torch::Tensor;
 
 thread_local DeviceIndex current_index = 0;
 
-/// The engine of autograd asks whether there is such a device.
+// The engine of autograd asks whether there is such a device.
+#ifdef LOCKSTEP_FAKE_IS_PRIVATEUSE1
+struct FakeHooks final : at::PrivateUse1HooksInterface {
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(DeviceIndex) const override { return true; }
+  // All main memory is as good: copies of this device's are over when they return.
+  c10::Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
+  bool isPinnedPtr(const void*) const override { return true; }
+};
+[[maybe_unused]] const bool has_hooks = [] {
+  at::RegisterPrivateUse1HooksInterface(new FakeHooks);
+  return true;
+}();
+#else
 struct FakeHooks final : at::HPUHooksInterface {
   explicit FakeHooks(at::HPUHooksArgs) {}
   // It allows one kind beside the CPU.
@@ -35,15 +50,19 @@ struct FakeHooks final : at::HPUHooksInterface {
   bool hasPrimaryContext(DeviceIndex) const override { return true; }
   void init() const override {}
 };
+using at::HPUHooksRegistry;
+using at::RegistererHPUHooksRegistry;
+C10_REGISTER_CLASS(HPUHooksRegistry, HPUHooks, FakeHooks)
+#endif
 
-class FakeGuard final : public c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::HPU> {
+class FakeGuard final : public c10::impl::NoOpDeviceGuardImpl<fake_kind> {
  public:
   Device exchangeDevice(Device device) const override {
     const Device before = getDevice();
     setDevice(device);
     return before;
   }
-  Device getDevice() const override { return {c10::DeviceType::HPU, current_index}; }
+  Device getDevice() const override { return {fake_kind, current_index}; }
   void setDevice(Device device) const override { uncheckedSetDevice(device); }
   void uncheckedSetDevice(Device device) const noexcept override {
     if (device.has_index()) current_index = device.index();
@@ -57,6 +76,7 @@ class FakeGuard final : public c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::H
   c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
     return getStream(stream.device());
   }
+  c10::Stream getStreamFromGlobalPool(Device device, bool) const override { return getStream(device); }
   void* getStreamNativeHandle(const c10::Stream) const override { return nullptr; }  // the default stream
   void synchronizeStream(const c10::Stream&) const override {}
   void synchronizeDevice(const DeviceIndex) const override {}
@@ -71,7 +91,7 @@ class FakeMemory final : public c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     void* const memory = bytes == 0 ? nullptr : fake_device_memory.allocate(current_index, bytes);
     TORCH_CHECK_WITH(OutOfMemoryError, bytes == 0 || memory != nullptr, "out of memory");
-    return {memory, memory, release, Device(c10::DeviceType::HPU, current_index)};
+    return {memory, memory, release, Device(fake_kind, current_index)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return release; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
@@ -114,7 +134,7 @@ struct Image {
   Tensor bytes, seen;
 };
 
-constexpr c10::DispatchKeySet keys(c10::DispatchKey::HPU);
+constexpr c10::DispatchKeySet keys(c10::DispatchKey::LOCKSTEP_FAKE_KIND);
 
 Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> type, std::optional<at::Layout>,
              std::optional<Device> device, std::optional<bool>, std::optional<at::MemoryFormat> format) {
@@ -155,12 +175,9 @@ void compute_on_cpu(const c10::OperatorHandle& operation, torch::jit::Stack* sta
   at::native::cpu_fallback(operation, stack);
 }
 
-using at::HPUHooksRegistry;
-using at::RegistererHPUHooksRegistry;
-C10_REGISTER_GUARD_IMPL(HPU, FakeGuard)
-C10_REGISTER_CLASS(HPUHooksRegistry, HPUHooks, FakeHooks)
+C10_REGISTER_GUARD_IMPL(LOCKSTEP_FAKE_KIND, FakeGuard)
 
-TORCH_LIBRARY_IMPL(aten, HPU, library) {
+TORCH_LIBRARY_IMPL(aten, LOCKSTEP_FAKE_KIND, library) {
   library.impl("empty.memory_format", empty);
   library.impl("empty_strided", empty_strided);
   library.impl("_copy_from", copy_from);
@@ -172,7 +189,7 @@ TORCH_LIBRARY_IMPL(aten, HPU, library) {
   library.impl("set_.source_Storage_storage_offset", at::native::set_storage_cpu_);
 }
 
-TORCH_LIBRARY_IMPL(_, HPU, library) {
+TORCH_LIBRARY_IMPL(_, LOCKSTEP_FAKE_KIND, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&compute_on_cpu>());
 }
 

@@ -1,5 +1,6 @@
 // A kind of device whose memory is no main memory, for tests of models on a GPU where there is none. Its
-// tensors compute on the CPU, in copies. To libtorch it is an HPU, for which it has no kernels of its own.
+// tensors compute on the CPU, in copies. To libtorch it is an HPU, for which it has no kernels of its own; to Python's, where that has CUDA, which
+// allows no HPU beside, a PrivateUse1, whose modules C++ cannot move.
 #pragma once
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -15,8 +16,15 @@ namespace lockstep::test {
 /// device, where a rank waits for the others.
 inline constexpr int fake_devices = 4;
 
+#ifdef LOCKSTEP_FAKE_IS_PRIVATEUSE1
+#define LOCKSTEP_FAKE_KIND PrivateUse1
+#else
+#define LOCKSTEP_FAKE_KIND HPU
+#endif
+inline constexpr c10::DeviceType fake_kind = c10::DeviceType::LOCKSTEP_FAKE_KIND;
+
 /// Its memory holds every byte inverted: who takes it for main memory reads garbage, and leaves some.
-inline torch::Device fake_device(int index) { return {torch::kHPU, static_cast<torch::DeviceIndex>(index)}; }
+inline torch::Device fake_device(int index) { return {fake_kind, static_cast<torch::DeviceIndex>(index)}; }
 
 /// Where fake devices have their memory. By default that is main memory, with every byte inverted.
 struct FakeDeviceMemory {

@@ -2,12 +2,9 @@
 
 #include <chrono>
 #include <memory>
-#include <mutex>
-#include <set>
 #include <string>
 #include <utility>
 
-#include "lockstep/base/log.h"
 #include "lockstep/group/gpu_calls.h"
 #include "lockstep/train/tensor/device.h"
 
@@ -16,14 +13,6 @@ namespace lockstep {
 c10::DeviceType gpu_kind = torch::kCUDA;
 
 namespace {
-
-void say_once(const Group& group, const std::string& why) {
-  static std::mutex mutex;
-  static std::set<std::string> said;
-  const std::lock_guard lock(mutex);
-  if (group.rank() == 0 && said.insert(why).second)
-    log::info("tensors on GPUs go through main memory in group \"" + group.name() + "\": " + why);
-}
 
 /// The handle that CUDA knows the stream by; nothing where this libtorch does not tell it (2.10 and older).
 template <class Stream>
@@ -40,12 +29,12 @@ std::optional<void*> handle_of(const Stream& stream) {
 bool stays_on_gpu(const Group& group, torch::Device device) {
   if (device.type() != gpu_kind) return false;
   if (!handle_of(current_stream(device))) {
-    say_once(group, "this libtorch does not tell its streams' handles; 2.11 does");
+    say_through_main_memory(group, "this libtorch does not tell its streams' handles; 2.11 does");
     return false;
   }
   std::string why;
   if (can_call_on_gpu(group, device.index(), &why)) return true;
-  say_once(group, why);
+  say_through_main_memory(group, why);
   return false;
 }
 

@@ -4,7 +4,7 @@
     torch.distributed.init_process_group("lockstep")
 
 DistributedDataParallel, FSDP2, functional and object collectives, new_group(), checkpoints then run over our collectives. Tensors may
-be of any type and layout; those that are not on the CPU are copied there and back. docs/python.md says what differs from Gloo.
+be of any type and layout, on the CPU or a GPU. docs/python.md says what differs from Gloo.
 """
 from __future__ import annotations
 

@@ -11,9 +11,10 @@ from torch._C._distributed_c10d import ReduceOp
 from lockstep import core
 from lockstep.c10d import meeting
 from lockstep.c10d.work import Part, Pending, Work, as_torch_has_it
+from lockstep.torch.gpu import Place, place_of
 from lockstep.torch.heap import keep_freed_memory
+from lockstep.torch.mpi_ops import _CPU, _is_ready, _ready
 from lockstep.torch.mpi_ops import _DTYPES as _dtypes
-from lockstep.torch.mpi_ops import _ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -83,79 +84,80 @@ def _only(tensors, what):
     return tensors[0]
 
 
-def _require_dense(tensor: torch.Tensor) -> None:
-    if tensor.is_sparse:
-        raise ValueError("sparse tensors are taken by all_reduce alone; use to_dense()")
-
-
-def _readable(tensor: torch.Tensor) -> torch.Tensor:
-    """As C reads it: on the CPU, with its elements one after another."""
-    _require_dense(tensor)
-    return _ready(tensor)
-
-
 def _bytes_of(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-class _Outputs:
-    """Where C writes, for tensors that it may not reach: their own memory where that is possible, else memory that is copied."""
+class _Tensors:
+    """The tensors of a call as C takes them, on the CPU or on the call's GPU: where they are, if that is possible, else in memory that is
+    copied."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: Place | None = None) -> None:
+        self.place, self._device = place, place.device if place else _CPU
         self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
 
-    def of(self, tensor: torch.Tensor, reads: bool = False) -> torch.Tensor:
-        """A tensor to write to instead of this one; reads: with its elements."""
-        _require_dense(tensor)
-        if tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
+    def to_read(self, tensor: torch.Tensor) -> torch.Tensor:
+        """With its elements one after another."""
+        self._require_taken(tensor)
+        return _ready(tensor, self._device)
+
+    def to_write(self, tensor: torch.Tensor, reads: bool = False) -> torch.Tensor:
+        """What C writes to; reads: with the elements that it has."""
+        self._require_taken(tensor)
+        if _is_ready(tensor, self._device):
             return tensor.detach()
-        written = _readable(tensor).clone() if reads else torch.empty(tensor.shape, dtype=tensor.dtype)
+        written = self.to_read(tensor).clone() if reads else torch.empty(tensor.shape, dtype=tensor.dtype, device=self._device)
         self._copies.append((tensor.detach(), written))
         return written
 
-    def one_after_another(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    def all_to_read(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        """These one after another, as one flat tensor."""
+        found = self._adjacent(tensors)
+        if found is not None:
+            return found
+        return torch.cat([self.to_read(tensor).view(-1) for tensor in tensors]) if tensors else torch.empty(0, dtype=torch.uint8)
+
+    def all_to_write(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         """One flat tensor to write to instead of these, which are of one type."""
-        flat = _adjacent(tensors)
+        flat = self._adjacent(tensors)
         if flat is None:
-            flat = torch.empty(sum(tensor.numel() for tensor in tensors), dtype=tensors[0].dtype if tensors else torch.uint8)
+            flat = torch.empty(sum(tensor.numel() for tensor in tensors), dtype=tensors[0].dtype if tensors else torch.uint8,
+                               device=self._device)
             at = 0
             for tensor in tensors:
+                self._require_taken(tensor)
                 self._copies.append((tensor.detach(), flat[at:at + tensor.numel()].view(tensor.shape)))
                 at += tensor.numel()
         return flat
 
-    def copy(self) -> None:
-        """Gives the tensors what C has written."""
+    def finish(self) -> Callable[[], None] | None:
+        """What a Pending is given: it gives the tensors what C has written."""
+        return self._copy if self._copies else None
+
+    def _copy(self):
         for tensor, written in self._copies:
             tensor.copy_(written)
 
-    def finish(self) -> Callable[[], None] | None:
-        """What a Pending is given."""
-        return self.copy if self._copies else None
+    def _require_taken(self, tensor):
+        if tensor.is_sparse:
+            raise ValueError("sparse tensors are taken by all_reduce alone; use to_dense()")
+        if self.place is not None:
+            self.place.require_own(tensor)
 
-
-def _adjacent(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """The memory of these, flat, where they lie one after another already; else None."""
-    if not tensors or any(tensor.device.type != "cpu" or not tensor.is_contiguous() for tensor in tensors):
-        return None
-    first = tensors[0].detach()
-    if len(tensors) == 1:
-        return first.view(-1)
-    storage = first.untyped_storage().data_ptr()
-    at = first.data_ptr()
-    for tensor in tensors:
-        if tensor.dtype != first.dtype or tensor.untyped_storage().data_ptr() != storage or tensor.data_ptr() != at:
+    def _adjacent(self, tensors):
+        """The memory of these, flat, where they lie one after another already; else None."""
+        if not tensors or any(tensor.device != self._device or not tensor.is_contiguous() for tensor in tensors):
             return None
-        at += _bytes_of(tensor)
-    return first.as_strided((sum(tensor.numel() for tensor in tensors),), (1,))
-
-
-def _flat(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """These one after another, to read."""
-    found = _adjacent(tensors)
-    if found is not None:
-        return found
-    return torch.cat([_readable(tensor).view(-1) for tensor in tensors]) if tensors else torch.empty(0, dtype=torch.uint8)
+        first = tensors[0].detach()
+        if len(tensors) == 1:
+            return first.view(-1)
+        storage = first.untyped_storage().data_ptr()
+        at = first.data_ptr()
+        for tensor in tensors:
+            if tensor.dtype != first.dtype or tensor.untyped_storage().data_ptr() != storage or tensor.data_ptr() != at:
+                return None
+            at += _bytes_of(tensor)
+        return first.as_strided((sum(tensor.numel() for tensor in tensors),), (1,))
 
 
 def _require_alike(tensors: Iterable[torch.Tensor], like: torch.Tensor, what: str) -> None:
@@ -186,6 +188,7 @@ class ProcessGroup(dist.ProcessGroup):
         super().__init__(rank, size)
         self._number, self._rank, self._size, self._store, self._seconds, self._begun = number, rank, size, store, seconds, begun
         self._calls, self._sparse, self._together, self._monitored = 0, itertools.count(), None, itertools.count()
+        self._places: dict[torch.device, Place] = {}  # where calls were last, of each GPU
         self._names = {"name": "", "desc": "undefined"}
         try:
             self._listed_backend = _ListedBackend(rank, size)
@@ -252,7 +255,16 @@ class ProcessGroup(dist.ProcessGroup):
     _set_default_timeout = set_timeout
 
     def shutdown(self) -> None:
-        """Leaves the set; the default group ends the job's world where it has begun it."""
+        """Leaves the set, when the GPUs are through with what was waited for; the default group ends the job's world where it has begun it."""
+        for place in self._places.values():
+            place.synchronize()
+        self._leave()
+
+    def abort(self) -> None:
+        """As shutdown(), at once."""
+        self._leave()
+
+    def _leave(self):
         number, self._number = self._number, None
         if number is None or not core.is_initialized():
             return
@@ -261,28 +273,42 @@ class ProcessGroup(dist.ProcessGroup):
         elif self._begun:
             core.shutdown()
 
-    def abort(self) -> None:
-        """As shutdown()."""
-        self.shutdown()
-
     def __repr__(self):
         return f"<lockstep: rank {self._rank} of {self._size}>"
 
     # ---- How operations begin and end ----
 
-    def _work(self, what, works, result, finish=None, is_message=False):
-        made = Work(Pending(what, works, finish, result, is_message), self._seconds)
+    def _work(self, what, works, result, tensors=None, finish=None, is_message=False, place=None):
+        """tensors: a _Tensors, which knows how the call ends, and where it is."""
+        if tensors is not None:
+            finish, place = tensors.finish(), tensors.place
+        made = Work(Pending(what, works, finish, result, is_message, place), self._seconds)
         if self._together is not None:
             self._together.append(made)
         return made
 
-    def _begin(self, operation, *arguments, kept=None):
-        """A work of the core in the order of calls."""
+    def _tensors(self, tensor, op=None):
+        """Of a call that every rank gives this tensor, to be combined by op."""
+        dtype = core.U8 if op is None else _dtype_of(tensor)
+        self._require_there("a call")
+        try:
+            place = place_of(self._number, tensor, dtype, op)
+        except Exception as error:
+            raise as_torch_has_it(error) from None
+        if place is not None:
+            self._places[place.device] = place
+        return _Tensors(place)
+
+    def _require_there(self, operation):
         if self._number is None:
             raise ValueError(f"{operation}: the group was destroyed")
+
+    def _begin(self, operation, *arguments, kept=None, place=None):
+        """A work of the core in the order of calls."""
+        self._require_there(operation)
         self._calls += 1
         try:
-            return core.begin(operation, self._number, *arguments, kept=kept)
+            return core.begin(operation, self._number, *arguments, kept=kept, place=place and place.for_calls())
         except Exception as error:
             raise as_torch_has_it(error) from None
 
@@ -299,12 +325,14 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _joined(self, what, parts):
         """One Work for several."""
-        return self._work(what, [Part(part) for part in parts], [tensor for part in parts for tensor in part.result()])
+        result = [tensor for part in parts for tensor in part.result()]
+        pending = [Part(part) for part in parts]
+        places = [part.place for part in pending]
+        return self._work(what, pending, result, place=places[0] if places and None not in places else None)
 
     def register(self, tensor: torch.Tensor) -> core.Registered:
         """The host's other ranks reach the tensor's memory, whose elements lie one after another, as long as the result lives."""
-        if self._number is None:
-            raise ValueError("register: the group was destroyed")
+        self._require_there("register")
         try:
             return core.Registered(self._number, tensor.data_ptr(), _bytes_of(tensor), kept=tensor)
         except Exception as error:
@@ -313,10 +341,11 @@ class ProcessGroup(dist.ProcessGroup):
     # ---- Reductions ----
 
     def _all_reduce(self, tensor, op):
-        outputs = _Outputs()
-        written = outputs.of(tensor, reads=True)
-        work = self._begin("all_reduce", written.data_ptr(), written.data_ptr(), written.numel(), _dtype_of(written), op, kept=written)
-        return self._work("all_reduce", [work], [tensor], outputs.finish())
+        tensors = self._tensors(tensor, op)
+        written = tensors.to_write(tensor, reads=True)
+        work = self._begin("all_reduce", written.data_ptr(), written.data_ptr(), written.numel(), _dtype_of(written), op, kept=written,
+                           place=tensors.place)
+        return self._work("all_reduce", [work], [tensor], tensors)
 
     def allreduce(self, tensors: torch.Tensor | list[torch.Tensor], opts: AllreduceOptions | ReduceOp | None = None) -> Work:
         """The tensors of all ranks combined, in place; dense or sparse."""
@@ -336,11 +365,10 @@ class ProcessGroup(dist.ProcessGroup):
         op = _op_of(opts)
         if op not in (core.SUM, core.AVERAGE):
             raise ValueError("all_reduce of sparse tensors adds or averages")
-        if self._number is None:
-            raise ValueError("all_reduce: the group was destroyed")
+        self._require_there("all_reduce")
         mine = tensor.detach().coalesce()
         number, entries = next(self._sparse) % _MOST_SPARSE, mine._nnz()
-        parts = [_readable(mine.indices().t()), _readable(mine.values())]
+        parts = [_ready(mine.indices().t()), _ready(mine.values())]
         works = [core.submit(self._number, f"all_reduce of a sparse tensor {number} {what}", core.NAMED_ALL_GATHER,
                              dtype=_dtype_of(part), shapes=(tuple(part.shape[1:]),), addresses=(part.data_ptr(),), rows=(entries,),
                              kept=part)
@@ -358,27 +386,29 @@ class ProcessGroup(dist.ProcessGroup):
                 sums = sums / self._size
             tensor.copy_(sums)
 
-        return self._work("all_reduce of a sparse tensor", works, [tensor], finish)
+        return self._work("all_reduce of a sparse tensor", works, [tensor], finish=finish)
 
     def reduce(self, tensors: torch.Tensor | list[torch.Tensor], opts: ReduceOptions | int | None = None) -> Work:
         """The tensors of all ranks combined, in place on the root."""
-        tensor, root = _only(tensors, "reduce"), _root_of(opts)
-        outputs = _Outputs()
-        written = outputs.of(tensor, reads=True) if self._rank == root else _readable(tensor)
+        tensor, root, op = _only(tensors, "reduce"), _root_of(opts), _op_of(opts)
+        its = self._tensors(tensor, op)
+        written = its.to_write(tensor, reads=True) if self._rank == root else its.to_read(tensor)
         address = written.data_ptr()
-        work = self._begin("reduce", address, address if self._rank == root else None, written.numel(), _dtype_of(written),
-                           _op_of(opts), root, kept=written)
-        return self._work("reduce", [work], [tensor], outputs.finish())
+        work = self._begin("reduce", address, address if self._rank == root else None, written.numel(), _dtype_of(written), op, root,
+                           kept=written, place=its.place)
+        return self._work("reduce", [work], [tensor], its)
 
     def _reduce_scatter(self, output, input, op):
-        outputs = _Outputs()
-        read, written = _readable(input), outputs.of(output)
+        """input: a tensor, or one for each rank."""
+        tensors = self._tensors(output, op)
+        read = tensors.to_read(input) if isinstance(input, torch.Tensor) else tensors.all_to_read(input)
+        written = tensors.to_write(output)
         if read.dtype != written.dtype or read.numel() != self._size * written.numel():
-            raise ValueError(f"reduce_scatter: an input of {tuple(input.shape)} {input.dtype} for an output of "
+            raise ValueError(f"reduce_scatter: an input of {tuple(read.shape)} {read.dtype} for an output of "
                              f"{tuple(output.shape)} {output.dtype} on each of {self._size} ranks")
         work = self._begin("reduce_scatter", read.data_ptr(), written.data_ptr(), written.numel(), _dtype_of(read), op,
-                           kept=(read, written))
-        return self._work("reduce_scatter", [work], [output], outputs.finish())
+                           kept=(read, written), place=tensors.place)
+        return self._work("reduce_scatter", [work], [output], tensors)
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor,
                               opts: ReduceScatterOptions | ReduceOp | None = None) -> Work:
@@ -396,36 +426,40 @@ class ProcessGroup(dist.ProcessGroup):
         output, blocks = _only(outputs, "reduce_scatter"), _only(inputs, "reduce_scatter")
         self._require_one_each(blocks, "reduce_scatter")
         if all(block.numel() == output.numel() for block in blocks):
-            return self._reduce_scatter(output, _flat(blocks), _op_of(opts))
+            return self._reduce_scatter(output, blocks, _op_of(opts))
         _require_alike([blocks[self._rank]], output, "reduce_scatter")
         if any(block.dtype != output.dtype for block in blocks):
             raise ValueError("reduce_scatter: tensors of several types")
-        made, op, works = _Outputs(), _op_of(opts), []  # of several sizes: each to its rank
+        op, works = _op_of(opts), []  # of several sizes: each to its rank
+        tensors = self._tensors(output, op)
         for root, block in enumerate(blocks):
-            read = _readable(block)
-            written = made.of(output) if root == self._rank else None
+            read = tensors.to_read(block)
+            written = tensors.to_write(output) if root == self._rank else None
             works.append(self._begin("reduce", read.data_ptr(), written.data_ptr() if written is not None else None, read.numel(),
-                                     _dtype_of(read), op, root, kept=(read, written)))
-        return self._work("reduce_scatter", works, [output], made.finish())
+                                     _dtype_of(read), op, root, kept=(read, written), place=tensors.place))
+        return self._work("reduce_scatter", works, [output], tensors)
 
     # ---- Copies ----
 
     def broadcast(self, tensors: torch.Tensor | list[torch.Tensor], opts: BroadcastOptions | int = 0) -> Work:
         """The root's tensor, on all ranks, in place."""
         tensor = _only(tensors, "broadcast")
-        outputs = _Outputs()
-        written = outputs.of(tensor, reads=True)
-        work = self._begin("broadcast", written.data_ptr(), _bytes_of(written), _root_of(opts), kept=written)
-        return self._work("broadcast", [work], [tensor], outputs.finish())
+        its = self._tensors(tensor)
+        written = its.to_write(tensor, reads=True)
+        work = self._begin("broadcast", written.data_ptr(), _bytes_of(written), _root_of(opts), kept=written, place=its.place)
+        return self._work("broadcast", [work], [tensor], its)
 
-    def _all_gather(self, output, input, outputs=None, result=None):
-        outputs = outputs or _Outputs()
-        read, written = _readable(input), outputs.of(output)
+    def _all_gather(self, output, input):
+        """output: a tensor, or one for each rank."""
+        tensors = self._tensors(input)
+        is_one = isinstance(output, torch.Tensor)
+        read, written = tensors.to_read(input), tensors.to_write(output) if is_one else tensors.all_to_write(output)
         if read.dtype != written.dtype or written.numel() != self._size * read.numel():
-            raise ValueError(f"all_gather: an output of {tuple(output.shape)} {output.dtype} for inputs of {tuple(input.shape)} "
+            raise ValueError(f"all_gather: an output of {tuple(written.shape)} {written.dtype} for inputs of {tuple(input.shape)} "
                              f"{input.dtype} from {self._size} ranks")
-        work = self._begin("all_gather", read.data_ptr(), written.data_ptr(), _bytes_of(read), kept=(read, written))
-        return self._work("all_gather", [work], result or [output], outputs.finish())
+        work = self._begin("all_gather", read.data_ptr(), written.data_ptr(), _bytes_of(read), kept=(read, written),
+                           place=tensors.place)
+        return self._work("all_gather", [work], [output] if is_one else output, tensors)
 
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: AllgatherOptions | None = None) -> Work:
         """The inputs of all ranks one after another. Raises ValueError unless the output has size() times their elements."""
@@ -442,17 +476,16 @@ class ProcessGroup(dist.ProcessGroup):
         input = _only(inputs, "all_gather")
         listed: Any = _only(outputs, "all_gather") if not isinstance(outputs[0], torch.Tensor) else outputs
         self._require_one_each(listed, "all_gather")
-        made = _Outputs()
         if all(output.numel() == input.numel() and output.dtype == input.dtype for output in listed):
-            return self._all_gather(made.one_after_another(listed), input, made, listed)
+            return self._all_gather(listed, input)
         _require_alike([listed[self._rank]], input, "all_gather")
-        works = []  # of several sizes: each from its rank
+        tensors, works = self._tensors(input), []  # of several sizes: each from its rank
         for root, output in enumerate(listed):
-            written = made.of(output)
+            written = tensors.to_write(output)
             if root == self._rank:
                 written.copy_(input.reshape(written.shape))
-            works.append(self._begin("broadcast", written.data_ptr(), _bytes_of(written), root, kept=written))
-        return self._work("all_gather", works, listed, made.finish())
+            works.append(self._begin("broadcast", written.data_ptr(), _bytes_of(written), root, kept=written, place=tensors.place))
+        return self._work("all_gather", works, listed, tensors)
 
     def allgather_coalesced(self, output_lists: list[list[torch.Tensor]], inputs: list[torch.Tensor],
                             opts: AllgatherOptions | None = None) -> Work:
@@ -463,38 +496,39 @@ class ProcessGroup(dist.ProcessGroup):
     def gather(self, outputs: list[list[torch.Tensor]], inputs: torch.Tensor | list[torch.Tensor],
                opts: GatherOptions | int | None = None) -> Work:
         """The inputs of all ranks, which are alike, each in an output of its own on the root. Elsewhere outputs are not looked at."""
-        input, root = _readable(_only(inputs, "gather")), _root_of(opts)
-        made, listed, flat = _Outputs(), [], None
+        mine, root = _only(inputs, "gather"), _root_of(opts)
+        tensors, listed, flat = self._tensors(mine), [], None
+        input = tensors.to_read(mine)
         if self._rank == root:
             listed = list(_only(outputs, "gather"))
             self._require_one_each(listed, "gather")
             _require_alike(listed, input, "gather")
-            flat = made.one_after_another(listed)
+            flat = tensors.all_to_write(listed)
         work = self._begin("gather", input.data_ptr(), None if flat is None else flat.data_ptr(), _bytes_of(input), root,
-                           kept=(input, flat))
-        return self._work("gather", [work], listed, made.finish())
+                           kept=(input, flat), place=tensors.place)
+        return self._work("gather", [work], listed, tensors)
 
     def scatter(self, outputs: torch.Tensor | list[torch.Tensor], inputs: list[list[torch.Tensor]],
                 opts: ScatterOptions | int | None = None) -> Work:
         """Of the root's inputs, which are alike, each rank's in its output. Elsewhere inputs are not looked at."""
         output, root = _only(outputs, "scatter"), _root_of(opts)
-        made, flat = _Outputs(), None
-        written = made.of(output)
+        tensors, flat = self._tensors(output), None
+        written = tensors.to_write(output)
         if self._rank == root:
             listed = list(_only(inputs, "scatter"))
             self._require_one_each(listed, "scatter")
             _require_alike(listed, output, "scatter")
-            flat = _flat(listed)
+            flat = tensors.all_to_read(listed)
         work = self._begin("scatter", None if flat is None else flat.data_ptr(), written.data_ptr(), _bytes_of(written), root,
-                           kept=(flat, written))
-        return self._work("scatter", [work], [output], made.finish())
+                           kept=(flat, written), place=tensors.place)
+        return self._work("scatter", [work], [output], tensors)
 
-    def _all_to_all(self, output, input, received, sent, made, result):
+    def _all_to_all(self, output, input, received, sent, tensors, result):
         """output, input: flat; received, sent: elements for each rank."""
         each = input.element_size()
         work = self._begin("all_to_all_v", input.data_ptr(), core.sizes([count * each for count in sent]), output.data_ptr(),
-                           core.sizes([count * each for count in received]), kept=(input, output))
-        return self._work("all_to_all", [work], result, made.finish())
+                           core.sizes([count * each for count in received]), kept=(input, output), place=tensors.place)
+        return self._work("all_to_all", [work], result, tensors)
 
     def all_to_all_single(self, output: torch.Tensor, input: torch.Tensor, output_split_sizes: Sequence[int] | None = None,
                           input_split_sizes: Sequence[int] | None = None, opts: AllToAllOptions | None = None) -> Work:
@@ -506,8 +540,8 @@ class ProcessGroup(dist.ProcessGroup):
         if input.dtype != output.dtype or (of_input != of_output and None not in (of_input, of_output)):
             raise ValueError(f"all_to_all: an output of {tuple(output.shape)} {output.dtype} for an input of {tuple(input.shape)} "
                              f"{input.dtype}: rows are alike")
-        made = _Outputs()
-        read, written = _readable(input), made.of(output)
+        tensors = self._tensors(input)
+        read, written = tensors.to_read(input), tensors.to_write(output)
         counts = []
         for what, tensor, splits in (("an output", output, output_split_sizes), ("an input", input, input_split_sizes)):
             rows = tensor.shape[0] if tensor.dim() else 1
@@ -518,7 +552,7 @@ class ProcessGroup(dist.ProcessGroup):
             if len(splits) != self._size or sum(splits) != rows:
                 raise ValueError(f"all_to_all: {what} of {rows} rows is split into {list(splits)} among {self._size} ranks")
             counts.append([split * (row_of(tensor) or 0) for split in splits])
-        return self._all_to_all(written, read, counts[0], counts[1], made, [output])
+        return self._all_to_all(written, read, counts[0], counts[1], tensors, [output])
 
     def alltoall(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: AllToAllOptions | None = None) -> Work:
         """Each input to its rank; each output from its rank. They may differ in size."""
@@ -527,24 +561,24 @@ class ProcessGroup(dist.ProcessGroup):
         _require_alike([inputs[self._rank]], outputs[self._rank], "all_to_all: what a rank keeps")
         if len({tensor.dtype for tensor in (*inputs, *outputs)}) > 1:
             raise ValueError("all_to_all: tensors of several types")
-        made = _Outputs()
-        return self._all_to_all(made.one_after_another(list(outputs)), _flat(list(inputs)), [one.numel() for one in outputs],
-                                [one.numel() for one in inputs], made, list(outputs))
+        tensors = self._tensors(inputs[0])
+        return self._all_to_all(tensors.all_to_write(list(outputs)), tensors.all_to_read(list(inputs)),
+                                [one.numel() for one in outputs], [one.numel() for one in inputs], tensors, list(outputs))
 
     # ---- Messages ----
 
     def send(self, tensors: torch.Tensor | list[torch.Tensor], destination: int, tag: int = 0) -> Work:
         """Sends the tensor to that rank of the set."""
-        read = _readable(_only(tensors, "send"))
+        read = _Tensors().to_read(_only(tensors, "send"))
         work = self._begin("send", read.data_ptr(), _bytes_of(read), destination, tag, kept=read)
         return self._work(f"send to {destination}", [work], [], is_message=True)
 
     def recv(self, tensors: torch.Tensor | list[torch.Tensor], source: int, tag: int = 0) -> Work:
         """Receives the tensor from that rank of the set; below 0: from any."""
-        tensor, made = _only(tensors, "recv"), _Outputs()
-        written = made.of(tensor)
+        tensor, its = _only(tensors, "recv"), _Tensors()
+        written = its.to_write(tensor)
         work = self._begin("recv", written.data_ptr(), _bytes_of(written), source, tag, kept=written)
-        return self._work("recv" if source < 0 else f"recv from {source}", [work], [tensor], made.finish(), is_message=True)
+        return self._work("recv" if source < 0 else f"recv from {source}", [work], [tensor], its, is_message=True)
 
     def recv_anysource(self, tensors: torch.Tensor | list[torch.Tensor], tag: int = 0) -> Work:
         """Receives the tensor from any rank, which the Work's source_rank() then is."""

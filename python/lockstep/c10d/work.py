@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import collections
+import contextlib
 import os
 import threading
 import time
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from lockstep import core
+    from lockstep.torch.gpu import Place
 
 _SLICE_MS = 100
 _IDLE_SECONDS = 1.0
@@ -51,31 +53,34 @@ def as_torch_has_it(error: Exception) -> Exception:
 class Pending:
     """Operations of the core that are one for the program.
 
-    works: in the order in which they began. finish(): called once, when all have ended well. result: what the program is given.
-    Thread safety: all.
+    works: in the order in which they began. finish(): called once, when all have ended well. result: what the program is given. place:
+    the GPU that they are on: then wait() does not wait, but lets torch's current stream come after them. Thread safety: all.
     """
 
     error: Exception | None
     _works: collections.deque[core.Work | Part] | tuple[()]
 
     def __init__(self, what: str, works: Iterable[core.Work | Part], finish: Callable[[], None] | None, result: list[torch.Tensor],
-                 is_message: bool = False) -> None:
-        self.what, self.result, self.is_message = what, result, is_message
+                 is_message: bool = False, place: Place | None = None) -> None:
+        self.what, self.result, self.is_message, self.place = what, result, is_message, place
         self.over, self.error, self.source = False, None, -1
         self._works, self._finish, self._driver = collections.deque(works), finish, threading.Lock()
         self._gives_way = False  # to who abandons it
 
     def _drive(self, milliseconds):
-        """Works on it for so long at most. REQUIRES: this thread holds _driver."""
+        """Works on it for so long at most; None: as far as torch's streams need. REQUIRES: this thread holds _driver."""
         try:
             while self._works:
-                if not self._works[0].wait_for(milliseconds):
+                if milliseconds is None:
+                    self._works[0].follow()
+                elif not self._works[0].wait_for(milliseconds):
                     return
                 if self.is_message:
                     self.source = self._works[0].source()
                 self._works.popleft()
             if self._finish is not None:
-                self._finish()
+                with self.place.entered() if self.place else contextlib.nullcontext():
+                    self._finish()
         except Exception as error:
             self.error = as_torch_has_it(error)
         self.over = True
@@ -93,6 +98,8 @@ class Pending:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Whether it is over, after so long at most; None: as long as it takes, which the job's own time-out bounds."""
+        if self.place is not None:
+            return self._follow()
         until = None if seconds is None else time.monotonic() + seconds
         while not self.over:
             left = _SLICE_MS / 1000 if until is None else min(_SLICE_MS / 1000, until - time.monotonic())
@@ -106,6 +113,14 @@ class Pending:
                         self._drive(int(left * 1000))
                 finally:
                     self._driver.release()
+        return True
+
+    def _follow(self):
+        with self._driver:
+            if not self.over:
+                self._drive(None)
+        if self.error is None:
+            self.place.let_follow()
         return True
 
     def abandon(self, error: Exception) -> None:
@@ -289,10 +304,12 @@ class Work(_TorchWork):
         self.wait()
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        """A torch.futures.Future of result(); its error is a RuntimeError with the text of ours. Its callbacks run in a thread of ours."""
+        """A torch.futures.Future of result(); its error is a RuntimeError with the text of ours. Its callbacks run in a thread of ours; those
+        of a call on a GPU at once, in streams of torch's that come after it."""
         _unasked.pop(id(self), None)
         if self._future is None:
-            pending, over = self._pending, torch.futures.Future()
+            pending = self._pending
+            over = torch.futures.Future(devices=[pending.place.device] if pending.place else None)
 
             def told(_: torch.futures.Future[None]) -> list[torch.Tensor]:
                 if pending.error is not None:
@@ -301,6 +318,8 @@ class Work(_TorchWork):
 
             # Not set_exception(): that is a value, which C++ takes for tensors.
             self._future = over.then(told)
+            if pending.place is not None:
+                pending.wait()
             if pending.over:
                 over.set_result(None)
             else:
@@ -326,6 +345,17 @@ class Part:
         if self._pending.error is not None:
             raise self._pending.error
         return True
+
+    @property
+    def place(self) -> Place | None:
+        """The GPU that it is on."""
+        return self._pending.place
+
+    def follow(self) -> None:
+        """As core.Work.follow()."""
+        self._pending.wait()
+        if self._pending.error is not None:
+            raise self._pending.error
 
     def source(self) -> int:
         """As Work.source_rank()."""

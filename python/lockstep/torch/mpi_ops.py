@@ -133,12 +133,18 @@ def synchronize(handle: int) -> Any:
 
 # ---- What all operations do with tensors ----
 
-def _ready(tensor: torch.Tensor) -> torch.Tensor:
-    """As C reads it: on the CPU, with its elements one after another. Keeps the memory, whatever becomes of the tensor."""
+_CPU = torch.device("cpu")
+
+
+def _is_ready(tensor: torch.Tensor, device: torch.device = _CPU) -> bool:
+    """Whether C reads and writes it as it is, where a call is on that device."""
+    return tensor.device == device and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+
+
+def _ready(tensor: torch.Tensor, device: torch.device = _CPU) -> torch.Tensor:
+    """As C reads it: there, with its elements one after another. Keeps the memory, whatever becomes of the tensor."""
     tensor = tensor.detach()
-    if tensor.is_cpu and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
-        return tensor
-    return tensor.to("cpu").resolve_conj().resolve_neg().contiguous()
+    return tensor if _is_ready(tensor, device) else tensor.to(device).resolve_conj().resolve_neg().contiguous()
 
 
 def _written_back(tensor: torch.Tensor, written: torch.Tensor) -> torch.Tensor:

@@ -322,10 +322,10 @@ void loop() {
   if (number("thaw", -1) >= 0) model->parameters()[0].set_requires_grad(false);
   ParameterServer server(*model, torch::optim::SGDOptions(0.01), options());
   if (server.is_server()) {
-    std::thread([] {
+    const std::jthread actor([] {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
       (void)act(0);
-    }).detach();
+    });
     return server.serve();
   }
   for (int step = 0; step != number("until", -1); ++step) {
