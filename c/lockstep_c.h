@@ -171,7 +171,7 @@ int lockstep_send(int set, const void* buffer, size_t bytes, int destination, in
 int lockstep_recv(int set, void* buffer, size_t bytes, int source, int tag, lockstep_work** work);
 
 /* ---- GPUs' memory. Since version 5 ----
- * Collectives in the order of calls, and messages with tag 0 from a rank that is named, take it. */
+ * Collectives in the order of calls, messages with tag 0 from a rank that is named, and some requests (below) take it. */
 
 /* Where the buffers are of the calls that this thread begins from now on: in the memory of GPU `device`, as CUDA counts in this process; -1,
  * as at first: in main memory. A call comes after what `stream`, a cudaStream_t of that GPU (NULL: its default one), has been given
@@ -209,6 +209,10 @@ void lockstep_request_free(lockstep_request* request);
  * else unused. Fails with LOCKSTEP_INVALID_ARGUMENT while another operation of that name is under way on this rank. */
 int lockstep_submit(lockstep_request* request, void* const* buffers, const int64_t* rows,
                     lockstep_work** work);
+/* Whether lockstep_submit() takes its buffers on a GPU (lockstep_use_gpu): 1 or 0. All_reduces and broadcasts in which nothing is scaled but
+ * f16, bf16 and f32. The ranks' GPUs need not reach each other: then the core copies to main memory and back. The work is over when
+ * the GPU is through. Since version 5. */
+int lockstep_request_takes_gpu(const lockstep_request* request);
 /* This rank has nothing more to submit: until all have joined, it takes part in the others' operations with zeros. Returns in
  * `last` the rank that joined last, the same on all. Waits. */
 int lockstep_join(int set, int* last);

@@ -141,6 +141,10 @@ int lockstep_submit(lockstep_request* request, void* const* buffers, const int64
     NamedBuffers all;
     const bool is_in_place = named.operation == all_reduce || named.operation == broadcast;
     const bool is_adasum = !request->adasums.empty();
+    all.place = place_of_calls();
+    if (all.place.is_on_gpu() && !lockstep_request_takes_gpu(request))
+      throw lockstep::Error(lockstep::ErrorCode::unsupported,
+                            to_string(named) + " is not taken on a GPU: see lockstep_request_takes_gpu()");
     if (is_adasum) {
       named.rows = {1};
       all.input = contribution_of(its, *request, buffers);
@@ -187,6 +191,13 @@ int lockstep_submit(lockstep_request* request, void* const* buffers, const int64
     *work = made.release();
     return LOCKSTEP_OK;
   });
+}
+
+int lockstep_request_takes_gpu(const lockstep_request* request) {
+  const lockstep::Operation operation = request->request.operation;
+  const bool is_in_place =
+      operation == lockstep::Operation::all_reduce || operation == lockstep::Operation::broadcast;
+  return is_in_place && request->prescale == 1 && request->postscale == 1 ? 1 : 0;
 }
 
 int lockstep_join(int set, int* last) {

@@ -3,7 +3,7 @@
 # long_tests and none of short_forms; under a sanitizer also those of whole executables. Regular expressions of CMake.
 set(long_tests
     # Interpreters that load torch or TensorFlow, 2 to 3 s of a processor each.
-    "^Of/TensorFlow\\." "^C10d\\." "^Of/C10dCases\\..*/3Ranks" "^Python\\." "^Of/PythonAnswers\\..*/4Ranks"
+    "^Of/TensorFlow\\." "^C10d\\." "^(C10d|Python)OnGpus\\." "^Of/C10dCases\\..*/3Ranks" "^Python\\." "^Of/PythonAnswers\\..*/4Ranks"
     # Proofs for every number of ranks and every size, of what is several algorithms.
     "^Schedules/EveryAlgorithm\\..*/hierarchical_" "^Schedules/EveryAlgorithm\\.IsProvenFor1To33Ranks/(mpi|numa|staged)_"
     "^PipelineSchedules\\.HaveTheBubblesThatTheirFormulasSay"
@@ -28,7 +28,7 @@ set(short_forms
     "^Schedules/EveryAlgorithm\\.IsProvenAroundEverySegmentLimit/hierarchical_all_reduce"
     "^Of/TensorFlow\\.ATapesGradients[A-Za-z]*/Newest"
     "^Python\\.(ThePagesProgram|ARankThatIsKilled|HorovodsNames|AMissingLibrary|WithoutTorch|AloneItIs)"
-    "^Of/Faults\\.NameARankThatStops/digits" "^Soak\\.(MismatchedCalls|KillInEachCollective|StopWithoutALauncherOfTraining)"
+    "^C10dOnGpus\\.CasesAreDoneByNccl" "^PythonOnGpus\\.AnswersByNccl" "^Of/Faults\\.NameARankThatStops/digits" "^Soak\\.(MismatchedCalls|KillInEachCollective|StopWithoutALauncherOfTraining)"
     "^Of/MpitraceLayout\\..*/debian_mpich" "^Under/MpiEngine\\..*/(openmpi_3|mpich_4)" "^UnderSlurm\\.RanksOfSrun")
 # Of many processes whose code others run, too, proofs, and the fuzzers' corpora.
 set(long_executables_under_sanitizers "^test_(fault|conformance|mpi_engine|mpitrace|gpu_jobs|core_examples|c_interface|fuzz)$")

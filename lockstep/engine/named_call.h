@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "lockstep/engine/named_gpu.h"
 #include "lockstep/engine/named_operation.h"
 #include "lockstep/engine/negotiation.h"
 #include "lockstep/group/group.h"
@@ -14,14 +15,28 @@
 namespace lockstep {
 
 struct RunningCall {
+  /// The work is over, and well: what went through main memory goes to its GPU. Throws Error{system}.
+  void put_back() const;
+
   std::vector<std::shared_ptr<NamedOperation>> operations;  ///< null where this rank has joined
   std::vector<std::vector<std::byte>> own_buffers;          ///< in place of theirs
+  struct Copy {
+    std::span<std::byte> here, there;
+  };
+  std::vector<Copy> copies;  ///< of what is on the GPU
+  std::shared_ptr<NamedGpu> gpu;
   Work work;
+};
+
+/// This rank's, and whether calls can be there on all ranks; else operations on it go through main memory.
+struct NamedGpuOfCall {
+  std::shared_ptr<NamedGpu> gpu;  ///< null if it has none
+  bool takes_calls = false;
 };
 
 /// Begins the collective of decisions to start, which are fused where there are several. `operations`: this
 /// rank's, by decision. The same decisions on all ranks of `group`. Throws as collectives do.
 RunningCall start_call(const Group& group, std::span<const Decision> decisions,
-                       std::vector<std::shared_ptr<NamedOperation>> operations);
+                       std::vector<std::shared_ptr<NamedOperation>> operations, NamedGpuOfCall on_gpu);
 
 }  // namespace lockstep

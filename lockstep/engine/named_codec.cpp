@@ -22,6 +22,7 @@ void encode(const NamedRequest& request, std::string& out) {
   base::append_number(out, static_cast<std::uint8_t>(request.reduce_op));
   base::append_number(out, request.prescale);
   base::append_number(out, request.root);
+  base::append_number(out, static_cast<std::uint8_t>(request.is_on_gpu ? 1 : 0));
   base::append_number(out, static_cast<base::Length>(request.shapes.size()));
   for (const Shape& shape : request.shapes) append_list(out, shape);
   append_list(out, request.rows);
@@ -65,6 +66,9 @@ NamedRequest NamedReader::request() {
     throw_corrupt_message("there is no reduction " + std::to_string(reduce_op));
   request.prescale = number<float>();
   request.root = number<std::int32_t>();
+  const auto on_gpu = number<std::uint8_t>();
+  if (on_gpu > 1) throw_corrupt_message("there is no place " + std::to_string(on_gpu));
+  request.is_on_gpu = on_gpu != 0;
   const auto shapes = length(named_limits.buffers);
   for (std::size_t i = 0; i < shapes; ++i) request.shapes.push_back(list(named_limits.dimensions));
   request.rows = list(named_limits.rows);

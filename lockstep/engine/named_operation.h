@@ -4,8 +4,10 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <utility>
 
+#include "lockstep/engine/named_gpu.h"
 #include "lockstep/engine/named_request.h"
 
 namespace lockstep {
@@ -14,6 +16,8 @@ namespace lockstep {
 struct NamedOperation {
   NamedRequest request;
   NamedBuffers buffers;
+  std::unique_ptr<NamedGpu::Mark> mark =
+      nullptr;  // of a GPU's: its buffers are ready there; until it is started
   std::uint64_t submitted_ns = 0, started_ns = 0;  // by trace::now_ns(); started: all ranks had submitted it
   std::exception_ptr failure = nullptr;            // once it is over
   std::atomic<bool> is_over = false;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lockstep/base/dtype.h"
+#include "lockstep/base/memory_place.h"
 #include "lockstep/base/operation.h"
 #include "lockstep/base/reduce_op.h"
 
@@ -33,13 +34,15 @@ struct NamedRequest {
   ReduceOp reduce_op = ReduceOp::sum;
   float prescale = 1.0F;
   int root = 0;
+  /// Its buffers are on each rank's GPU; where some rank's are not, or the GPUs do not reach each other, they go through main memory.
+  bool is_on_gpu = false;
   /// Of each buffer; several in a grouped all_reduce. Where there are `rows`, without the first dimension.
   std::vector<Shape> shapes = {};
   /// What may differ between ranks. all_gather: how many rows this rank has; all_to_all: how many it sends to
   /// each rank; empty for all others.
   std::vector<std::int64_t> rows = {};
 
-  /// Whether both can be parts of one operation.
+  /// Whether both can be parts of one operation, wherever their buffers are.
   bool fits(const NamedRequest& other) const;
   friend bool operator==(const NamedRequest&, const NamedRequest&) = default;
 };
@@ -47,6 +50,7 @@ struct NamedRequest {
 /// What a named operation reads and writes; borrowed until it is over.
 struct NamedBuffers {
   std::vector<std::span<std::byte>> in_place = {};  ///< all_reduce: as many as shapes; broadcast: one
+  MemoryPlace place = {};                           ///< of those; the others' are in main memory
   std::span<const std::byte> input = {};            ///< the others
   /// The others' result, once its size is known: rows from each rank; of reduce_scatter, this rank's alone.
   /// Called by whoever drives the operation, which may be another thread.

@@ -8,6 +8,7 @@
 #include "lockstep/engine/named_trace.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/group/earlier_deadline.h"
+#include "lockstep/group/gpu_calls.h"
 #include "lockstep/group/impl.h"
 #include "lockstep/kernel/reduce.h"
 #include "lockstep/trace/clock.h"
@@ -61,6 +62,7 @@ std::shared_ptr<NamedOperation> NamedSet::submit(NamedRequest request, NamedBuff
   operation->request = std::move(request);
   operation->buffers = std::move(buffers);
   operation->submitted_ns = trace::now_ns();
+  if (operation->buffers.place.is_on_gpu()) put_on_gpu(*operation);
   const NamedRequest& mine = operation->request;
   waiting_.emplace(mine.name, operation);
   ++statistics_.submitted;
@@ -78,8 +80,9 @@ std::shared_ptr<NamedOperation> NamedSet::submit(NamedRequest request, NamedBuff
   const auto place = numbers_.find(mine.name);
   const Known* known = place == numbers_.end() ? nullptr : &*known_[place->second];
   const auto own = static_cast<std::size_t>(group_.rank());
-  const bool is_known =
-      known != nullptr && known->request.fits(mine) && (mine.rows.empty() || known->rows[own] == mine.rows);
+  const bool is_known = known != nullptr && known->request.fits(mine) &&
+                        known->request.is_on_gpu == mine.is_on_gpu &&
+                        (mine.rows.empty() || known->rows[own] == mine.rows);
   if (is_known) ++statistics_.by_number;
   if (negotiation_ && is_known) {
     negotiation_->submit_known(0, place->second, Clock::now());
@@ -93,6 +96,25 @@ std::shared_ptr<NamedOperation> NamedSet::submit(NamedRequest request, NamedBuff
     unsent_body_ += encode(NamedSubmission{.requests = {mine}});
   }
   return operation;
+}
+
+/// Its buffers are ready when the program's stream is where it is now.
+void NamedSet::put_on_gpu(NamedOperation& operation) {
+  NamedRequest& request = operation.request;
+  const MemoryPlace& place = operation.buffers.place;
+  const bool reduces_all = request.operation == Operation::all_reduce;
+  if (!reduces_all && request.operation != Operation::broadcast) {
+    throw Error(ErrorCode::unsupported,
+                to_string(request) + ": of a GPU's memory named operations take all_reduce and broadcast");
+  }
+  if (!gpu_) gpu_ = std::make_shared<NamedGpu>(place.device);
+  if (gpu_->device() != place.device) {
+    throw_invalid_argument(to_string(request) + " is on GPU " + std::to_string(place.device) +
+                           ", and earlier ones were on GPU " + std::to_string(gpu_->device()) +
+                           " of this rank: named operations take one GPU for each rank");
+  }
+  operation.mark = gpu_->mark(place.stream);
+  request.is_on_gpu = !reduces_all || can_reduce_on_gpu(request.dtype, request.reduce_op);
 }
 
 void NamedSet::flush() {
@@ -130,8 +152,9 @@ bool NamedSet::expects_note() const {
 }
 
 bool NamedSet::advance() noexcept {
-  if (failure_ || group_.size() == 1) return false;
+  if (failure_) return false;
   try {
+    if (group_.size() == 1) return finish();
     flush();
     bool has_moved = receive();
     has_moved |= decide();
@@ -305,12 +328,22 @@ void NamedSet::start(std::span<const Decision> decisions) {
     operations.push_back(std::move(operation));
   }
   ++statistics_.calls;
-  running_.push_back(start_call(group_, decisions, std::move(operations)));
+  const bool has_gpu = decisions.front().request.is_on_gpu && gpu_ && stays_on_gpu();
+  running_.push_back(start_call(group_, decisions, std::move(operations), {gpu_, has_gpu}));
+}
+
+/// Whether the ranks' GPUs reach each other, which all ranks see alike; they come to this in the same order.
+bool NamedSet::stays_on_gpu() const {
+  std::string why;
+  if (can_call_on_gpu(group_, gpu_->device(), &why)) return true;
+  say_through_main_memory(group_, why);
+  return false;
 }
 
 bool NamedSet::finish() {
   bool has_moved = false;
   while (!running_.empty() && running_.front().work.test()) {
+    running_.front().put_back();
     for (const auto& operation : running_.front().operations) {
       if (!operation) continue;
       started_.erase(operation->request.name);
@@ -324,7 +357,7 @@ bool NamedSet::finish() {
 }
 
 void NamedSet::sleep(std::chrono::nanoseconds at_most) noexcept {
-  if (failure_ || group_.size() == 1) return;
+  if (failure_) return;
   try {
     if (!running_.empty()) {
       (void)running_.front().work.wait_for(at_most);

@@ -89,7 +89,9 @@ class NamedSet {
   void carry_out(std::vector<Decision> decisions);
   void refuse(const Decision& decision);
   void require_possible(const NamedRequest& request) const;
+  void put_on_gpu(NamedOperation& operation);
   void start(std::span<const Decision> decisions);
+  bool stays_on_gpu() const;
   bool finish();
   std::exception_ptr with_open_operations(const std::exception_ptr& why) const noexcept;
   void fail(const std::exception_ptr& told) noexcept;
@@ -108,8 +110,9 @@ class NamedSet {
   std::deque<RunningCall> running_;
   std::deque<Outgoing> outgoing_;
   Incoming incoming_;
-  std::exception_ptr closed_;   // why nothing can be submitted any more
-  std::exception_ptr failure_;  // why nothing goes on
+  std::exception_ptr closed_;      // why nothing can be submitted any more
+  std::exception_ptr failure_;     // why nothing goes on
+  std::shared_ptr<NamedGpu> gpu_;  // once something was there
   NamedStatistics statistics_;
   int last_joined_ = 0;
 };

@@ -31,11 +31,12 @@ TEST(NamedWire, HasTheBytesOfTheDocument) {
                              .reduce_op = ReduceOp::max,
                              .prescale = 0.5F,
                              .root = 3,
+                             .is_on_gpu = true,
                              .shapes = {{7}}};
   const std::string request_bytes =
       "\x02\x00\x00\x00"s + "ab"s + static_cast<char>(Operation::broadcast) + static_cast<char>(Dtype::bf16) +
-      static_cast<char>(ReduceOp::max) + "\x00\x00\x00\x3f"s + "\x03\x00\x00\x00"s + "\x01\x00\x00\x00"s +
-      "\x01\x00\x00\x00"s + "\x07\x00\x00\x00\x00\x00\x00\x00"s + "\x00\x00\x00\x00"s;
+      static_cast<char>(ReduceOp::max) + "\x00\x00\x00\x3f"s + "\x03\x00\x00\x00"s + "\x01"s +
+      "\x01\x00\x00\x00"s + "\x01\x00\x00\x00"s + "\x07\x00\x00\x00\x00\x00\x00\x00"s + "\x00\x00\x00\x00"s;
   EXPECT_EQ(encode(NamedSubmission{.requests = {request}, .joins = true}), "\x00"s + request_bytes + "\x01"s);
   std::vector<Decision> decisions(3);
   decisions[0].number = 5;

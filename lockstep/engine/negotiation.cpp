@@ -19,7 +19,8 @@ constexpr std::size_t most_numbers = std::size_t{1} << 16;
 /// Whether two decisions can be one call.
 bool are_alike(const NamedRequest& a, const NamedRequest& b) {
   return a.operation == Operation::all_reduce && b.operation == Operation::all_reduce && a.dtype == b.dtype &&
-         a.reduce_op == b.reduce_op && !(a.prescale < b.prescale) && !(b.prescale < a.prescale);
+         a.is_on_gpu == b.is_on_gpu && a.reduce_op == b.reduce_op && !(a.prescale < b.prescale) &&
+         !(b.prescale < a.prescale);
 }
 
 /// Why ranks that have joined, and so have no data, cannot take part; empty if they can.
@@ -93,6 +94,7 @@ void Negotiation::submit(int rank, const NamedRequest& request, Clock::time_poin
     entry.is_as_known = false;
     entry.rows = entry.known_rows;
   }
+  entry.request.is_on_gpu &= request.is_on_gpu;
   if (!request.rows.empty()) {
     entry.rows.resize(world_ranks_.size());
     entry.rows[static_cast<std::size_t>(rank)] = request.rows;
@@ -113,6 +115,7 @@ void Negotiation::submit_known(int rank, std::uint32_t number, Clock::time_point
     if (!entry.known_rows.empty()) mine.rows = entry.known_rows[static_cast<std::size_t>(rank)];
     return submit(rank, mine, now);
   }
+  entry.request.is_on_gpu &= entry.known->is_on_gpu;
   if (!entry.known_rows.empty()) {
     entry.rows.resize(world_ranks_.size());
     entry.rows[static_cast<std::size_t>(rank)] = entry.known_rows[static_cast<std::size_t>(rank)];
@@ -172,7 +175,7 @@ Decision Negotiation::decide(std::uint32_t index) {
     if (const auto missing = missing_in(entry); missing.size() == 1) decision.peer = missing.front();
     return decision;
   }
-  if (entry.is_as_known && (entry.known_rows.empty() || !some_have_nothing)) {
+  if (entry.is_as_known && !(some_have_nothing && (!entry.known_rows.empty() || entry.known->is_on_gpu))) {
     decision.is_known = true;
     decision.request = *entry.known;
     decision.rows = entry.known_rows;
@@ -180,6 +183,7 @@ Decision Negotiation::decide(std::uint32_t index) {
   }
   if (entry.is_as_known) entry.rows = entry.known_rows;
   decision.request = request;
+  decision.request.is_on_gpu = request.is_on_gpu && !some_have_nothing;  // whose GPU is not known
   const std::size_t width = request.rows.size();
   decision.request.rows.clear();
   if (width > 0) {
@@ -192,6 +196,7 @@ Decision Negotiation::decide(std::uint32_t index) {
   }
   decision.rows = entry.rows;
   entry.known = request;
+  entry.known->is_on_gpu = decision.request.is_on_gpu;
   entry.known_rows = entry.rows;
   return decision;
 }

@@ -89,7 +89,7 @@ Work all_reduce_grouped_bytes(const Group& group, const std::vector<std::span<st
   std::vector<std::span<std::byte>> small;
   std::size_t small_bytes = 0;
   for (const auto buffer : buffers) {
-    if (buffer.size() > most_packed_bytes || group.size() == 1) {
+    if (buffer.size() > most_packed_bytes || group.size() == 1 || each.place.is_on_gpu()) {
       works.push_back(all_reduce_bytes(group, buffer, buffer, reduction));
     } else {
       small.push_back(buffer);

@@ -34,6 +34,9 @@ Driver::Driver()
   library_.find(elapsed_ms, "cuEventElapsedTime");
   library_.find(allocate, "cuMemAlloc_v2");
   library_.find(free, "cuMemFree_v2");
+  library_.find(copy_down, "cuMemcpyDtoHAsync_v2");
+  library_.find(copy_up, "cuMemcpyHtoDAsync_v2");
+  library_.find(synchronize, "cuStreamSynchronize");
   library_.find(pointer_attribute, "cuPointerGetAttribute");
   if (const Result result = initialize(0); result != success) {
     throw Error(ErrorCode::unsupported,

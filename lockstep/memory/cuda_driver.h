@@ -67,6 +67,9 @@ class Driver {
   Result (*elapsed_ms)(float* milliseconds, Event begin, Event end);
   Result (*allocate)(Address* address, std::size_t bytes);
   Result (*free)(Address address);
+  Result (*copy_down)(void* to, Address from, std::size_t bytes, Stream stream);
+  Result (*copy_up)(Address to, const void* from, std::size_t bytes, Stream stream);
+  Result (*synchronize)(Stream stream);
   Result (*pointer_attribute)(void* value, int attribute, Address address);
 
  private:

@@ -93,6 +93,7 @@ def _load() -> ctypes.CDLL:
                                    ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(_int64), ctypes.POINTER(_pointer)]),
             ("request_free", None, [_pointer]),
             ("submit", _int, [_pointer, ctypes.POINTER(_pointer), ctypes.POINTER(_int64), ctypes.POINTER(_pointer)]),
+            ("request_takes_gpu", _int, [_pointer]),
             ("join", _int, [_int, ctypes.POINTER(_int)]),
             ("allocate", _int, [_int, _size, ctypes.POINTER(_pointer)]),
             ("allocate_free", None, [_pointer]),
@@ -297,59 +298,75 @@ class Work:
             _library.lockstep_work_free(self._address)
 
 
-class _Request:
-    def __init__(self, number, name, operation, dtype, reduce_op, root, prescale, postscale, shapes):
+class Request:
+    """A lockstep_request. takes_gpu: whether it may be submitted with buffers on a GPU."""
+
+    def __init__(self, number: int, name: str, operation: int, dtype: int, reduce_op: int, root: int, prescale: float, postscale: float,
+                 shapes: tuple[tuple[int, ...], ...]) -> None:
         dimensions = (ctypes.c_int32 * max(len(shapes), 1))(*map(len, shapes))
         sizes = [size for shape in shapes for size in shape]
         if "\0" in name:
             raise ValueError(f"a name with an end in its middle: {name!r}")
-        address = _pointer()
+        address: Any = _pointer()
         _check(_library.lockstep_request_new(number, name.encode(), operation, dtype, reduce_op, root, prescale, postscale,
                                              len(shapes), dimensions, (_int64 * max(len(sizes), 1))(*sizes), address))
         self.address = address.value
+        self.takes_gpu = bool(_library.lockstep_request_takes_gpu(self.address))
 
     def __del__(self):
         if getattr(self, "address", None):
             _library.lockstep_request_free(self.address)
 
 
-_requests: dict[tuple[Any, ...], _Request] = {}  # what has been asked before: programs ask for the same in each step
+_requests: dict[tuple[Any, ...], Request] = {}  # what has been asked before: programs ask for the same in each step
 _MOST_REQUESTS = 1 << 16
 
 
-def submit(number: int, name: str, operation: int, *, dtype: int = U8, reduce_op: int = SUM, root: int = 0, prescale: float = 1.0,
-           postscale: float = 1.0, shapes: tuple[tuple[int, ...], ...] = (), addresses: Sequence[int] = (),
-           rows: Sequence[int] = (), kept: object = None) -> Work:
-    """Begins the operation of this name (lockstep_submit) and returns its Work.
-
-    shapes: a tuple of sizes for each buffer; of all_gather and all_to_all without the first one. addresses: where the buffers
-    are. rows: all_gather: how many this rank has; all_to_all: how many it sends to each. kept: what the Work keeps alive.
-    """
+def request(number: int, name: str, operation: int, *, dtype: int = U8, reduce_op: int = SUM, root: int = 0, prescale: float = 1.0,
+            postscale: float = 1.0, shapes: tuple[tuple[int, ...], ...] = ()) -> Request:
+    """What is to be done under this name (lockstep_request_new). shapes: a tuple of sizes for each buffer; of all_gather and all_to_all
+    without the first one."""
     key = (number, name, operation, dtype, reduce_op, root, prescale, postscale, shapes)
-    request = _requests.get(key)
-    if request is None:
+    found = _requests.get(key)
+    if found is None:
         if len(_requests) >= _MOST_REQUESTS:
             _requests.clear()
-        request = _requests[key] = _Request(*key)
+        found = _requests[key] = Request(*key)
+    return found
+
+
+def submit_request(of: Request, addresses: Sequence[int] = (), rows: Sequence[int] = (), kept: object = None,
+                   place: tuple[int, int] | None = None) -> Work:
+    """Begins it (lockstep_submit) and returns its Work. addresses: where the buffers are. rows: all_gather: how many this rank has;
+    all_to_all: how many it sends to each. kept: what the Work keeps alive. place: as begin() has it, where of.takes_gpu."""
     address = _pointer()
     buffers = _pointer(*addresses) if len(addresses) <= 1 else (_pointer * len(addresses))(*addresses)
-    _check(_library.lockstep_submit(request.address, buffers, (_int64 * len(rows))(*rows) if rows else None, address))
+    _check(_on(place, _library.lockstep_submit, of.address, buffers, (_int64 * len(rows))(*rows) if rows else None, address))
     return Work(address.value, kept)
+
+
+def submit(number: int, name: str, operation: int, *, addresses: Sequence[int] = (), rows: Sequence[int] = (), kept: object = None,
+           **request_options: Any) -> Work:
+    """Both at once, in main memory."""
+    return submit_request(request(number, name, operation, **request_options), addresses, rows, kept)
+
+
+def _on(place, call, *arguments):
+    """What the call says of buffers there."""
+    if place is None:
+        return call(*arguments)
+    _library.lockstep_use_gpu(*place)
+    try:
+        return call(*arguments)
+    finally:
+        _library.lockstep_use_gpu(-1, None)
 
 
 def begin(operation: str, number: int, *arguments: Any, kept: object = None, place: tuple[int, int] | None = None) -> Work:
     """Begins what comes in the order of calls, "all_reduce" for lockstep_all_reduce(), with its arguments but for the work, and returns
     its Work. kept: what the Work keeps alive. place: the GPU whose memory the buffers are, and a stream's handle; None: main memory."""
     address = _pointer()
-    call = getattr(_library, "lockstep_" + operation)
-    if place is None:
-        _check(call(number, *arguments, ctypes.byref(address)))
-    else:
-        _library.lockstep_use_gpu(*place)
-        try:
-            _check(call(number, *arguments, ctypes.byref(address)))
-        finally:
-            _library.lockstep_use_gpu(-1, None)
+    _check(_on(place, getattr(_library, "lockstep_" + operation), number, *arguments, ctypes.byref(address)))
     return Work(address.value, kept)
 
 

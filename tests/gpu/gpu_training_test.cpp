@@ -7,6 +7,7 @@
 #include "lockstep/train/data_parallel/data_parallel_test.h"
 #include "lockstep/train/horovod/distributed_optimizer.h"
 #include "lockstep/train/horovod/gradient_tape.h"
+#include "lockstep/train/horovod/named_tensors.h"
 #include "lockstep/train/tensor/fake_device_test.h"
 #include "lockstep/train/tensor/gpu_place.h"
 #include "lockstep/train/tensor/ranks_test.h"
@@ -101,6 +102,123 @@ TEST(TensorsOnGpus, OfOneCallAreOnOneDevice) {
     const auto text = failure_of([&] { reduce_scatter(group, input, torch::zeros({4})).wait(); });
     EXPECT_THAT(text, HasSubstr("reduce_scatter's output is f32 [4], but the call's other tensor is on GPU " +
                                 std::to_string(group.rank())));
+  });
+}
+
+/// What ranks submit by name stays on their GPUs.
+TEST(NamedOnGpus, GoByNccl) {
+  (void)standin::take_nccl_calls();
+  on_ranks(3, [](const Group& group) {
+    const NamedCollectives named(group);
+    const int rank = group.rank();
+    const auto a = on_gpu(group, torch::full({4}, static_cast<float>(rank)));
+    const auto b = on_gpu(group, torch::full({2, 3}, static_cast<float>(10 * rank)));
+    // In another order on each rank.
+    NamedResult first = rank == 1 ? all_reduce_(named, b, "b") : all_reduce_(named, a, "a");
+    NamedResult second = rank == 1 ? all_reduce_(named, a, "a") : all_reduce_(named, b, "b");
+    (void)first.wait();
+    (void)second.wait();
+    EXPECT_TRUE(torch::equal(a.cpu(), torch::ones({4}))) << a.cpu();
+    EXPECT_TRUE(torch::equal(b.cpu(), torch::full({2, 3}, 10.0F))) << b.cpu();
+    const auto c = on_gpu(group, torch::full({5}, static_cast<float>(rank)));
+    const torch::Tensor copied = broadcast(named, c, 2, "c").wait();
+    EXPECT_TRUE(torch::equal(copied.cpu(), torch::full({5}, 2.0F)));
+    EXPECT_TRUE(torch::equal(c.cpu(), torch::full({5}, static_cast<float>(rank))));
+    EXPECT_EQ(copied.device(), c.device());
+    for (int step = 0; step < 3; ++step) {  // whose name is known
+      const std::vector<torch::Tensor> both = {on_gpu(group, torch::ones({7})),
+                                               on_gpu(group, torch::full({1}, 2.0F))};
+      all_reduce_grouped_(named, both, "both", ReduceOp::sum, {.prescale = 0.5F}).wait();
+      EXPECT_TRUE(torch::equal(both[0].cpu(), torch::full({7}, 1.5F)));
+      EXPECT_TRUE(torch::equal(both[1].cpu(), torch::full({1}, 3.0F)));
+    }
+  });
+  const auto calls = standin::take_nccl_calls();
+  for (const char* const call : {"all_reduce 4 x float32 average", "all_reduce 6 x float32 average",
+                                 "broadcast 20 x uint8 root 2", "all_reduce 7 x float32 sum"}) {
+    EXPECT_THAT(calls, Contains(HasSubstr(call)));
+  }
+}
+
+TEST(NamedOnGpus, WaitForWhatTheProgramsStreamHasGot) {
+  on_ranks(2, [](const Group& group) {
+    const NamedCollectives named(group);
+    const int device = group.rank();
+    const OnGpu<float> values(device, 1000, -1);
+    const cuda::Stream stream = standin::make_stream(device);
+    standin::launch(stream, [&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      std::ranges::fill(values.seen(), 1.0F);
+    });
+    NamedBuffers buffers{.in_place = {std::as_writable_bytes(values.span())},
+                         .place = {.device = device, .stream = stream}};
+    named
+        .submit({.name = "late",
+                 .operation = Operation::all_reduce,
+                 .dtype = Dtype::f32,
+                 .reduce_op = ReduceOp::sum,
+                 .shapes = {{1000}}},
+                std::move(buffers))
+        .wait();
+    EXPECT_THAT(values.seen(), Each(2.0F));
+    standin::destroy_stream(stream);
+  });
+}
+
+TEST(NamedOnGpus, GoThroughMainMemoryWhereOneRanksDoes) {
+  (void)standin::take_nccl_calls();
+  on_ranks(2, [](const Group& group) {
+    const NamedCollectives named(group);
+    for (int step = 0; step < 3; ++step) {
+      auto mine = torch::full({4}, static_cast<float>(group.rank() + 1));
+      if (group.rank() == 0) mine = on_gpu(group, mine);
+      (void)all_reduce_(named, mine, "some", ReduceOp::sum).wait();
+      EXPECT_TRUE(torch::equal(mine.cpu(), torch::full({4}, 3.0F))) << mine.cpu();
+    }
+    const auto bits = on_gpu(group, torch::full({4}, group.rank() + 1, torch::kInt64));
+    (void)all_reduce_(named, bits, "bits", ReduceOp::bor).wait();
+    EXPECT_TRUE(torch::equal(bits.cpu(), torch::full({4}, 3, torch::kInt64)));
+  });
+  EXPECT_THAT(standin::take_nccl_calls(), IsEmpty());
+}
+
+TEST(NamedOnGpus, GoOnWithoutRanksThatHaveJoined) {
+  on_ranks(3, [](const Group& group) {
+    const NamedCollectives named(group);
+    for (int step = 0; step < 2 + group.rank(); ++step) {
+      const auto values = on_gpu(group, torch::ones({4}));
+      (void)all_reduce_(named, values, "sum", ReduceOp::sum).wait();
+      EXPECT_TRUE(
+          torch::equal(values.cpu(), torch::full({4}, step < 2 ? 3.0F : static_cast<float>(4 - step))))
+          << step << values.cpu();
+    }
+    EXPECT_EQ(named.join(), 2);
+    const auto values = on_gpu(group, torch::ones({4}));
+    (void)all_reduce_(named, values, "sum", ReduceOp::sum).wait();
+    EXPECT_TRUE(torch::equal(values.cpu(), torch::full({4}, 3.0F)));
+  });
+}
+
+TEST(NamedOnGpus, OfOneRankAloneEnd) {
+  on_ranks(1, [](const Group& group) {
+    const NamedCollectives named(group);
+    const auto values = on_gpu(group, torch::ones({4}));
+    (void)all_reduce_(named, values, "alone", ReduceOp::average, {.prescale = 3.0F}).wait();
+    EXPECT_TRUE(torch::equal(values.cpu(), torch::full({4}, 3.0F))) << values.cpu();
+  });
+}
+
+TEST(NamedOnGpus, TakeOneGpuOfEachRank) {
+  on_ranks(2, [](const Group& group) {
+    const NamedCollectives named(group);
+    const auto here = on_gpu(group, torch::ones({4}));
+    (void)all_reduce_(named, here, "here").wait();
+    const auto elsewhere = torch::ones({4}).to(fake_device(group.rank() + 2));
+    const auto text = failure_of([&] { (void)all_reduce_(named, elsewhere, "elsewhere").wait(); });
+    EXPECT_THAT(text, HasSubstr("all_reduce \"elsewhere\" (average of f32 [4]) is on GPU " +
+                                std::to_string(group.rank() + 2) + ", and earlier ones were on GPU " +
+                                std::to_string(group.rank()) + " of this rank"));
+    (void)all_reduce_(named, here, "here").wait();
   });
 }
 

@@ -641,6 +641,12 @@ Result cuMemcpyHtoDAsync_v2(Address to, const void* from, std::size_t bytes, CUs
     return 0;
   });
 }
+Result cuMemcpyDtoHAsync_v2(void* to, Address from, std::size_t bytes, CUstream_st* stream) {
+  return with_current([&](Device& device) {
+    stream_of(stream, device).push([to, from, bytes] { std::memcpy(to, seen_at(from), bytes); });
+    return 0;
+  });
+}
 Result cuMemsetD8Async(Address to, unsigned char value, std::size_t bytes, CUstream_st* stream) {
   return with_current([&](Device& device) {
     stream_of(stream, device).push([to, value, bytes] { std::memset(seen_at(to), value, bytes); });

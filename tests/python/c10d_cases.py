@@ -1,8 +1,8 @@
 """Operations of torch.distributed on a group of Gloo's and on one of Lockstep's, of the same ranks: what is different?
 
-    lockstep run -np 2 python c10d_cases.py [fake | cuda]
+    lockstep run -np 2 python c10d_cases.py
 
-fake, cuda: on a made-up GPU (fake_gpu.py), or this rank's, with Lockstep, on the CPU with Gloo.
+Where device.py says another device, Lockstep's tensors are there, Gloo's on the CPU.
 
 Each case is a function of the group. It returns what is compared: tensors, numbers, lists of them; or raises. Where Gloo refuses what
 Lockstep does, the case says so by its name in MORE. Rank 0 says how many cases there were, and every rank which ones differ.
@@ -15,10 +15,12 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
+import device
 import lockstep.c10d  # noqa: F401
 
 CASES, MORE = {}, set()
-BEYOND_FAKE = {"all_reduce_of_complex", "all_reduce_of_sparse_tensors", "all_reduce_of_sparse_tensors_with_rows"}  # what a made-up GPU has not
+# What a made-up GPU has not.
+BEYOND_FAKE = {"all_reduce_of_complex", "all_reduce_of_sparse_tensors", "all_reduce_of_sparse_tensors_with_rows"}
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int8, torch.uint8, torch.int32, torch.int64)
 OPS = {"sum": dist.ReduceOp.SUM, "product": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
@@ -464,22 +466,15 @@ def same(a, b):
 
 def main():
     warnings.simplefilter("ignore")
-    device = torch.device("cpu")
-    if sys.argv[1:] == ["fake"]:
-        import fake_gpu
-
-        device = fake_gpu.DEVICE
-        for name in BEYOND_FAKE:
-            del CASES[name]
-    elif sys.argv[1:] == ["cuda"]:
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    for name in BEYOND_FAKE if device.IS_FAKE else ():
+        del CASES[name]
     dist.init_process_group("gloo")
     everybody = list(range(dist.get_world_size()))
     groups = {backend: dist.new_group(everybody, backend=backend) for backend in ("gloo", "lockstep")}
     differ, done_more = 0, 0
     for name, function in CASES.items():
         gloo = outcome(function, groups["gloo"])
-        with device:
+        with device.device():
             ours = outcome(function, groups["lockstep"])
         if name in MORE and gloo[0] == "error" and ours[0] == "result":
             done_more += 1
@@ -489,8 +484,8 @@ def main():
             print(f"rank {dist.get_rank()}: {name}: Gloo {gloo}, Lockstep {ours}", flush=True)
     if dist.get_rank() == 0:
         print(f"{len(CASES)} cases, {done_more} that Gloo refuses, {differ} differ", flush=True)
-        if device.type == "fake":
-            print(f"{fake_gpu.calls()} calls on a GPU", flush=True)
+        device.tell_calls()
+        sys.stdout.flush()
     os._exit(1 if differ else 0)  # Gloo's threads now and then abort the interpreter's end
 
 

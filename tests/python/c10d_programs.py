@@ -13,6 +13,7 @@ import time
 import torch
 import torch.distributed as dist
 
+import device
 import lockstep.c10d
 import probe
 from probe import ACTIONS, action
@@ -404,10 +405,7 @@ def main():
         dist.all_reduce(x)
         say("sum", x.item())
         return
-    if "LOCKSTEP_FAKE_GPU" in os.environ:
-        import fake_gpu
-
-        torch.set_default_device(fake_gpu.DEVICE)
+    device.take()
     if os.environ.get("PROBE_BACKEND") == "gloo":
         dist.init_process_group("gloo")
     elif name != "beside_horovods":
@@ -420,8 +418,7 @@ def main():
     ACTIONS[name]()
     if os.environ.get("PROBE_BACKEND") == "gloo":
         os._exit(0)  # its threads now and then abort the interpreter's end
-    if "LOCKSTEP_FAKE_GPU" in os.environ:
-        say("calls", fake_gpu.calls() > 0)
+    device.tell_calls(say)
     if dist.is_initialized():
         dist.destroy_process_group()
 

@@ -6,6 +6,7 @@ import sys
 import warnings
 
 CASES = {}
+LEFT_OUT = "this case is left out"  # as an answer
 ERRORS = ("HorovodInternalError", "ValueError", "NotImplementedError", "AssertionError", "TypeError", "RuntimeError")
 
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,12 @@ class PythonJob : public JobTest {
     }
     return all;
   }
+  /// Skips the test where the made-up GPU was not built.
+  void use_fake_gpu() const {
+    if (!std::filesystem::exists(on_fake_gpu().front().second)) {
+      GTEST_SKIP() << "no made-up GPU for Python: it is built with -DLOCKSTEP_TRAIN=ON";
+    }
+  }
   const std::string& python() const { return python_; }
   /// A script of this folder, or one with its whole path, on so many ranks.
   Process job(int ranks, std::vector<std::string> words, const Variables& more = {},
@@ -57,16 +64,24 @@ class PythonJob : public JobTest {
     return start(command, variables(more));
   }
   /// lockstep.FRAMEWORK answers as many cases of FRAMEWORK_cases.py on so many ranks as the real Horovod was recorded to.
-  void expect_horovods_answers(const std::string& framework, int cases, int ranks) const {
+  void expect_horovods_answers(const std::string& framework, int cases, int ranks, const Variables& more = {},
+                               int left_out = 0) const {
     const std::string place = folder() / "answers", count = std::to_string(ranks);
-    const Ending ending = job(ranks, {framework + "_cases.py", "lockstep." + framework, place}).finish();
+    const Ending ending =
+        job(ranks, {framework + "_cases.py", "lockstep." + framework, place}, more).finish();
     ASSERT_EQ(ending.exit_code, 0) << ending.err;
     const Ending compared =
         start({python(), source("tests/python/compare_answers.py"),
                source("tests/python/answers/" + framework + "." + count + ".json.gz"), place, count})
             .finish();
     EXPECT_EQ(compared.exit_code, 0) << compared.out << compared.err;
-    EXPECT_THAT(compared.out, ::testing::HasSubstr(std::to_string(cases) + " cases, 0 differ"));
+    EXPECT_THAT(
+        compared.out,
+        ::testing::HasSubstr(std::to_string(cases) + " cases, 0 differ" +
+                             (left_out == 0 ? "" : ", " + std::to_string(left_out) + " left out") + "\n"));
+    if (left_out > 0) {
+      EXPECT_THAT(ending.out, ::testing::ContainsRegex("^[1-9][0-9][0-9] calls on a GPU\n"));
+    }
   }
 
  private:

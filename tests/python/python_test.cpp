@@ -38,6 +38,33 @@ TEST_P(PythonAnswers, AreHorovods) { expect_horovods_answers("torch", 221, GetPa
 INSTANTIATE_TEST_SUITE_P(Of, PythonAnswers, ::testing::Values(2, 4),
                          [](const auto& info) { return std::to_string(info.param) + "Ranks"; });
 
+/// Tensors are on a GPU, which there is none of here: fake_gpu.py.
+class PythonOnGpus : public Python {
+ protected:
+  void SetUp() override {
+    Python::SetUp();
+    use_fake_gpu();
+  }
+  /// But for those whose tensors are sparse, and one for torch.load() itself, which the made-up GPU does not have.
+  void expect_answers(const Variables& more = {}) const {
+    expect_horovods_answers("torch", 221, 2, on_fake_gpu(more), 5);
+  }
+};
+
+TEST_F(PythonOnGpus, AnswersByNcclAreHorovods) { expect_answers(); }
+TEST_F(PythonOnGpus, AnswersOfRanksThatShareOneAreHorovods) { expect_answers({{"STANDIN_ONE_GPU", "1"}}); }
+/// The core copies to main memory and back.
+TEST_F(PythonOnGpus, AnswersWithoutNcclAreHorovods) {
+  expect_answers({{"LOCKSTEP_NCCL_LIBRARY", "/nowhere/libnccl.so.2"}});
+}
+
+TEST_F(PythonOnGpus, ARankThatDiesIsNamed) {
+  const Ending ending = job(2, {"torch_faults.py", "kill"}, on_fake_gpu()).finish();
+  EXPECT_NE(ending.exit_code, 0);
+  EXPECT_THAT(ending.out, ContainsRegex("probe 0 HorovodInternalError peer_lost 1 .*killed by signal 9"))
+      << ending.err;
+}
+
 TEST_F(Python, HorovodsOwnNamesAreLocksteps) {
   const std::string text =
       "import torch, horovod.torch as hvd, lockstep.torch, horovod.torch.mpi_ops, horovod.common.exceptions\n"

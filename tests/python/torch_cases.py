@@ -1,11 +1,18 @@
 """What programs for Horovod ask of its torch module, each as a case with one answer (cases.py).
 
     lockstep run -np 2 python torch_cases.py lockstep.torch OUT     # OUT.RANK: a line of JSON for each case
+
+device.py says where tensors are.
 """
 import torch
 
-from cases import add_cases_of_wrong_use, add_common_cases, answer_all, case, in_a_process_set, joined
+import device
+from cases import CASES, LEFT_OUT, add_cases_of_wrong_use, add_common_cases, answer_all, case, in_a_process_set, joined
 
+device.take()
+# What a made-up GPU has not.
+_BEYOND_FAKE = ("sparse allreduce", "a sparse tensor", "optimizer state is the root's", "an embedding with sparse gradients",
+                "an embedding with sparse gradients made dense")
 FLOATS = [torch.float32, torch.float64, torch.float16]
 TYPES = [torch.uint8, torch.int8, torch.int32, torch.int64, *FLOATS]
 SHAPES = [(), (1,), (17,), (3, 4), (2, 0, 3), (5, 2, 3)]
@@ -18,7 +25,7 @@ def short(dtype):
 def numbers(shape, dtype, seed):
     """Small whole numbers, which have the same sums in all types."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randint(0, 10, shape, generator=generator).to(dtype)
+    return torch.randint(0, 10, shape, generator=generator, device="cpu").to(torch.empty(0).device, dtype)
 
 
 # ---- allreduce ----
@@ -490,4 +497,7 @@ def plain_tensor(value):
 
 
 if __name__ == "__main__":
+    for beyond in _BEYOND_FAKE if device.IS_FAKE else ():
+        CASES[beyond] = lambda hvd: LEFT_OUT
     answer_all(plain_tensor, lambda hvd: hvd.barrier())
+    device.tell_calls()

@@ -14,10 +14,14 @@ import time
 
 import torch
 
+import device
 import lockstep.torch as hvd
 import probe
 from lockstep import core
 from probe import ACTIONS, action
+
+device.take()
+
 
 def say(*words):
     probe.tell(hvd.rank() if hvd.is_initialized() else "-", *words)

@@ -1,8 +1,10 @@
 #include "lockstep/train/horovod/named_tensors.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "lockstep/base/error.h"
+#include "lockstep/train/tensor/gpu_place.h"
 #include "lockstep/train/tensor/host_array.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 
@@ -52,14 +54,15 @@ torch::Tensor copy_of(const torch::Tensor& tensor, const std::string& name) {
 }
 
 /// The place of a tensor that becomes the result.
-HostArray in_place(const torch::Tensor& tensor, const std::string& name) {
+HostArray in_place(const torch::Tensor& tensor, const std::string& name, const MemoryPlace& place) {
   require_contiguous(tensor, label(name), "pass tensor.contiguous() and copy the result back");
-  return {tensor, label(name), HostArray::Use::both};
+  return {tensor, label(name), HostArray::Use::both, place};
 }
 
-NamedResult submitted(const NamedCollectives& named, const torch::Tensor& tensor, const HostArray& array,
-                      NamedRequest request) {
-  NamedBuffers buffers{.in_place = {array.bytes()}};
+NamedResult submitted(const NamedCollectives& named, const torch::Tensor& tensor, NamedRequest request) {
+  const MemoryPlace place = place_on(tensor.device());
+  const HostArray array = in_place(tensor, request.name, place);
+  NamedBuffers buffers{.in_place = {array.bytes()}, .place = place};
   return {tensor, then_put_back(named.submit(std::move(request), std::move(buffers)), {array})};
 }
 
@@ -89,8 +92,7 @@ NamedResult all_reduce(const NamedCollectives& named, const torch::Tensor& tenso
 
 NamedResult all_reduce_(const NamedCollectives& named, const torch::Tensor& tensor, const std::string& name,
                         ReduceOp op, CollectiveOptions options) {
-  const HostArray array = in_place(tensor, name);
-  return submitted(named, tensor, array, reduction(tensor, name, Operation::all_reduce, op, options));
+  return submitted(named, tensor, reduction(tensor, name, Operation::all_reduce, op, options));
 }
 
 Work all_reduce_grouped_(const NamedCollectives& named, const std::vector<torch::Tensor>& tensors,
@@ -99,6 +101,9 @@ Work all_reduce_grouped_(const NamedCollectives& named, const std::vector<torch:
   auto request = reduction(tensors.front(), name, Operation::all_reduce, op, options);
   request.shapes.clear();
   NamedBuffers buffers;
+  const torch::Device device = tensors.front().device();
+  if (std::ranges::all_of(tensors, [&](const torch::Tensor& tensor) { return tensor.device() == device; }))
+    buffers.place = place_on(device);
   std::vector<HostArray> arrays;
   for (const auto& tensor : tensors) {
     if (tensor.scalar_type() != tensors.front().scalar_type())
@@ -106,7 +111,7 @@ Work all_reduce_grouped_(const NamedCollectives& named, const std::vector<torch:
                              type_name(tensors.front().scalar_type()) + " and " +
                              type_name(tensor.scalar_type()) + "; one call is for one type");
     request.shapes.push_back(shape_of(tensor));
-    arrays.push_back(in_place(tensor, name));
+    arrays.push_back(in_place(tensor, name, buffers.place));
     buffers.in_place.push_back(arrays.back().bytes());
   }
   return then_put_back_and_keep(named.submit(std::move(request), std::move(buffers)), std::move(arrays));
@@ -119,8 +124,7 @@ NamedResult broadcast(const NamedCollectives& named, const torch::Tensor& tensor
 
 NamedResult broadcast_(const NamedCollectives& named, const torch::Tensor& tensor, int root,
                        const std::string& name) {
-  const HostArray array = in_place(tensor, name);
-  return submitted(named, tensor, array,
+  return submitted(named, tensor,
                    {.name = name,
                     .operation = Operation::broadcast,
                     .root = root,

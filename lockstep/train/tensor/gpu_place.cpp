@@ -39,8 +39,13 @@ bool stays_on_gpu(const Group& group, torch::Device device) {
 }
 
 MemoryPlace place_of(const Group& group, torch::Device device) {
-  if (!stays_on_gpu(group, device)) return {};
-  return {.device = device.index(), .stream = *handle_of(current_stream(device))};
+  return stays_on_gpu(group, device) ? place_on(device) : MemoryPlace{};
+}
+
+MemoryPlace place_on(torch::Device device) {
+  if (device.type() != gpu_kind) return {};
+  const auto stream = handle_of(current_stream(device));
+  return stream ? MemoryPlace{.device = device.index(), .stream = *stream} : MemoryPlace{};
 }
 
 namespace {

@@ -25,6 +25,9 @@ bool stays_on_gpu(const Group& group, torch::Device device);
 /// Collective as stays_on_gpu() is.
 MemoryPlace place_of(const Group& group, torch::Device device);
 
+/// The same whether calls can be carried there or not. Not collective.
+MemoryPlace place_on(torch::Device device);
+
 /// `work`, of a call that place_of() put on a GPU: its wait() makes libtorch's current stream wait, whichever that is by then.
 Work in_current_stream(Work work, torch::Device device);
 

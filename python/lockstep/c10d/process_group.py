@@ -115,7 +115,9 @@ class _Tensors:
         found = self._adjacent(tensors)
         if found is not None:
             return found
-        return torch.cat([self.to_read(tensor).view(-1) for tensor in tensors]) if tensors else torch.empty(0, dtype=torch.uint8)
+        if not tensors:
+            return torch.empty(0, dtype=torch.uint8, device=self._device)
+        return torch.cat([self.to_read(tensor).view(-1) for tensor in tensors])
 
     def all_to_write(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         """One flat tensor to write to instead of these, which are of one type."""
@@ -255,7 +257,7 @@ class ProcessGroup(dist.ProcessGroup):
     _set_default_timeout = set_timeout
 
     def shutdown(self) -> None:
-        """Leaves the set, when the GPUs are through with what was waited for; the default group ends the job's world where it has begun it."""
+        """Leaves the set, when GPUs are through with what was waited for; the default group ends the job's world where it has begun it."""
         for place in self._places.values():
             place.synchronize()
         self._leave()

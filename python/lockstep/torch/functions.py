@@ -86,10 +86,10 @@ def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None, proc
     name = name or "broadcast_object"
     is_root = mpi_ops.rank() == root_rank
     sent: Any = _to_tensor(obj) if is_root else None
-    length = torch.tensor([sent.numel() if is_root else 0], dtype=torch.int64)
+    length = torch.tensor([sent.numel() if is_root else 0], dtype=torch.int64, device="cpu")
     mpi_ops.broadcast_(length, root_rank, name + ".length", process_set)
     if not is_root:
-        sent = torch.empty(int(length), dtype=torch.uint8)
+        sent = torch.empty(int(length), dtype=torch.uint8, device="cpu")
     mpi_ops.broadcast_(sent, root_rank, name, process_set)
     return obj if is_root else _from_tensor(sent)
 
@@ -98,6 +98,6 @@ def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet 
     """The objects of all ranks, in their order."""
     name = name or "allgather_object"
     mine = _to_tensor(obj)
-    lengths = mpi_ops.allgather(torch.tensor([mine.numel()], dtype=torch.int64), name + ".lengths", process_set)
+    lengths = mpi_ops.allgather(torch.tensor([mine.numel()], dtype=torch.int64, device="cpu"), name + ".lengths", process_set)
     everything = mpi_ops.allgather(mine, name, process_set)
     return [_from_tensor(part) for part in everything.split(lengths.tolist())]

@@ -1,9 +1,14 @@
 """Calls that take tensors where they are on a GPU, in the order of torch's current stream."""
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from lockstep import core
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 KIND = "cuda"  # torch's name for such devices
 _known: dict[tuple[int, int, int], bool] = {}  # by the world, the set and the device: whether its ranks' GPUs reach each other
@@ -52,3 +57,11 @@ def place_of(number: int, tensor: torch.Tensor, dtype: int = core.U8, op: int | 
     if key not in _known:
         _known[key] = core.set_has_gpu(number, tensor.device.index)
     return Place(tensor.device) if _known[key] else None
+
+
+def place_of_request(request: core.Request, tensors: Sequence[torch.Tensor]) -> Place | None:
+    """Where a request by name takes these tensors; None: in main memory. What other ranks have does not matter."""
+    device = tensors[0].device
+    if device.type != KIND or not request.takes_gpu or any(tensor.device != device for tensor in tensors):
+        return None
+    return Place(device)

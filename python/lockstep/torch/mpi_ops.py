@@ -19,6 +19,7 @@ from lockstep.common.process_sets import global_process_set, process_set_ids_and
 from lockstep.common.reductions import Adasum, Average, Max, Min, Product, Sum, op_of  # noqa: F401
 from lockstep.common.reductions import reduce_op as reduce_op_of
 from lockstep.torch.compression import Compression
+from lockstep.torch.gpu import place_of_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -172,15 +173,18 @@ def _begin_all_reduce(kind, tensors, outputs, name, op, prescale_factor, postsca
     """In place in what `outputs` hold as C writes it; the result: `outputs`."""
     for tensor in tensors:
         _require_dense(tensor, "allreduce")
+    request = core.request(process_set.number(), _name_of(kind, name, process_set), core.NAMED_ALL_REDUCE, dtype=_dtype_of(tensors[0]),
+                           reduce_op=reduce_op_of(op), prescale=prescale_factor, postscale=postscale_factor,
+                           shapes=tuple(tuple(output.shape) for output in outputs))
+    place = place_of_request(request, outputs)
+    device = place.device if place else _CPU
     written = []
     for tensor, output in zip(tensors, outputs):
         if tensor is output:
-            written.append(_ready(output))
+            written.append(_ready(output, device))
         else:
-            written.append(output if output.device.type == "cpu" else _ready(tensor))
-    work = core.submit(process_set.number(), _name_of(kind, name, process_set), core.NAMED_ALL_REDUCE, dtype=_dtype_of(tensors[0]),
-                       reduce_op=reduce_op_of(op), prescale=prescale_factor, postscale=postscale_factor,
-                       shapes=tuple(tuple(w.shape) for w in written), addresses=[w.data_ptr() for w in written], kept=written)
+            written.append(output if output.device == device else _ready(tensor, device))
+    work = core.submit_request(request, [w.data_ptr() for w in written], kept=written, place=place and place.for_calls())
     return _enter(work, lambda _: [_written_back(output, w) for output, w in zip(outputs, written)])
 
 
@@ -368,7 +372,7 @@ class _AllGather(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
         name = _of_gradient(ctx.name)
         summed = allreduce(gradient, name=name, op=Average, process_set=ctx.process_set)
-        rows = allgather(torch.tensor([ctx.rows]), name=None if name is None else name + ".rows", process_set=ctx.process_set)
+        rows = allgather(torch.tensor([ctx.rows], device="cpu"), name=None if name is None else name + ".rows", process_set=ctx.process_set)
         before = int(rows[:ctx.process_set.rank()].sum())
         return summed.narrow(0, before, ctx.rows).view(ctx.shape), None, None
 
@@ -402,12 +406,14 @@ def grouped_allgather(tensors: Iterable[torch.Tensor], name: str | None = None,
 
 def _begin_broadcast(tensor: torch.Tensor, output: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet) -> int:
     _require_dense(tensor, "broadcast")
-    written = _ready(output)
     if root_rank not in process_set.ranks:
         raise ValueError(f"broadcast from rank {root_rank}, which is not in {process_set}")
     root = process_set.ranks.index(root_rank)
-    work = core.submit(process_set.number(), _name_of("broadcast", name, process_set), core.NAMED_BROADCAST, dtype=_dtype_of(written),
-                       root=root, shapes=(tuple(written.shape),), addresses=[written.data_ptr()], kept=written)
+    request = core.request(process_set.number(), _name_of("broadcast", name, process_set), core.NAMED_BROADCAST, dtype=_dtype_of(output),
+                           root=root, shapes=(tuple(output.shape),))
+    place = place_of_request(request, [output])
+    written = _ready(output, place.device if place else _CPU)
+    work = core.submit_request(request, [written.data_ptr()], kept=written, place=place and place.for_calls())
     return _enter(work, lambda _: _written_back(output, written))
 
 
@@ -475,7 +481,7 @@ def _begin_all_to_all(tensor: torch.Tensor, splits: torch.Tensor | Sequence[int]
 
     def result(done):
         output, received = _own_output(done, tensor, given.shape[1:])
-        return output if splits is None else (output, torch.tensor(received, dtype=torch.int32))
+        return output if splits is None else (output, torch.tensor(received, dtype=torch.int32, device="cpu"))
 
     return _enter(work, result)
 

@@ -32,7 +32,7 @@ _ALIGNMENT = 64
 
 
 class _Bucket:
-    """Gradients of one type that travel together."""
+    """Gradients of one type that travel together, in memory that the host's ranks reach, or on the parameters' GPU."""
 
     def __init__(self, number: int, parameters: list[torch.Tensor], names: dict[torch.Tensor, str],
                  process_set: ProcessSet) -> None:
@@ -47,9 +47,12 @@ class _Bucket:
         for parameter in parameters:
             offsets.append(elements)
             elements += -(-parameter.numel() // step) * step
-        memory = core.Memory(process_set.number(), max(elements, 1) * each)
-        self.flat = torch.frombuffer(memory.buffer(), dtype=dtype, count=max(elements, 1))
-        self.flat.zero_()
+        if parameters[0].device.type == "cpu":
+            memory = core.Memory(process_set.number(), max(elements, 1) * each)
+            self.flat = torch.frombuffer(memory.buffer(), dtype=dtype, count=max(elements, 1))
+            self.flat.zero_()
+        else:
+            self.flat = torch.zeros(max(elements, 1), dtype=dtype, device=parameters[0].device)
         self.slots = {parameter: self.flat[offset:offset + parameter.numel()].view(parameter.shape)
                       for parameter, offset in zip(parameters, offsets)}
         self.missing = set(parameters)
@@ -68,7 +71,7 @@ class _Bucket:
                 slot.zero_()
             elif gradient.data_ptr() != slot.data_ptr():
                 slot.copy_(gradient)
-        if parameter.device.type == "cpu":
+        if parameter.device == slot.device:
             parameter.grad = slot
         elif gradient is None:
             parameter.grad = torch.zeros_like(parameter)
@@ -86,7 +89,7 @@ class _Bucket:
             if self.compressed is not None:
                 self.flat.copy_(compression.decompress(*self.compressed))
             for parameter, slot in self.slots.items():
-                if parameter.device.type == "cpu":
+                if parameter.device == slot.device:
                     parameter.grad = slot  # also where the program has put another one there meanwhile
                 elif parameter.grad is None:
                     parameter.grad = slot.to(parameter.device, copy=True)
