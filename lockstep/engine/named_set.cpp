@@ -5,6 +5,7 @@
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/start_thread.h"
 #include "lockstep/engine/named_trace.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/group/earlier_deadline.h"
@@ -33,7 +34,10 @@ NamedSet::NamedSet(Group group, const NamedOptions& options) : group_(std::move(
   if (decides() && group_.size() > 1) negotiation_.emplace(world_ranks_of(group_), options.fusion_bytes);
 }
 
-NamedSet::~NamedSet() { deliver(); }
+NamedSet::~NamedSet() {
+  deliver();
+  if (connecting_.joinable()) connecting_.join();
+}
 
 /// Throws before anything is sent what would otherwise fail later, and on all ranks.
 void NamedSet::require_possible(const NamedRequest& request) const {
@@ -154,10 +158,14 @@ bool NamedSet::expects_note() const {
 bool NamedSet::advance() noexcept {
   if (failure_) return false;
   try {
-    if (group_.size() == 1) return finish();
+    if (group_.size() == 1) {
+      const bool has_started = begin_delayed();
+      return finish() || has_started;
+    }
     flush();
     bool has_moved = receive();
     has_moved |= decide();
+    has_moved |= begin_delayed();
     has_moved |= finish();
     while (!outgoing_.empty() && outgoing_.front().note_work.test() && outgoing_.front().body_work.test())
       outgoing_.pop_front();
@@ -317,7 +325,7 @@ void NamedSet::refuse(const Decision& decision) {
 }
 
 void NamedSet::start(std::span<const Decision> decisions) {
-  std::vector<std::shared_ptr<NamedOperation>> operations;
+  Operations operations;
   const std::uint64_t now_ns = trace::now_ns();
   for (const Decision& decision : decisions) {
     auto operation = take_waiting(decision.request.name);
@@ -328,16 +336,51 @@ void NamedSet::start(std::span<const Decision> decisions) {
     operations.push_back(std::move(operation));
   }
   ++statistics_.calls;
-  const bool has_gpu = decisions.front().request.is_on_gpu && gpu_ && stays_on_gpu();
-  running_.push_back(start_call(group_, decisions, std::move(operations), {gpu_, has_gpu}));
+  if (!delayed_.empty() || (is_on_gpu(decisions) && !knows_gpu())) {
+    delayed_.push_back({{decisions.begin(), decisions.end()}, std::move(operations)});
+  } else {
+    begin(decisions, std::move(operations));
+  }
 }
 
-/// Whether the ranks' GPUs reach each other, which all ranks see alike; they come to this in the same order.
-bool NamedSet::stays_on_gpu() const {
-  std::string why;
-  if (can_call_on_gpu(group_, gpu_->device(), &why)) return true;
-  say_through_main_memory(group_, why);
-  return false;
+bool NamedSet::is_on_gpu(std::span<const Decision> decisions) const {
+  return decisions.front().request.is_on_gpu && gpu_ != nullptr;
+}
+
+void NamedSet::begin(std::span<const Decision> decisions, Operations operations) {
+  running_.push_back(
+      start_call(group_, decisions, std::move(operations), {gpu_, is_on_gpu(decisions) && *takes_gpu_}));
+}
+
+bool NamedSet::begin_delayed() {
+  if (delayed_.empty() || !knows_gpu()) return false;
+  for (auto& [decisions, operations] : std::exchange(delayed_, {})) begin(decisions, std::move(operations));
+  return true;
+}
+
+/// Whether it is known if the ranks' GPUs reach each other, which all ranks see alike. A thread asks: another rank may be waiting for
+/// this one in another set, whose operations began earlier there.
+bool NamedSet::knows_gpu() {
+  if (takes_gpu_) return true;
+  if (!connected_.valid()) {
+    std::promise<std::string> promise;
+    connected_ = promise.get_future();
+    connecting_ = start_thread("lockstep-named", [this, promise = std::move(promise)]() mutable {
+      try {
+        std::string why;
+        // An engine connects the ranks by its first call.
+        if (can_call_on_gpu(group_, gpu_->device(), &why)) barrier(group_, gpu_->place()).synchronize();
+        promise.set_value(why);
+      } catch (...) {
+        promise.set_exception(std::current_exception());
+      }
+    });
+  }
+  if (connected_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
+  const std::string why = connected_.get();
+  takes_gpu_ = why.empty();
+  if (!why.empty()) say_through_main_memory(group_, why);
+  return true;
 }
 
 bool NamedSet::finish() {
@@ -359,7 +402,9 @@ bool NamedSet::finish() {
 void NamedSet::sleep(std::chrono::nanoseconds at_most) noexcept {
   if (failure_) return;
   try {
-    if (!running_.empty()) {
+    if (!delayed_.empty() && connected_.valid()) {
+      (void)connected_.wait_for(at_most);
+    } else if (!running_.empty()) {
       (void)running_.front().work.wait_for(at_most);
     } else if (incoming_.is_posted) {
       (void)incoming_.work.wait_for(at_most);
@@ -438,6 +483,7 @@ void NamedSet::fail(const std::exception_ptr& told) noexcept {
   for (const auto& [name, operation] : waiting_) operation->end(why);
   if (joining_) joining_->end(why);
   running_.clear();
+  delayed_.clear();
   waiting_.clear();
   started_.clear();
   joining_.reset();

@@ -9,10 +9,12 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -71,6 +73,11 @@ class NamedSet {
     std::string body;
     Work work;
   };
+  using Operations = std::vector<std::shared_ptr<NamedOperation>>;
+  struct Delayed {
+    std::vector<Decision> decisions;
+    Operations operations;
+  };
   struct Known {
     NamedRequest request;
     std::vector<std::vector<std::int64_t>> rows;
@@ -91,7 +98,10 @@ class NamedSet {
   void require_possible(const NamedRequest& request) const;
   void put_on_gpu(NamedOperation& operation);
   void start(std::span<const Decision> decisions);
-  bool stays_on_gpu() const;
+  bool is_on_gpu(std::span<const Decision> decisions) const;
+  void begin(std::span<const Decision> decisions, Operations operations);
+  bool begin_delayed();
+  bool knows_gpu();
   bool finish();
   std::exception_ptr with_open_operations(const std::exception_ptr& why) const noexcept;
   void fail(const std::exception_ptr& told) noexcept;
@@ -110,9 +120,13 @@ class NamedSet {
   std::deque<RunningCall> running_;
   std::deque<Outgoing> outgoing_;
   Incoming incoming_;
-  std::exception_ptr closed_;      // why nothing can be submitted any more
-  std::exception_ptr failure_;     // why nothing goes on
-  std::shared_ptr<NamedGpu> gpu_;  // once something was there
+  std::exception_ptr closed_;           // why nothing can be submitted any more
+  std::exception_ptr failure_;          // why nothing goes on
+  std::shared_ptr<NamedGpu> gpu_;       // once something was there
+  std::optional<bool> takes_gpu_;       // whether the ranks' GPUs reach each other, once that is known
+  std::thread connecting_;              // finds it out, which takes all ranks
+  std::future<std::string> connected_;  // why they do not; empty: they do
+  std::deque<Delayed> delayed_;         // what begins when it is known, in its order
   NamedStatistics statistics_;
   int last_joined_ = 0;
 };

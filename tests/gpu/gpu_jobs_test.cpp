@@ -57,7 +57,8 @@ TEST_F(GpuJobs, AreToldByTheDoctorWhichNcclThereIs) {
       (std::filesystem::path(std::getenv("LOCKSTEP_BINARY_DIR")) / "standin").string();
   const std::vector<std::string> doctor = {testing::program("lockstep"), "doctor"};
   EXPECT_THAT(start(doctor, {{"LD_LIBRARY_PATH", libraries}}).finish().out,
-              ContainsRegex("NCCL +2\\.27\\.3\n"));
+              AllOf(ContainsRegex("NCCL +2\\.27\\.3\n"),
+                    ContainsRegex("GPU kernels +(built in|none: this Lockstep was built where)")));
   EXPECT_THAT(start(doctor, {{"LOCKSTEP_NCCL_LIBRARY", "/nowhere/libnccl.so.2"}}).finish().out,
               ContainsRegex("NCCL +none: cannot load /nowhere/libnccl.so.2"));
 }

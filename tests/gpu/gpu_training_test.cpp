@@ -199,6 +199,27 @@ TEST(NamedOnGpus, GoOnWithoutRanksThatHaveJoined) {
   });
 }
 
+/// Each set's first operation connects its ranks; each rank decides in one set, and is the other one's in the next.
+TEST(NamedOnGpus, OfSetsThatOverlapBeginInAnyOrder) {
+  on_ranks(3, [](const Group& group) {
+    const NamedCollectives named(group);
+    const std::vector<std::vector<int>> members = {{0, 1}, {1, 2}, {2, 0}};
+    std::vector<NamedCollectives> sets;
+    std::vector<torch::Tensor> tensors;
+    std::vector<NamedResult> results;
+    for (const auto& ranks : members)
+      if (std::ranges::count(ranks, group.rank()) > 0) sets.push_back(named.process_set(ranks));
+    barrier(group).wait();
+    for (const NamedCollectives& set : sets) {
+      tensors.push_back(on_gpu(group, torch::full({4}, static_cast<float>(group.rank() + 1))));
+      results.push_back(all_reduce_(set, tensors.back(), "sum", ReduceOp::sum));
+    }
+    for (NamedResult& result : results) (void)result.wait();
+    const float all = 6.0F, me = static_cast<float>(group.rank() + 1);
+    EXPECT_NEAR(tensors[0].cpu()[0].item<float>() + tensors[1].cpu()[0].item<float>(), all + me, 1e-6);
+  });
+}
+
 TEST(NamedOnGpus, OfOneRankAloneEnd) {
   on_ranks(1, [](const Group& group) {
     const NamedCollectives named(group);

@@ -69,22 +69,28 @@ class C10dOnGpus : public C10d {
     C10d::SetUp();
     use_fake_gpu();
   }
-  void expect_all_cases(const std::string& calls, const Variables& more = {}) const {
+  Ending expect_all_cases(const std::string& calls, const Variables& more = {}) const {
     const Ending ending = job(2, {"c10d_cases.py"}, on_fake_gpu(more)).finish();
     EXPECT_EQ(ending.exit_code, 0) << ending.err;
     EXPECT_THAT(ending.out, ContainsRegex("^1[0-9][0-9] cases, 1 that Gloo refuses, 0 differ\n" + calls +
                                           " calls on a GPU\n$"))
         << ending.err;
+    return ending;
   }
 };
 
-TEST_F(C10dOnGpus, CasesAreDoneByNccl) { expect_all_cases("[1-9][0-9]+"); }
+TEST_F(C10dOnGpus, CasesAreDoneByNccl) { (void)expect_all_cases("[1-9][0-9]+"); }
 TEST_F(C10dOnGpus, CasesAreDoneWhereRanksShareOne) {
-  expect_all_cases("[1-9][0-9]+", {{"STANDIN_ONE_GPU", "1"}});
+  (void)expect_all_cases("[1-9][0-9]+", {{"STANDIN_ONE_GPU", "1"}});
 }
 TEST_F(C10dOnGpus, CasesAreDoneInMainMemoryWithoutNccl) {
   // A group of one rank needs none.
-  expect_all_cases("1", {{"LOCKSTEP_NCCL_LIBRARY", "/nowhere/libnccl.so.2"}});
+  const Ending ending =
+      expect_all_cases("1", {{"LOCKSTEP_NCCL_LIBRARY", "/nowhere/libnccl.so.2"}, {"LOCKSTEP_LOG", "info"}});
+  EXPECT_THAT(
+      ending.err,
+      ContainsRegex("lockstep\\[0\\]: tensors on GPUs go through main memory in group \"world[^\"]*\": .*"
+                    "cannot load /nowhere/libnccl.so.2"));
 }
 
 TEST_F(C10dOnGpus, DistributedDataParallelTrainsAsOnTheCpu) {

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "examine.h"
+#include "lockstep/backend/device_arena/kernel_image.h"
 #include "lockstep/backend/nccl/nccl_library.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/system_file.h"
@@ -25,6 +26,19 @@ void examine_nccl(Report& report, int gpus) {
          .what = "tensors on GPUs go through main memory, since there is no NCCL",
          .remedy = "install libnccl2 (2.18 or newer), or say in LOCKSTEP_NCCL_LIBRARY where it is"});
   }
+}
+
+/// By what ranks that share a GPU would reduce there.
+void examine_kernels(Report& report, int gpus) {
+  const bool has_kernels = !lockstep::device_arena::kernel_image().empty();
+  report.fact("GPU kernels",
+              has_kernels ? "built in" : "none: this Lockstep was built where there is no nvcc",
+              "gpu_kernels", has_kernels);
+  if (gpus == 0 || has_kernels) return;
+  report.problem({.weight = 15,
+                  .what = "tensors of ranks that share a GPU go through main memory, since this Lockstep has "
+                          "no kernels for GPUs",
+                  .remedy = "build it where CUDA's nvcc is on the PATH"});
 }
 
 }  // namespace
@@ -51,6 +65,7 @@ void examine_devices(Report& report) {
               "gpus", {{"on_the_bus", gpus}, {"usable", lockstep::topology::visible_gpus()}});
   report.fact("driver", driver.empty() ? "none" : driver, "driver", driver);
   examine_nccl(report, gpus);
+  examine_kernels(report, gpus);
   if (devices.empty()) {
     report.fact("connections", "there is neither a GPU nor a network card on PCI", "list", list);
   } else {
