@@ -175,8 +175,8 @@ int lockstep_recv(int set, void* buffer, size_t bytes, int source, int tag, lock
 
 /* Where the buffers are of the calls that this thread begins from now on: in the memory of GPU `device`, as CUDA counts in this process; -1,
  * as at first: in main memory. A call comes after what `stream`, a cudaStream_t of that GPU (NULL: its default one), has been given
- * before it. lockstep_wait() without a limit then does not wait: what the stream gets from now on comes after the call. With a limit it
- * waits for the GPU, which lockstep_test() looks at, too. A call that fails after that fails the set's next one. */
+ * before it. lockstep_wait() without a limit then does not wait: what the stream gets from now on comes after the call, and the work is over.
+ * With a limit it waits for the GPU, which lockstep_test() looks at, too. What fails after that fails the set's next call. */
 void lockstep_use_gpu(int device, void* stream);
 /* Whether calls of the set can be on this rank's GPU `device`: LOCKSTEP_OK, or LOCKSTEP_UNSUPPORTED with what is missing; on all ranks
  * the same. Connects the ranks when it is asked for the first time, or a call comes there: collective then, in the order of calls. */

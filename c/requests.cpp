@@ -3,6 +3,7 @@
 
 #include "c/handles.h"
 #include "c/scale.h"
+#include "lockstep/group/gpu_calls.h"
 #include "lockstep/kernel/form.h"
 
 namespace lockstep::c {
@@ -25,6 +26,10 @@ Operation operation_of(int number) {
     case LOCKSTEP_NAMED_BARRIER: return Operation::barrier;
     default: throw_invalid_argument("operation " + std::to_string(number) + " is none");
   }
+}
+
+bool is_in_place(Operation operation) {
+  return operation == Operation::all_reduce || operation == Operation::broadcast;
 }
 
 bool combines(Operation operation) {
@@ -139,7 +144,6 @@ int lockstep_submit(lockstep_request* request, void* const* buffers, const int64
     its.scale = request->postscale;
     NamedRequest named = request->request;
     NamedBuffers all;
-    const bool is_in_place = named.operation == all_reduce || named.operation == broadcast;
     const bool is_adasum = !request->adasums.empty();
     all.place = place_of_calls();
     if (all.place.is_on_gpu() && !lockstep_request_takes_gpu(request))
@@ -166,18 +170,18 @@ int lockstep_submit(lockstep_request* request, void* const* buffers, const int64
         // A copy: what is refused has changed nothing.
         its.copies.push_back(
             {std::unique_ptr<std::byte[]>(new std::byte[std::max<std::size_t>(buffer.size(), 1)]),
-             is_in_place ? buffer : std::span<std::byte>()});
+             is_in_place(named.operation) ? buffer : std::span<std::byte>()});
         std::ranges::copy(buffer, its.copies.back().bytes.get());
         buffer = {its.copies.back().bytes.get(), buffer.size()};
         scale(named.dtype, buffer, request->prescale);
       }
-      if (is_in_place) {
+      if (is_in_place(named.operation)) {
         all.in_place.push_back(buffer);
       } else {
         all.input = buffer;
       }
     }
-    if (!is_in_place && named.operation != barrier) {
+    if (!is_in_place(named.operation) && named.operation != barrier) {
       all.make_output = [&its, row_bytes = request->row_bytes](std::span<const std::int64_t> made_rows) {
         its.rows.assign(made_rows.begin(), made_rows.end());
         its.output_bytes = sum_of(made_rows) * row_bytes;
@@ -194,10 +198,8 @@ int lockstep_submit(lockstep_request* request, void* const* buffers, const int64
 }
 
 int lockstep_request_takes_gpu(const lockstep_request* request) {
-  const lockstep::Operation operation = request->request.operation;
-  const bool is_in_place =
-      operation == lockstep::Operation::all_reduce || operation == lockstep::Operation::broadcast;
-  return is_in_place && request->prescale == 1 && request->postscale == 1 ? 1 : 0;
+  const bool scales = request->prescale != 1 || request->postscale != 1;
+  return is_in_place(request->request.operation) && !scales && lockstep::has_gpu_driver() ? 1 : 0;
 }
 
 int lockstep_join(int set, int* last) {

@@ -105,6 +105,7 @@ def main():
     lockstep.c10d.register_buckets(model)  # averaged where they lie
     if options.resume:
         model.module.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
+        dist.barrier()  # all have read it before rank 0 writes it anew
     train, test = images.cifar10(options)
     sampler = torch.utils.data.distributed.DistributedSampler(train[1], seed=options.random_seed)
     loader = torch.utils.data.DataLoader(Augmented(train), batch_size=options.batch_size, sampler=sampler)

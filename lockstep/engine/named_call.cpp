@@ -17,19 +17,22 @@ Reduction reduction_of(const NamedRequest& request, const MemoryPlace& place = {
 
 /// Where the call takes an operation's buffers: where they are, or in main memory.
 std::vector<std::span<std::byte>> buffers_for_call(NamedOperation& operation, RunningCall& call,
-                                                   bool takes_calls) {
+                                                   const NamedGpu* gpu) {
   const auto& in_place = operation.buffers.in_place;
-  if (!operation.buffers.place.is_on_gpu()) return in_place;
-  call.gpu->follow(*std::exchange(operation.mark, nullptr));
-  if (takes_calls) return in_place;
+  if (!operation.mark) return in_place;
+  const auto mark = std::move(operation.mark);
+  mark->gpu()->follow(*mark);
+  if (gpu != nullptr) return in_place;
   std::vector<std::span<std::byte>> copies;
   for (const std::span<std::byte> there : in_place) {
     const std::span here = copies.emplace_back(call.own_buffers.emplace_back(there.size()));
-    call.gpu->read(there, here);
-    call.copies.push_back({here, there});
+    mark->gpu()->read(there, here);
+    call.copies.push_back({here, there, mark->gpu()});
   }
   return copies;
 }
+
+MemoryPlace place_on(const NamedGpu* gpu) { return gpu != nullptr ? gpu->place() : MemoryPlace{}; }
 
 /// How many of `rows` each rank gets: equally many, and the first ranks one more where some are left over.
 std::vector<std::size_t> shares_of(std::size_t rows, std::size_t ranks) {
@@ -39,22 +42,21 @@ std::vector<std::size_t> shares_of(std::size_t rows, std::size_t ranks) {
 }
 
 Work all_reduces(const Group& group, std::span<const Decision> decisions, RunningCall& call,
-                 bool takes_calls) {
+                 const NamedGpu* gpu) {
   std::vector<std::span<std::byte>> buffers;
   for (std::size_t i = 0; i < decisions.size(); ++i) {
     if (const auto& operation = call.operations[i]) {
-      std::ranges::copy(buffers_for_call(*operation, call, takes_calls), std::back_inserter(buffers));
+      std::ranges::copy(buffers_for_call(*operation, call, gpu), std::back_inserter(buffers));
       continue;
     }
     const NamedRequest& request = decisions[i].request;
     for (const Shape& shape : request.shapes)
       buffers.emplace_back(call.own_buffers.emplace_back(elements_of(shape) * size_of(request.dtype)));
   }
-  const MemoryPlace place = takes_calls ? call.gpu->place() : MemoryPlace{};
-  return all_reduce_grouped_bytes(group, buffers, reduction_of(decisions.front().request, place));
+  return all_reduce_grouped_bytes(group, buffers, reduction_of(decisions.front().request, place_on(gpu)));
 }
 
-Work one(const Group& group, const Decision& decision, RunningCall& call, bool takes_calls) {
+Work one(const Group& group, const Decision& decision, RunningCall& call, const NamedGpu* gpu) {
   const NamedRequest& request = decision.request;
   if (request.operation == Operation::barrier) return {};
   const NamedBuffers none;
@@ -68,8 +70,8 @@ Work one(const Group& group, const Decision& decision, RunningCall& call, bool t
   };
   const Shape& shape = request.shapes.front();
   if (request.operation == Operation::broadcast)
-    return broadcast_bytes(group, buffers_for_call(*call.operations.front(), call, takes_calls).front(),
-                           request.root, takes_calls ? call.gpu->place() : MemoryPlace{});
+    return broadcast_bytes(group, buffers_for_call(*call.operations.front(), call, gpu).front(), request.root,
+                           place_on(gpu));
   if (request.operation == Operation::reduce_scatter) {
     const auto row_elements = elements_of(Shape(shape.begin() + 1, shape.end()));
     auto counts = shares_of(static_cast<std::size_t>(shape.front()), ranks);
@@ -97,17 +99,17 @@ Work one(const Group& group, const Decision& decision, RunningCall& call, bool t
 }  // namespace
 
 void RunningCall::put_back() const {
-  for (const Copy& copy : copies) gpu->write(copy.here, copy.there);
+  for (const Copy& copy : copies) copy.gpu->write(copy.here, copy.there);
 }
 
 RunningCall start_call(const Group& group, std::span<const Decision> decisions,
-                       std::vector<std::shared_ptr<NamedOperation>> operations, NamedGpuOfCall on_gpu) {
+                       std::vector<std::shared_ptr<NamedOperation>> operations,
+                       const std::shared_ptr<NamedGpu>& gpu) {
   RunningCall call;
   call.operations = std::move(operations);
-  call.gpu = std::move(on_gpu.gpu);
   const bool reduces_all = decisions.front().request.operation == Operation::all_reduce;
-  call.work = reduces_all ? all_reduces(group, decisions, call, on_gpu.takes_calls)
-                          : one(group, decisions.front(), call, on_gpu.takes_calls);
+  call.work = reduces_all ? all_reduces(group, decisions, call, gpu.get())
+                          : one(group, decisions.front(), call, gpu.get());
   return call;
 }
 

@@ -22,21 +22,17 @@ struct RunningCall {
   std::vector<std::vector<std::byte>> own_buffers;          ///< in place of theirs
   struct Copy {
     std::span<std::byte> here, there;
+    std::shared_ptr<NamedGpu> gpu;
   };
-  std::vector<Copy> copies;  ///< of what is on the GPU
-  std::shared_ptr<NamedGpu> gpu;
+  std::vector<Copy> copies;  ///< of what is on a GPU
   Work work;
 };
 
-/// This rank's, and whether calls can be there on all ranks; else operations on it go through main memory.
-struct NamedGpuOfCall {
-  std::shared_ptr<NamedGpu> gpu;  ///< null if it has none
-  bool takes_calls = false;
-};
-
 /// Begins the collective of decisions to start, which are fused where there are several. `operations`: this
-/// rank's, by decision. The same decisions on all ranks of `group`. Throws as collectives do.
+/// rank's, by decision. `gpu`: that all of them are on, where the call is, too; null: it is in main memory, on all ranks. The same
+/// decisions on all ranks of `group`. Throws as collectives do.
 RunningCall start_call(const Group& group, std::span<const Decision> decisions,
-                       std::vector<std::shared_ptr<NamedOperation>> operations, NamedGpuOfCall on_gpu);
+                       std::vector<std::shared_ptr<NamedOperation>> operations,
+                       const std::shared_ptr<NamedGpu>& gpu);
 
 }  // namespace lockstep

@@ -29,6 +29,11 @@ NamedGpu::~NamedGpu() {
   }
 }
 
+void NamedGpu::require_own(std::span<const std::byte> memory, const std::string& what) const {
+  const Gpu::Current current(*gpu_);
+  if (!memory.empty()) gpu_->require_own(memory.data(), what);
+}
+
 std::unique_ptr<NamedGpu::Mark> NamedGpu::mark(void* stream) {
   const Gpu::Current current(*gpu_);
   auto* const of_program = static_cast<cuda::Stream>(stream);
@@ -42,17 +47,20 @@ std::unique_ptr<NamedGpu::Mark> NamedGpu::mark(void* stream) {
 
 void NamedGpu::follow(const Mark& mark) {
   const Gpu::Current current(*gpu_);
+  const Gpu::BesideCaptures beside(*gpu_);
   gpu_->driver().check(gpu_->driver().make_wait(stream_, mark.event(), 0),
                        "waiting for the program's stream");
 }
 
 void NamedGpu::read(std::span<const std::byte> there, std::span<std::byte> here) {
   const Gpu::Current current(*gpu_);
+  const Gpu::BesideCaptures beside(*gpu_);
   await(gpu_->driver().copy_down(here.data(), address_of(there), there.size(), stream_));
 }
 
 void NamedGpu::write(std::span<const std::byte> here, std::span<std::byte> there) {
   const Gpu::Current current(*gpu_);
+  const Gpu::BesideCaptures beside(*gpu_);
   await(gpu_->driver().copy_up(address_of(there), here.data(), here.size(), stream_));
 }
 

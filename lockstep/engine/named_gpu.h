@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "lockstep/base/memory_place.h"
@@ -23,6 +24,7 @@ class NamedGpu : public std::enable_shared_from_this<NamedGpu> {
     Mark(const Mark&) = delete;
     Mark& operator=(const Mark&) = delete;
     cuda::Event event() const { return event_; }
+    const std::shared_ptr<NamedGpu>& gpu() const { return gpu_; }
 
    private:
     std::shared_ptr<NamedGpu> gpu_;
@@ -36,6 +38,8 @@ class NamedGpu : public std::enable_shared_from_this<NamedGpu> {
   NamedGpu& operator=(const NamedGpu&) = delete;
 
   int device() const { return gpu_->device(); }
+  /// Throws Error{invalid_argument} unless the memory is this GPU's; the message begins with `what`.
+  void require_own(std::span<const std::byte> memory, const std::string& what) const;
   /// Of calls.
   MemoryPlace place() const { return {.device = gpu_->device(), .stream = stream_}; }
   /// Where the program's `stream` is now. Throws Error: invalid_argument (it is none of this GPU's), unsupported (a graph

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/backend/forked.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/start_thread.h"
@@ -36,7 +37,7 @@ NamedSet::NamedSet(Group group, const NamedOptions& options) : group_(std::move(
 
 NamedSet::~NamedSet() {
   deliver();
-  if (connecting_.joinable()) connecting_.join();
+  if (connecting_.joinable()) is_forked_child() ? connecting_.detach() : connecting_.join();
 }
 
 /// Throws before anything is sent what would otherwise fail later, and on all ranks.
@@ -66,6 +67,7 @@ std::shared_ptr<NamedOperation> NamedSet::submit(NamedRequest request, NamedBuff
   operation->request = std::move(request);
   operation->buffers = std::move(buffers);
   operation->submitted_ns = trace::now_ns();
+  operation->request.is_on_gpu = false;
   if (operation->buffers.place.is_on_gpu()) put_on_gpu(*operation);
   const NamedRequest& mine = operation->request;
   waiting_.emplace(mine.name, operation);
@@ -111,14 +113,13 @@ void NamedSet::put_on_gpu(NamedOperation& operation) {
     throw Error(ErrorCode::unsupported,
                 to_string(request) + ": of a GPU's memory named operations take all_reduce and broadcast");
   }
-  if (!gpu_) gpu_ = std::make_shared<NamedGpu>(place.device);
-  if (gpu_->device() != place.device) {
-    throw_invalid_argument(to_string(request) + " is on GPU " + std::to_string(place.device) +
-                           ", and earlier ones were on GPU " + std::to_string(gpu_->device()) +
-                           " of this rank: named operations take one GPU for each rank");
-  }
-  operation.mark = gpu_->mark(place.stream);
-  request.is_on_gpu = !reduces_all || can_reduce_on_gpu(request.dtype, request.reduce_op);
+  const auto known = gpus_.find(place.device);
+  const auto gpu = known != gpus_.end() ? known->second : std::make_shared<NamedGpu>(place.device);
+  for (const auto buffer : operation.buffers.in_place) gpu->require_own(buffer, to_string(request));
+  operation.mark = gpu->mark(place.stream);
+  gpus_.emplace(place.device, gpu);
+  if (!gpu_) gpu_ = gpu;
+  request.is_on_gpu = gpu == gpu_ && (!reduces_all || can_reduce_on_gpu(request.dtype, request.reduce_op));
 }
 
 void NamedSet::flush() {
@@ -347,9 +348,13 @@ bool NamedSet::is_on_gpu(std::span<const Decision> decisions) const {
   return decisions.front().request.is_on_gpu && gpu_ != nullptr;
 }
 
-void NamedSet::begin(std::span<const Decision> decisions, Operations operations) {
-  running_.push_back(
-      start_call(group_, decisions, std::move(operations), {gpu_, is_on_gpu(decisions) && *takes_gpu_}));
+/// Where this rank cannot, the others are told, who wait for it else.
+void NamedSet::begin(std::span<const Decision> decisions, Operations operations) try {
+  running_.push_back(start_call(group_, decisions, std::move(operations),
+                                is_on_gpu(decisions) && *takes_gpu_ ? gpu_ : nullptr));
+} catch (const std::exception& error) {
+  group_.abort(error);
+  throw;
 }
 
 bool NamedSet::begin_delayed() {
@@ -377,6 +382,7 @@ bool NamedSet::knows_gpu() {
     });
   }
   if (connected_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
+  connecting_.join();
   const std::string why = connected_.get();
   takes_gpu_ = why.empty();
   if (!why.empty()) say_through_main_memory(group_, why);

@@ -120,9 +120,10 @@ class NamedSet {
   std::deque<RunningCall> running_;
   std::deque<Outgoing> outgoing_;
   Incoming incoming_;
-  std::exception_ptr closed_;           // why nothing can be submitted any more
-  std::exception_ptr failure_;          // why nothing goes on
-  std::shared_ptr<NamedGpu> gpu_;       // once something was there
+  std::exception_ptr closed_;                      // why nothing can be submitted any more
+  std::exception_ptr failure_;                     // why nothing goes on
+  std::map<int, std::shared_ptr<NamedGpu>> gpus_;  // of this rank, as far as something was there
+  std::shared_ptr<NamedGpu> gpu_;       // of calls: the first one; what is on others goes through main memory
   std::optional<bool> takes_gpu_;       // whether the ranks' GPUs reach each other, once that is known
   std::thread connecting_;              // finds it out, which takes all ranks
   std::future<std::string> connected_;  // why they do not; empty: they do

@@ -143,6 +143,59 @@ TEST(Negotiation, GoesOnWithoutRanksThatHaveJoined) {
   EXPECT_FALSE(negotiation.awaits_others(0));
 }
 
+NamedRequest on_gpu(NamedRequest request) {
+  request.is_on_gpu = true;
+  return request;
+}
+
+/// Of what two ranks submit next.
+Decision decided(Negotiation& negotiation) {
+  const auto decisions = negotiation.take_decisions();
+  return decisions.size() == 1 ? decisions[0] : Decision{.kind = Decision::Kind::refuse};
+}
+
+TEST(Negotiation, GoesThroughMainMemoryUnlessAllAreOnGpus) {
+  auto negotiation = of_two();
+  for (const int rank : {0, 1}) negotiation.submit(rank, on_gpu(sum_of("a", 3)), begin);
+  const Decision first = decided(negotiation);
+  EXPECT_TRUE(first.request.is_on_gpu);
+  for (const int rank : {0, 1}) negotiation.submit_known(rank, first.number, begin);
+  const Decision second = decided(negotiation);
+  EXPECT_TRUE(second.is_known && second.request.is_on_gpu);
+  // One of them elsewhere, whoever comes first.
+  negotiation.submit(0, sum_of("a", 3), begin);
+  negotiation.submit_known(1, first.number, begin);
+  const Decision third = decided(negotiation);
+  EXPECT_EQ(third.kind, Decision::Kind::start);
+  EXPECT_FALSE(third.is_known || third.request.is_on_gpu);
+  negotiation.submit_known(0, first.number, begin);  // in main memory, as it is known now
+  negotiation.submit(1, on_gpu(sum_of("a", 3)), begin);
+  EXPECT_FALSE(decided(negotiation).request.is_on_gpu);
+  for (const int rank : {1, 0}) negotiation.submit(rank, on_gpu(sum_of("a", 3)), begin);
+  EXPECT_TRUE(decided(negotiation).request.is_on_gpu);
+}
+
+TEST(Negotiation, GoesThroughMainMemoryWhenSomeHaveJoined) {
+  auto negotiation = of_two();
+  for (const int rank : {0, 1}) negotiation.submit(rank, on_gpu(sum_of("a", 3)), begin);
+  const Decision first = decided(negotiation);
+  negotiation.join(1);
+  negotiation.submit_known(0, first.number, begin);
+  const Decision second = decided(negotiation);
+  EXPECT_EQ(second.kind, Decision::Kind::start);
+  EXPECT_FALSE(second.is_known || second.request.is_on_gpu);
+}
+
+TEST(Negotiation, DoesNotFuseWhatIsOnGpusWithWhatIsNot) {
+  auto negotiation = of_two();
+  for (const int rank : {0, 1}) {
+    negotiation.submit(rank, on_gpu(sum_of("a", 3)), begin);
+    negotiation.submit(rank, sum_of("b", 3), begin);
+    negotiation.submit(rank, on_gpu(sum_of("c", 3)), begin);
+  }
+  EXPECT_THAT(names_of(negotiation.take_decisions()), ElementsAre("a", "+c", "b"));
+}
+
 TEST(Negotiation, NamesWhoHasNotSubmittedWhat) {
   Negotiation negotiation({0, 2, 5}, 0);
   negotiation.submit(1, sum_of("a", 3), begin);

@@ -165,6 +165,19 @@ std::shared_ptr<void> allocate_on_gpu(const Group& group, int device, std::size_
   return block;
 }
 
+bool has_gpu_driver() {
+  static const bool has_one = [] {
+    try {
+      (void)cuda::Driver::get();
+      return true;
+    } catch (const Error& error) {
+      log::debug(error.what());
+      return false;
+    }
+  }();
+  return has_one;
+}
+
 bool can_reduce_on_gpu(Dtype dtype, ReduceOp op) { return nccl::can_reduce(dtype, op); }
 
 void require_nccl() try {

@@ -28,6 +28,9 @@ void say_through_main_memory(const Group& group, const std::string& why);
 /// map it), and as can_call_on_gpu(). Not collective.
 std::shared_ptr<void> allocate_on_gpu(const Group& group, int device, std::size_t bytes, void** memory);
 
+/// Whether CUDA's driver can be loaded here, without which there is no memory of a GPU for calls. Loads it.
+bool has_gpu_driver();
+
 /// What all engines have.
 bool can_reduce_on_gpu(Dtype dtype, ReduceOp op);
 

@@ -267,9 +267,9 @@ class Work:
         """Whether it is over, after so long at most. Raises what it failed of."""
         return _check(_library.lockstep_wait(self._address, milliseconds)) != PENDING
 
-    def follow(self) -> None:
-        """Of a call on a GPU: what its stream gets from now on comes after it. Waits for nothing. Raises what it failed of."""
-        _check(_library.lockstep_wait(self._address, -1))
+    def follow(self) -> bool:
+        """Of a call on a GPU: what its stream gets from now on comes after it. Waits for nothing; True. Raises what it failed of."""
+        return _check(_library.lockstep_wait(self._address, -1)) != PENDING
 
     def source(self) -> int:
         """Of a receive that is over: the rank in its set that has sent it."""
@@ -299,7 +299,7 @@ class Work:
 
 
 class Request:
-    """A lockstep_request. takes_gpu: whether it may be submitted with buffers on a GPU."""
+    """A lockstep_request."""
 
     def __init__(self, number: int, name: str, operation: int, dtype: int, reduce_op: int, root: int, prescale: float, postscale: float,
                  shapes: tuple[tuple[int, ...], ...]) -> None:
@@ -311,7 +311,13 @@ class Request:
         _check(_library.lockstep_request_new(number, name.encode(), operation, dtype, reduce_op, root, prescale, postscale,
                                              len(shapes), dimensions, (_int64 * max(len(sizes), 1))(*sizes), address))
         self.address = address.value
-        self.takes_gpu = bool(_library.lockstep_request_takes_gpu(self.address))
+        self._takes_gpu: bool | None = None
+
+    def takes_gpu(self) -> bool:
+        """Whether it may be submitted with buffers on a GPU. Loads CUDA's driver."""
+        if self._takes_gpu is None:
+            self._takes_gpu = bool(_library.lockstep_request_takes_gpu(self.address))
+        return self._takes_gpu
 
     def __del__(self):
         if getattr(self, "address", None):
@@ -338,7 +344,7 @@ def request(number: int, name: str, operation: int, *, dtype: int = U8, reduce_o
 def submit_request(of: Request, addresses: Sequence[int] = (), rows: Sequence[int] = (), kept: object = None,
                    place: tuple[int, int] | None = None) -> Work:
     """Begins it (lockstep_submit) and returns its Work. addresses: where the buffers are. rows: all_gather: how many this rank has;
-    all_to_all: how many it sends to each. kept: what the Work keeps alive. place: as begin() has it, where of.takes_gpu."""
+    all_to_all: how many it sends to each. kept: what the Work keeps alive. place: as begin() has it, where of.takes_gpu()."""
     address = _pointer()
     buffers = _pointer(*addresses) if len(addresses) <= 1 else (_pointer * len(addresses))(*addresses)
     _check(_on(place, _library.lockstep_submit, of.address, buffers, (_int64 * len(rows))(*rows) if rows else None, address))

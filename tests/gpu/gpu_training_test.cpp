@@ -229,17 +229,56 @@ TEST(NamedOnGpus, OfOneRankAloneEnd) {
   });
 }
 
-TEST(NamedOnGpus, TakeOneGpuOfEachRank) {
+TEST(NamedOnGpus, OfARanksOtherGpusGoThroughMainMemory) {
+  (void)standin::take_nccl_calls();
   on_ranks(2, [](const Group& group) {
     const NamedCollectives named(group);
-    const auto here = on_gpu(group, torch::ones({4}));
-    (void)all_reduce_(named, here, "here").wait();
-    const auto elsewhere = torch::ones({4}).to(fake_device(group.rank() + 2));
-    const auto text = failure_of([&] { (void)all_reduce_(named, elsewhere, "elsewhere").wait(); });
-    EXPECT_THAT(text, HasSubstr("all_reduce \"elsewhere\" (average of f32 [4]) is on GPU " +
-                                std::to_string(group.rank() + 2) + ", and earlier ones were on GPU " +
-                                std::to_string(group.rank()) + " of this rank"));
-    (void)all_reduce_(named, here, "here").wait();
+    for (int step = 0; step < 3; ++step) {
+      const auto here = on_gpu(group, torch::full({4}, static_cast<float>(group.rank())));
+      const auto elsewhere =
+          torch::full({5}, static_cast<float>(group.rank())).to(fake_device(group.rank() + 2));
+      NamedResult first = all_reduce_(named, here, "here", ReduceOp::sum);
+      NamedResult second = all_reduce_(named, elsewhere, "elsewhere", ReduceOp::sum);
+      (void)second.wait();
+      (void)first.wait();
+      EXPECT_TRUE(torch::equal(here.cpu(), torch::ones({4}))) << here.cpu();
+      EXPECT_TRUE(torch::equal(elsewhere.cpu(), torch::ones({5}))) << elsewhere.cpu();
+    }
+  });
+  const auto calls = standin::take_nccl_calls();
+  EXPECT_THAT(calls, Contains(HasSubstr("all_reduce 4 x float32 sum")));
+  EXPECT_THAT(calls, Not(Contains(HasSubstr("all_reduce 5 x float32 sum"))));
+}
+
+TEST(NamedOnGpus, ThatAreRefusedLeaveTheirNamesFree) {
+  on_ranks(2, [](const Group& group) {
+    const NamedCollectives named(group);
+    const int device = group.rank();
+    const NamedRequest request{.name = "x",
+                               .operation = Operation::all_reduce,
+                               .dtype = Dtype::f32,
+                               .reduce_op = ReduceOp::sum,
+                               .shapes = {{4}}};
+    std::vector<float> in_main_memory(4, 1);
+    const OnGpu<float> there(device, 4, 1);
+    const auto refusal = [&](std::span<float> values, MemoryPlace place, NamedRequest of,
+                             ErrorCode code = ErrorCode::invalid_argument) {
+      NamedBuffers buffers{.in_place = {std::as_writable_bytes(values)}, .place = place};
+      return failure_of([&] { named.submit(std::move(of), std::move(buffers)).wait(); }, code);
+    };
+    EXPECT_THAT(refusal(in_main_memory, {.device = device}, request),
+                HasSubstr("all_reduce \"x\" (sum of f32 [4]) is main memory, but the call is for GPU"));
+    const cuda::Stream of_another = standin::make_stream(device + 2);
+    EXPECT_THAT(refusal(there.span(), {.device = device, .stream = of_another}, request),
+                HasSubstr("the call's stream is none of this GPU's"));
+    standin::destroy_stream(of_another);
+    EXPECT_THAT(refusal(there.span(), {.device = device},
+                        {.name = "x", .operation = Operation::all_gather, .shapes = {{4}}, .rows = {4}},
+                        ErrorCode::unsupported),
+                HasSubstr("of a GPU's memory named operations take all_reduce and broadcast"));
+    NamedBuffers buffers{.in_place = {std::as_writable_bytes(there.span())}, .place = {.device = device}};
+    named.submit(request, std::move(buffers)).wait();
+    EXPECT_THAT(there.seen(), Each(2.0F));
   });
 }
 

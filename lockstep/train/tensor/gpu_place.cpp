@@ -43,7 +43,7 @@ MemoryPlace place_of(const Group& group, torch::Device device) {
 }
 
 MemoryPlace place_on(torch::Device device) {
-  if (device.type() != gpu_kind) return {};
+  if (device.type() != gpu_kind || !has_gpu_driver()) return {};
   const auto stream = handle_of(current_stream(device));
   return stream ? MemoryPlace{.device = device.index(), .stream = *stream} : MemoryPlace{};
 }

@@ -190,7 +190,7 @@ class ProcessGroup(dist.ProcessGroup):
         super().__init__(rank, size)
         self._number, self._rank, self._size, self._store, self._seconds, self._begun = number, rank, size, store, seconds, begun
         self._calls, self._sparse, self._together, self._monitored = 0, itertools.count(), None, itertools.count()
-        self._places: dict[torch.device, Place] = {}  # where calls were last, of each GPU
+        self._places: dict[torch.device, Place] = {}  # where calls were
         self._names = {"name": "", "desc": "undefined"}
         try:
             self._listed_backend = _ListedBackend(rank, size)
@@ -258,9 +258,11 @@ class ProcessGroup(dist.ProcessGroup):
 
     def shutdown(self) -> None:
         """Leaves the set, when GPUs are through with what was waited for; the default group ends the job's world where it has begun it."""
-        for place in self._places.values():
-            place.synchronize()
-        self._leave()
+        try:
+            for place in self._places.values():
+                place.synchronize()
+        finally:
+            self._leave()
 
     def abort(self) -> None:
         """As shutdown(), at once."""
@@ -310,7 +312,8 @@ class ProcessGroup(dist.ProcessGroup):
         self._require_there(operation)
         self._calls += 1
         try:
-            return core.begin(operation, self._number, *arguments, kept=kept, place=place and place.for_calls())
+            on = place.begin(kept if isinstance(kept, tuple) else (kept,)) if place else None
+            return core.begin(operation, self._number, *arguments, kept=kept, place=on)
         except Exception as error:
             raise as_torch_has_it(error) from None
 
@@ -329,8 +332,7 @@ class ProcessGroup(dist.ProcessGroup):
         """One Work for several."""
         result = [tensor for part in parts for tensor in part.result()]
         pending = [Part(part) for part in parts]
-        places = [part.place for part in pending]
-        return self._work(what, pending, result, place=places[0] if places and None not in places else None)
+        return self._work(what, pending, result, place=next((part.place for part in pending if part.place), None))
 
     def register(self, tensor: torch.Tensor) -> core.Registered:
         """The host's other ranks reach the tensor's memory, whose elements lie one after another, as long as the result lives."""

@@ -54,7 +54,8 @@ class Pending:
     """Operations of the core that are one for the program.
 
     works: in the order in which they began. finish(): called once, when all have ended well. result: what the program is given. place:
-    the GPU that they are on: then wait() does not wait, but lets torch's current stream come after them. Thread safety: all.
+    the GPU that they are on, at least some: wait() does not wait for those, but lets torch's current stream come after them. Thread
+    safety: all.
     """
 
     error: Exception | None
@@ -66,14 +67,14 @@ class Pending:
         self.over, self.error, self.source = False, None, -1
         self._works, self._finish, self._driver = collections.deque(works), finish, threading.Lock()
         self._gives_way = False  # to who abandons it
+        self._mark: torch.cuda.Event | None = None  # on the GPU, where it ends
 
     def _drive(self, milliseconds):
-        """Works on it for so long at most; None: as far as torch's streams need. REQUIRES: this thread holds _driver."""
+        """Works on it for so long at most, on GPUs as far as streams need. REQUIRES: this thread holds _driver."""
         try:
             while self._works:
-                if milliseconds is None:
-                    self._works[0].follow()
-                elif not self._works[0].wait_for(milliseconds):
+                work = self._works[0]
+                if not (work.wait_for(milliseconds) if self.place is None or isinstance(work, Part) else work.follow()):
                     return
                 if self.is_message:
                     self.source = self._works[0].source()
@@ -81,25 +82,25 @@ class Pending:
             if self._finish is not None:
                 with self.place.entered() if self.place else contextlib.nullcontext():
                     self._finish()
+            if self.place is not None:
+                self._mark = self.place.mark()
         except Exception as error:
             self.error = as_torch_has_it(error)
         self.over = True
         self._works, self._finish = (), None
 
     def look(self) -> bool:
-        """Whether it is over. Does not wait."""
+        """Whether it is over, on a GPU, too. Does not wait."""
         if not self.over and self._driver.acquire(blocking=False):
             try:
                 if not self.over:
                     self._drive(0)
             finally:
                 self._driver.release()
-        return self.over
+        return self.over and (self._mark is None or self._mark.query())
 
     def wait(self, seconds: float | None = None) -> bool:
         """Whether it is over, after so long at most; None: as long as it takes, which the job's own time-out bounds."""
-        if self.place is not None:
-            return self._follow()
         until = None if seconds is None else time.monotonic() + seconds
         while not self.over:
             left = _SLICE_MS / 1000 if until is None else min(_SLICE_MS / 1000, until - time.monotonic())
@@ -115,13 +116,10 @@ class Pending:
                     self._driver.release()
         return True
 
-    def _follow(self):
-        with self._driver:
-            if not self.over:
-                self._drive(None)
-        if self.error is None:
+    def let_follow(self) -> None:
+        """It is over; on a GPU, what torch's current stream gets from now on comes after it."""
+        if self.place is not None and self.error is None:
             self.place.let_follow()
-        return True
 
     def abandon(self, error: Exception) -> None:
         """Ends it with this error, without waiting, unless it is over: its group fails at once on all ranks, and this one is named."""
@@ -265,6 +263,7 @@ class Work(_TorchWork):
             self._pending.abandon(error)
         if self._pending.error is not None:
             raise self._pending.error
+        self._pending.let_follow()
         return True
 
     def given_away(self) -> Pending:
@@ -304,8 +303,8 @@ class Work(_TorchWork):
         self.wait()
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        """A torch.futures.Future of result(); its error is a RuntimeError with the text of ours. Its callbacks run in a thread of ours; those
-        of a call on a GPU at once, in streams of torch's that come after it."""
+        """A torch.futures.Future of result(); its error is a RuntimeError with the text of ours. Its callbacks run in a thread of
+        ours; those of a call on a GPU at once, in streams of torch's that come after it."""
         _unasked.pop(id(self), None)
         if self._future is None:
             pending = self._pending
@@ -321,7 +320,8 @@ class Work(_TorchWork):
             if pending.place is not None:
                 pending.wait()
             if pending.over:
-                over.set_result(None)
+                with pending.place.entered() if pending.place else contextlib.nullcontext():
+                    over.set_result(None)
             else:
                 _waiter.take(pending, lambda: over.set_result(None))
         return self._future
@@ -350,12 +350,6 @@ class Part:
     def place(self) -> Place | None:
         """The GPU that it is on."""
         return self._pending.place
-
-    def follow(self) -> None:
-        """As core.Work.follow()."""
-        self._pending.wait()
-        if self._pending.error is not None:
-            raise self._pending.error
 
     def source(self) -> int:
         """As Work.source_rank()."""

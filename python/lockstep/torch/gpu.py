@@ -8,34 +8,47 @@ import torch
 from lockstep import core
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 KIND = "cuda"  # torch's name for such devices
+_current_stream, _on_stream, _new_stream, _use_on = (torch.cuda.current_stream, torch.cuda.stream, torch.cuda.Stream,
+                                                     torch.Tensor.record_stream)
+_streams: dict[torch.device, torch.cuda.Stream] = {}  # of calls, on each GPU
 _known: dict[tuple[int, int, int], bool] = {}  # by the world, the set and the device: whether its ranks' GPUs reach each other
 
 
 class Place:
-    """A GPU, and the stream there that was torch's current one: what is called comes after what it had got."""
+    """A GPU, and a stream there on which calls begin and end: what the program's own gets meanwhile goes on beside them, until it is
+    let_follow(). What is called comes after what torch's current stream has got."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device, self._stream = device, _current_stream(device)
+        if device not in _streams:
+            _streams[device] = _new_stream(device)
+        self.device, self._stream = device, _streams[device]
 
-    def for_calls(self) -> tuple[int, int]:
-        """As core.begin() takes it: the device's number, the stream's handle."""
+    def begin(self, kept: Iterable[torch.Tensor | None]) -> tuple[int, int]:
+        """As core.begin() takes it: the device's number, the stream's handle. kept: what the call uses, which torch may give to others
+        only after that."""
+        self._stream.wait_stream(_current_stream(self.device))
+        for tensor in kept:
+            if tensor is not None:
+                _use_on(tensor, self._stream)
         return self.device.index, self._stream.cuda_stream
 
     def entered(self) -> torch.cuda.StreamContext:
         """While it is entered, the stream is the current one."""
         return _on_stream(self._stream)
 
+    def mark(self) -> torch.cuda.Event:
+        """Where the stream is."""
+        return self._stream.record_event()
+
     def let_follow(self) -> None:
-        """What the current stream gets from now on comes after what this one has got."""
-        current = _current_stream(self.device)
-        if current != self._stream:
-            current.wait_stream(self._stream)
+        """What torch's current stream gets from now on comes after what the calls' stream has got."""
+        _current_stream(self.device).wait_stream(self._stream)
 
     def synchronize(self) -> None:
-        """Returns when all that the stream has got is through."""
+        """Returns when all calls are over that were waited for."""
         self._stream.synchronize()
 
     def require_own(self, tensor: torch.Tensor) -> None:
@@ -43,9 +56,6 @@ class Place:
         if tensor.device != self.device:
             raise ValueError(f"a tensor of {tuple(tensor.shape)} on {tensor.device} in a call with one on {self.device}: all of a call's "
                              "tensors are on one device")
-
-
-_current_stream, _on_stream = torch.cuda.current_stream, torch.cuda.stream
 
 
 def place_of(number: int, tensor: torch.Tensor, dtype: int = core.U8, op: int | None = None) -> Place | None:
@@ -59,9 +69,15 @@ def place_of(number: int, tensor: torch.Tensor, dtype: int = core.U8, op: int | 
     return Place(tensor.device) if _known[key] else None
 
 
-def place_of_request(request: core.Request, tensors: Sequence[torch.Tensor]) -> Place | None:
-    """Where a request by name takes these tensors; None: in main memory. What other ranks have does not matter."""
+def stream_of_request(request: core.Request, tensors: Sequence[torch.Tensor]) -> torch.cuda.Stream | None:
+    """The stream that is torch's current one where a request by name takes these tensors on their GPU; None: it takes them in main memory.
+    What other ranks have does not matter."""
     device = tensors[0].device
-    if device.type != KIND or not request.takes_gpu or any(tensor.device != device for tensor in tensors):
+    if device.type != KIND or not request.takes_gpu() or any(tensor.device != device for tensor in tensors):
         return None
-    return Place(device)
+    return _current_stream(device)
+
+
+def current_stream(device: torch.device) -> torch.cuda.Stream:
+    """Torch's."""
+    return _current_stream(device)

@@ -1,7 +1,8 @@
 """Collectives on tensors, found by their names, under Horovod's names.
 
 Each `_async` function returns a handle, for poll() and synchronize(); those that end in `_` work in place. Tensors may be of any
-torch type that has an element type here, of any shape and layout; such as are not on the CPU are copied there and back.
+torch type that has an element type here, of any shape and layout. All_reduces and broadcasts of CUDA tensors are on their GPU, where the
+ranks' GPUs reach each other; other tensors that are not on the CPU are copied there and back.
 """
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from lockstep.common.process_sets import global_process_set, process_set_ids_and
 from lockstep.common.reductions import Adasum, Average, Max, Min, Product, Sum, op_of  # noqa: F401
 from lockstep.common.reductions import reduce_op as reduce_op_of
 from lockstep.torch.compression import Compression
-from lockstep.torch.gpu import place_of_request
+from lockstep.torch.gpu import stream_of_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -137,6 +138,11 @@ def synchronize(handle: int) -> Any:
 _CPU = torch.device("cpu")
 
 
+def _place_on(stream: torch.cuda.Stream | None, device: torch.device) -> tuple[int, int] | None:
+    """As core.submit_request() takes it."""
+    return None if stream is None else (device.index, stream.cuda_stream)
+
+
 def _is_ready(tensor: torch.Tensor, device: torch.device = _CPU) -> bool:
     """Whether C reads and writes it as it is, where a call is on that device."""
     return tensor.device == device and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
@@ -176,15 +182,15 @@ def _begin_all_reduce(kind, tensors, outputs, name, op, prescale_factor, postsca
     request = core.request(process_set.number(), _name_of(kind, name, process_set), core.NAMED_ALL_REDUCE, dtype=_dtype_of(tensors[0]),
                            reduce_op=reduce_op_of(op), prescale=prescale_factor, postscale=postscale_factor,
                            shapes=tuple(tuple(output.shape) for output in outputs))
-    place = place_of_request(request, outputs)
-    device = place.device if place else _CPU
+    stream = stream_of_request(request, outputs)
+    device = outputs[0].device if stream else _CPU
     written = []
     for tensor, output in zip(tensors, outputs):
         if tensor is output:
             written.append(_ready(output, device))
         else:
             written.append(output if output.device == device else _ready(tensor, device))
-    work = core.submit_request(request, [w.data_ptr() for w in written], kept=written, place=place and place.for_calls())
+    work = core.submit_request(request, [w.data_ptr() for w in written], kept=written, place=_place_on(stream, device))
     return _enter(work, lambda _: [_written_back(output, w) for output, w in zip(outputs, written)])
 
 
@@ -411,9 +417,9 @@ def _begin_broadcast(tensor: torch.Tensor, output: torch.Tensor, root_rank: int,
     root = process_set.ranks.index(root_rank)
     request = core.request(process_set.number(), _name_of("broadcast", name, process_set), core.NAMED_BROADCAST, dtype=_dtype_of(output),
                            root=root, shapes=(tuple(output.shape),))
-    place = place_of_request(request, [output])
-    written = _ready(output, place.device if place else _CPU)
-    work = core.submit_request(request, [written.data_ptr()], kept=written, place=place and place.for_calls())
+    stream = stream_of_request(request, [output])
+    written = _ready(output, output.device if stream else _CPU)
+    work = core.submit_request(request, [written.data_ptr()], kept=written, place=_place_on(stream, output.device))
     return _enter(work, lambda _: _written_back(output, written))
 
 

@@ -1,7 +1,7 @@
 """An optimizer whose gradients are averaged over all ranks during backward.
 
-Gradients are reduced in buckets, in memory that the host's ranks reach: each is copied there when it is complete, and
-parameter.grad is that memory from then on. A bucket is on its way as soon as its last gradient is there.
+Gradients are reduced in buckets, in memory that the host's ranks reach, or on the parameters' GPU: each is copied there when it is
+complete, and parameter.grad is that memory from then on. A bucket is on its way as soon as its last gradient is there.
 """
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 from lockstep import core
 from lockstep.common.exceptions import HorovodInternalError
 from lockstep.common.process_sets import global_process_set
-from lockstep.torch import mpi_ops
+from lockstep.torch import gpu, mpi_ops
 from lockstep.torch.compression import Compression
 from lockstep.torch.heap import keep_freed_memory
 from lockstep.torch.mpi_ops import Adasum, Average
@@ -56,6 +56,7 @@ class _Bucket:
         self.slots = {parameter: self.flat[offset:offset + parameter.numel()].view(parameter.shape)
                       for parameter, offset in zip(parameters, offsets)}
         self.missing = set(parameters)
+        self._streams: set[Any] = set()  # of torch's, on which gradients were put into it
         self.handle: Any = None  # while it is under way
         self.compressed: tuple[Any, Any] | None = None
 
@@ -71,6 +72,8 @@ class _Bucket:
                 slot.zero_()
             elif gradient.data_ptr() != slot.data_ptr():
                 slot.copy_(gradient)
+        if slot.device.type == gpu.KIND:
+            self._streams.add(gpu.current_stream(slot.device))
         if parameter.device == slot.device:
             parameter.grad = slot
         elif gradient is None:
@@ -78,6 +81,9 @@ class _Bucket:
         self.missing.discard(parameter)
 
     def begin(self, compression: type[Compressor], reduction: dict[str, Any], process_set: ProcessSet) -> None:
+        for stream in self._streams:
+            gpu.current_stream(self.flat.device).wait_stream(stream)
+        self._streams.clear()
         sent, context = compression.compress(self.flat)
         if sent is not self.flat:
             self.compressed = sent, context
