@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <future>
 #include <memory>
 #include <span>
 #include <vector>
@@ -24,7 +25,8 @@ struct RunningCall {
     std::span<std::byte> here, there;
     std::shared_ptr<NamedGpu> gpu;
   };
-  std::vector<Copy> copies;  ///< of what is on a GPU
+  std::vector<Copy> copies;          ///< of what is on a GPU
+  std::future<Work> beginning = {};  ///< on a GPU: another thread begins it
   Work work;
 };
 

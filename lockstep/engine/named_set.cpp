@@ -6,7 +6,6 @@
 #include "lockstep/backend/forked.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/log.h"
-#include "lockstep/base/start_thread.h"
 #include "lockstep/engine/named_trace.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/group/earlier_deadline.h"
@@ -35,10 +34,7 @@ NamedSet::NamedSet(Group group, const NamedOptions& options) : group_(std::move(
   if (decides() && group_.size() > 1) negotiation_.emplace(world_ranks_of(group_), options.fusion_bytes);
 }
 
-NamedSet::~NamedSet() {
-  deliver();
-  if (connecting_.joinable()) is_forked_child() ? connecting_.detach() : connecting_.join();
-}
+NamedSet::~NamedSet() { deliver(); }
 
 /// Throws before anything is sent what would otherwise fail later, and on all ranks.
 void NamedSet::require_possible(const NamedRequest& request) const {
@@ -348,13 +344,18 @@ bool NamedSet::is_on_gpu(std::span<const Decision> decisions) const {
   return decisions.front().request.is_on_gpu && gpu_ != nullptr;
 }
 
-/// Where this rank cannot, the others are told, who wait for it else.
-void NamedSet::begin(std::span<const Decision> decisions, Operations operations) try {
-  running_.push_back(start_call(group_, decisions, std::move(operations),
-                                is_on_gpu(decisions) && *takes_gpu_ ? gpu_ : nullptr));
-} catch (const std::exception& error) {
-  group_.abort(error);
-  throw;
+/// On a GPU a call may wait for ranks that wait for this one in another set, where calls began in another order: it has a thread.
+void NamedSet::begin(std::span<const Decision> decisions, Operations operations) {
+  if (!is_on_gpu(decisions) || !*takes_gpu_) {
+    running_.push_back(start_call(group_, decisions, std::move(operations), nullptr));
+    return;
+  }
+  RunningCall& call = running_.emplace_back();
+  call.operations = operations;
+  call.beginning = beginner_->run([group = group_, decided = std::vector(decisions.begin(), decisions.end()),
+                                   operations = std::move(operations), gpu = gpu_]() mutable {
+    return start_call(group, decided, std::move(operations), gpu).work;
+  });
 }
 
 bool NamedSet::begin_delayed() {
@@ -363,35 +364,41 @@ bool NamedSet::begin_delayed() {
   return true;
 }
 
-/// Whether it is known if the ranks' GPUs reach each other, which all ranks see alike. A thread asks: another rank may be waiting for
-/// this one in another set, whose operations began earlier there.
+/// Whether it is known if the ranks' GPUs reach each other, which all ranks see alike.
 bool NamedSet::knows_gpu() {
   if (takes_gpu_) return true;
-  if (!connected_.valid()) {
-    std::promise<std::string> promise;
-    connected_ = promise.get_future();
-    connecting_ = start_thread("lockstep-named", [this, promise = std::move(promise)]() mutable {
-      try {
-        std::string why;
-        // An engine connects the ranks by its first call.
-        if (can_call_on_gpu(group_, gpu_->device(), &why)) barrier(group_, gpu_->place()).synchronize();
-        promise.set_value(why);
-      } catch (...) {
-        promise.set_exception(std::current_exception());
-      }
+  if (!beginner_) {
+    beginner_ = std::make_unique<InOrderThread>("lockstep-begin");
+    connected_ = beginner_->run([group = group_, gpu = gpu_] {
+      std::string why;
+      // An engine connects the ranks by its first call.
+      if (can_call_on_gpu(group, gpu->device(), &why)) barrier(group, gpu->place()).synchronize();
+      return why;
     });
   }
   if (connected_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
-  connecting_.join();
   const std::string why = connected_.get();
   takes_gpu_ = why.empty();
   if (!why.empty()) say_through_main_memory(group_, why);
   return true;
 }
 
+bool NamedSet::is_over(RunningCall& call) {
+  if (call.beginning.valid()) {
+    if (call.beginning.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
+    try {
+      call.work = call.beginning.get();
+    } catch (const std::exception& error) {
+      group_.abort(error);  // the others wait for this rank
+      throw;
+    }
+  }
+  return call.work.test();
+}
+
 bool NamedSet::finish() {
   bool has_moved = false;
-  while (!running_.empty() && running_.front().work.test()) {
+  while (!running_.empty() && is_over(running_.front())) {
     running_.front().put_back();
     for (const auto& operation : running_.front().operations) {
       if (!operation) continue;
@@ -410,6 +417,8 @@ void NamedSet::sleep(std::chrono::nanoseconds at_most) noexcept {
   try {
     if (!delayed_.empty() && connected_.valid()) {
       (void)connected_.wait_for(at_most);
+    } else if (!running_.empty() && running_.front().beginning.valid()) {
+      (void)running_.front().beginning.wait_for(at_most);
     } else if (!running_.empty()) {
       (void)running_.front().work.wait_for(at_most);
     } else if (incoming_.is_posted) {
@@ -472,11 +481,25 @@ std::exception_ptr NamedSet::with_open_operations(const std::exception_ptr& why)
   return why;
 }
 
+/// Afterwards no thread but this one uses what the program has given. Each call is begun, or was refused, since the group is closed.
+void NamedSet::await_beginnings() noexcept {
+  if (!beginner_ || is_forked_child()) return;
+  group_.abort("its named operations have failed");
+  for (RunningCall& running : running_) {
+    try {
+      if (running.beginning.valid()) running.work = running.beginning.get();
+    } catch (const std::exception& error) {
+      log::debug(error.what());
+    }
+  }
+}
+
 /// Ends every operation. What is under way closes the group, so that no other rank waits for it.
 void NamedSet::fail(const std::exception_ptr& told) noexcept {
   if (failure_) return;
   const std::exception_ptr why = with_open_operations(told);
   failure_ = closed_ = why;
+  await_beginnings();
   std::vector<Work> works;
   for (RunningCall& running : running_) works.push_back(std::move(running.work));
   works.push_back(std::move(incoming_.work));

@@ -14,10 +14,10 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
+#include "lockstep/base/in_order_thread.h"
 #include "lockstep/engine/named_call.h"
 #include "lockstep/engine/named_options.h"
 #include "lockstep/engine/named_wire.h"
@@ -102,8 +102,10 @@ class NamedSet {
   void begin(std::span<const Decision> decisions, Operations operations);
   bool begin_delayed();
   bool knows_gpu();
+  bool is_over(RunningCall& call);
   bool finish();
   std::exception_ptr with_open_operations(const std::exception_ptr& why) const noexcept;
+  void await_beginnings() noexcept;
   void fail(const std::exception_ptr& told) noexcept;
   void deliver() noexcept;
   std::shared_ptr<NamedOperation> take_waiting(const std::string& name);
@@ -125,11 +127,11 @@ class NamedSet {
   std::map<int, std::shared_ptr<NamedGpu>> gpus_;  // of this rank, as far as something was there
   std::shared_ptr<NamedGpu> gpu_;       // of calls: the first one; what is on others goes through main memory
   std::optional<bool> takes_gpu_;       // whether the ranks' GPUs reach each other, once that is known
-  std::thread connecting_;              // finds it out, which takes all ranks
   std::future<std::string> connected_;  // why they do not; empty: they do
   std::deque<Delayed> delayed_;         // what begins when it is known, in its order
   NamedStatistics statistics_;
   int last_joined_ = 0;
+  std::unique_ptr<InOrderThread> beginner_;  // of calls on GPUs
 };
 
 }  // namespace lockstep

@@ -64,6 +64,16 @@ TEST_F(PythonOnGpus, AnswersWithoutNcclAreHorovods) {
               ContainsRegex(std::string(through_main_memory) + ".*cannot load /nowhere/libnccl.so.2"));
 }
 
+TEST_F(PythonOnGpus, SetsThatOverlapDoNotWaitForEachOther) {
+  const Ending ending = job(4, {"torch_faults.py", "sets_that_overlap"},
+                            on_fake_gpu({{"STANDIN_ONE_GPU", "1"}, {"LOCKSTEP_TIMEOUT", "60s"}}))
+                            .finish();
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  for (const char* line : {"probe 0 right\n", "probe 1 right\n", "probe 2 right\n", "probe 3 right\n"})
+    EXPECT_THAT(ending.out, HasSubstr(line)) << ending.err;
+  EXPECT_THAT(ending.err, Not(ContainsRegex(through_main_memory)));
+}
+
 TEST_F(PythonOnGpus, ARankThatDiesIsNamed) {
   const Ending ending = job(2, {"torch_faults.py", "kill"}, on_fake_gpu()).finish();
   EXPECT_NE(ending.exit_code, 0);
