@@ -19,13 +19,16 @@ namespace lockstep {
 class InOrderThread {
  public:
   /// `name` has at most 15 characters. Throws Error{system}.
-  explicit InOrderThread(const char* name) : thread_(name, [this] { serve(); }) {}
+  explicit InOrderThread(const char* name) : thread_(name, [state = state_.get()] { serve(*state); }) {}
   /// Runs what it was given, and ends.
   ~InOrderThread() {
-    if (!thread_.runs_here()) return;
-    const std::lock_guard lock(mutex_);
-    stops_ = true;
-    changed_.notify_all();
+    if (!thread_.runs_here()) {
+      (void)state_.release();  // a condition with a waiter, which is not here, cannot be destroyed
+      return;
+    }
+    const std::lock_guard lock(state_->mutex);
+    state_->stops = true;
+    state_->changed.notify_all();
   }
   InOrderThread(const InOrderThread&) = delete;
   InOrderThread& operator=(const InOrderThread&) = delete;
@@ -35,20 +38,27 @@ class InOrderThread {
   std::future<std::invoke_result_t<Function&>> run(Function function) {
     auto task = std::make_shared<std::packaged_task<std::invoke_result_t<Function&>()>>(std::move(function));
     auto result = task->get_future();
-    const std::lock_guard lock(mutex_);
-    waiting_.push_back([task = std::move(task)] { (*task)(); });
-    changed_.notify_all();
+    const std::lock_guard lock(state_->mutex);
+    state_->waiting.push_back([task = std::move(task)] { (*task)(); });
+    state_->changed.notify_all();
     return result;
   }
 
  private:
-  void serve() {
-    std::unique_lock lock(mutex_);
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<std::function<void()>> waiting;
+    bool stops = false;
+  };
+
+  static void serve(State& state) {
+    std::unique_lock lock(state.mutex);
     while (true) {
-      base::wait_on(changed_, lock, [this] { return stops_ || !waiting_.empty(); });
-      if (waiting_.empty()) return;
-      auto next = std::move(waiting_.front());
-      waiting_.pop_front();
+      base::wait_on(state.changed, lock, [&] { return state.stops || !state.waiting.empty(); });
+      if (state.waiting.empty()) return;
+      auto next = std::move(state.waiting.front());
+      state.waiting.pop_front();
       lock.unlock();
       next();
       next = nullptr;
@@ -56,11 +66,8 @@ class InOrderThread {
     }
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> waiting_;
-  bool stops_ = false;
-  BackgroundThread thread_;  // the last one: it uses the others
+  std::unique_ptr<State> state_ = std::make_unique<State>();
+  BackgroundThread thread_;  // the last one: it uses the other
 };
 
 }  // namespace lockstep

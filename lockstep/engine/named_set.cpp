@@ -322,6 +322,8 @@ void NamedSet::refuse(const Decision& decision) {
 }
 
 void NamedSet::start(std::span<const Decision> decisions) {
+  if (closed_)
+    return;  // by a time-out that was decided just before: this rank's are over, and all ranks see it here
   Operations operations;
   const std::uint64_t now_ns = trace::now_ns();
   for (const Decision& decision : decisions) {

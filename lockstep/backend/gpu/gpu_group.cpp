@@ -105,6 +105,9 @@ class GpuGroup::Work final : public PendingWork {
                                    to_string(call_->signature.operation), call_->number),
                        rank),
                  true);
+    // Another thread may be ending the group: the buffers are the program's again when it is through with that.
+    std::unique_lock lock(group_->mutex_);
+    base::wait_on(group_->changed_, lock, [this] { return call_->is_over; });
   }
 
  private:

@@ -139,6 +139,8 @@ class _Tensors:
     def _copy(self):
         for tensor, written in self._copies:
             tensor.copy_(written)
+            if self.place is not None:
+                self.place.use(tensor)
 
     def _require_taken(self, tensor):
         if tensor.is_sparse:
@@ -282,11 +284,11 @@ class ProcessGroup(dist.ProcessGroup):
 
     # ---- How operations begin and end ----
 
-    def _work(self, what, works, result, tensors=None, finish=None, is_message=False, place=None):
+    def _work(self, what, works, result, tensors=None, finish=None, is_message=False, places=()):
         """tensors: a _Tensors, which knows how the call ends, and where it is."""
         if tensors is not None:
-            finish, place = tensors.finish(), tensors.place
-        made = Work(Pending(what, works, finish, result, is_message, place), self._seconds)
+            finish, places = tensors.finish(), [tensors.place] if tensors.place else ()
+        made = Work(Pending(what, works, finish, result, is_message, places), self._seconds)
         if self._together is not None:
             self._together.append(made)
         return made
@@ -332,7 +334,7 @@ class ProcessGroup(dist.ProcessGroup):
         """One Work for several."""
         result = [tensor for part in parts for tensor in part.result()]
         pending = [Part(part) for part in parts]
-        return self._work(what, pending, result, place=next((part.place for part in pending if part.place), None))
+        return self._work(what, pending, result, places=[place for part in pending for place in part.places])
 
     def register(self, tensor: torch.Tensor) -> core.Registered:
         """The host's other ranks reach the tensor's memory, whose elements lie one after another, as long as the result lives."""

@@ -20,7 +20,7 @@ from torch._C._distributed_c10d import Work as _TorchWork
 from lockstep.common.exceptions import HorovodInternalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import timedelta
 
     from lockstep import core
@@ -53,37 +53,36 @@ def as_torch_has_it(error: Exception) -> Exception:
 class Pending:
     """Operations of the core that are one for the program.
 
-    works: in the order in which they began. finish(): called once, when all have ended well. result: what the program is given. place:
-    the GPU that they are on, at least some: wait() does not wait for those, but lets torch's current stream come after them. Thread
-    safety: all.
+    works: in the order in which they began. finish(): called once, when all have ended well. result: what the program is given. places:
+    GPUs that they are on, at least some: wait() does not wait for those, and let_follow() lets torch's current stream come after them.
+    Thread safety: all.
     """
 
     error: Exception | None
     _works: collections.deque[core.Work | Part] | tuple[()]
 
     def __init__(self, what: str, works: Iterable[core.Work | Part], finish: Callable[[], None] | None, result: list[torch.Tensor],
-                 is_message: bool = False, place: Place | None = None) -> None:
-        self.what, self.result, self.is_message, self.place = what, result, is_message, place
+                 is_message: bool = False, places: Sequence[Place] = ()) -> None:
+        self.what, self.result, self.is_message, self.places = what, result, is_message, places
         self.over, self.error, self.source = False, None, -1
         self._works, self._finish, self._driver = collections.deque(works), finish, threading.Lock()
         self._gives_way = False  # to who abandons it
-        self._mark: torch.cuda.Event | None = None  # on the GPU, where it ends
+        self._marks: list[torch.cuda.Event] = []  # on the GPUs, where it ends
 
-    def _drive(self, milliseconds):
-        """Works on it for so long at most, on GPUs as far as streams need. REQUIRES: this thread holds _driver."""
+    def _drive(self, milliseconds, follows=False):
+        """Works on it for so long at most; follows: on GPUs only as far as streams need. REQUIRES: this thread holds _driver."""
         try:
             while self._works:
                 work = self._works[0]
-                if not (work.wait_for(milliseconds) if self.place is None or isinstance(work, Part) else work.follow()):
+                if not (work.follow() if follows and self.places and not isinstance(work, Part) else work.wait_for(milliseconds)):
                     return
                 if self.is_message:
                     self.source = self._works[0].source()
                 self._works.popleft()
             if self._finish is not None:
-                with self.place.entered() if self.place else contextlib.nullcontext():
+                with self.places[0].entered() if self.places else contextlib.nullcontext():
                     self._finish()
-            if self.place is not None:
-                self._mark = self.place.mark()
+            self._marks = [place.mark() for place in self.places]
         except Exception as error:
             self.error = as_torch_has_it(error)
         self.over = True
@@ -97,7 +96,7 @@ class Pending:
                     self._drive(0)
             finally:
                 self._driver.release()
-        return self.over and (self._mark is None or self._mark.query())
+        return self.over and (self.error is not None or all(mark.query() for mark in self._marks))
 
     def wait(self, seconds: float | None = None) -> bool:
         """Whether it is over, after so long at most; None: as long as it takes, which the job's own time-out bounds."""
@@ -111,15 +110,16 @@ class Pending:
             if self._driver.acquire(timeout=left):
                 try:
                     if not self.over:
-                        self._drive(int(left * 1000))
+                        self._drive(int(left * 1000), follows=True)
                 finally:
                     self._driver.release()
         return True
 
     def let_follow(self) -> None:
         """It is over; on a GPU, what torch's current stream gets from now on comes after it."""
-        if self.place is not None and self.error is None:
-            self.place.let_follow()
+        if self.error is None:
+            for place in self.places:
+                place.let_follow()
 
     def abandon(self, error: Exception) -> None:
         """Ends it with this error, without waiting, unless it is over: its group fails at once on all ranks, and this one is named."""
@@ -308,20 +308,20 @@ class Work(_TorchWork):
         _unasked.pop(id(self), None)
         if self._future is None:
             pending = self._pending
-            over = torch.futures.Future(devices=[pending.place.device] if pending.place else None)
+            over = torch.futures.Future(devices=list({place.device for place in pending.places}) or None)
 
             def told(_: torch.futures.Future[None]) -> list[torch.Tensor]:
                 if pending.error is not None:
                     raise pending.error
+                pending.let_follow()  # a stream of torch's own, which those of who waits for the future come after
                 return list(pending.result)
 
             # Not set_exception(): that is a value, which C++ takes for tensors.
             self._future = over.then(told)
-            if pending.place is not None:
+            if pending.places:
                 pending.wait()
             if pending.over:
-                with pending.place.entered() if pending.place else contextlib.nullcontext():
-                    over.set_result(None)
+                over.set_result(None)
             else:
                 _waiter.take(pending, lambda: over.set_result(None))
         return self._future
@@ -347,9 +347,9 @@ class Part:
         return True
 
     @property
-    def place(self) -> Place | None:
-        """The GPU that it is on."""
-        return self._pending.place
+    def places(self) -> Sequence[Place]:
+        """GPUs that it is on."""
+        return self._pending.places
 
     def source(self) -> int:
         """As Work.source_rank()."""

@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 KIND = "cuda"  # torch's name for such devices
 _current_stream, _on_stream, _new_stream, _use_on = (torch.cuda.current_stream, torch.cuda.stream, torch.cuda.Stream,
                                                      torch.Tensor.record_stream)
-_streams: dict[torch.device, torch.cuda.Stream] = {}  # of calls, on each GPU
+_streams: dict[tuple[int, torch.device], torch.cuda.Stream] = {}  # of each set's calls, on each GPU
 _known: dict[tuple[int, int, int], bool] = {}  # by the world, the set and the device: whether its ranks' GPUs reach each other
 
 
 class Place:
-    """A GPU, and a stream there on which calls begin and end: what the program's own gets meanwhile goes on beside them, until it is
+    """A GPU, and a stream there on which a set's calls begin and end: what the program's own gets meanwhile goes on beside them, until it is
     let_follow(). What is called comes after what torch's current stream has got."""
 
-    def __init__(self, device: torch.device) -> None:
-        if device not in _streams:
-            _streams[device] = _new_stream(device)
-        self.device, self._stream = device, _streams[device]
+    def __init__(self, number: int, device: torch.device) -> None:
+        if (number, device) not in _streams:
+            _streams[number, device] = _new_stream(device)
+        self.device, self._stream = device, _streams[number, device]
 
     def begin(self, kept: Iterable[torch.Tensor | None]) -> tuple[int, int]:
         """As core.begin() takes it: the device's number, the stream's handle. kept: what the call uses, which torch may give to others
@@ -32,8 +32,12 @@ class Place:
         self._stream.wait_stream(_current_stream(self.device))
         for tensor in kept:
             if tensor is not None:
-                _use_on(tensor, self._stream)
+                self.use(tensor)
         return self.device.index, self._stream.cuda_stream
+
+    def use(self, tensor: torch.Tensor) -> None:
+        """Torch gives its memory to others only after what the calls' stream has got."""
+        _use_on(tensor, self._stream)
 
     def entered(self) -> torch.cuda.StreamContext:
         """While it is entered, the stream is the current one."""
@@ -66,7 +70,7 @@ def place_of(number: int, tensor: torch.Tensor, dtype: int = core.U8, op: int | 
     key = core.worlds(), number, tensor.device.index
     if key not in _known:
         _known[key] = core.set_has_gpu(number, tensor.device.index)
-    return Place(tensor.device) if _known[key] else None
+    return Place(number, tensor.device) if _known[key] else None
 
 
 def stream_of_request(request: core.Request, tensors: Sequence[torch.Tensor]) -> torch.cuda.Stream | None:
