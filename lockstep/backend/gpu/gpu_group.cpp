@@ -324,12 +324,8 @@ void GpuGroup::look() {
     first = active_.front();
   }
   if (const auto cause = failure_elsewhere()) {
-    // Who failed has ended these, maybe, a moment before this rank's GPU has.
+    // Who failed has ended these, maybe, a moment before this rank's GPU has: fail() looks again.
     std::this_thread::sleep_for(ending_takes);
-    {
-      const std::lock_guard lock(mutex_);
-      advance();
-    }
     return fail(*cause, false);
   }
   try {
