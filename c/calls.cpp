@@ -49,9 +49,8 @@ Reduction reduction_of(int dtype, int reduce_op) {
 void combine(lockstep_work& work) {
   std::vector<std::size_t> parts;
   for (const auto buffer : work.adasums) parts.push_back(buffer.size());
-  adasum(work.dtype, {work.output.get(), work.output_bytes}, static_cast<std::size_t>(work.set->group.size()),
-         parts);
-  const std::byte* from = work.output.get();
+  adasum(work.dtype, work.output, static_cast<std::size_t>(work.set->group.size()), parts);
+  const std::byte* from = work.output.data();
   for (const auto buffer : work.adasums) {
     std::copy_n(from, buffer.size(), buffer.data());
     from += buffer.size();
@@ -125,8 +124,8 @@ int lockstep_work_output(lockstep_work* work, void** data, size_t* bytes, const 
                          int* row_count) {
   return guarded([&] {
     require(work->is_over, "the work is not over, or has failed: lockstep_wait() says LOCKSTEP_OK first");
-    *data = work->output.get();
-    *bytes = work->output_bytes;
+    *data = work->output.data();
+    *bytes = work->output.size();
     *rows = work->rows.data();
     *row_count = static_cast<int>(work->rows.size());
     return LOCKSTEP_OK;

@@ -30,8 +30,8 @@ struct lockstep_work {
   bool is_over = false;
   std::optional<lockstep::Error> failure = {};  ///< which is told as often as asked
   // Of a request: what it has made, and what is to be done with it when it is over.
-  std::unique_ptr<std::byte[]> output = {};
-  std::size_t output_bytes = 0;
+  std::unique_ptr<std::byte[]> own_output = {};
+  std::span<std::byte> output = {};  ///< that, or memory of the program's
   std::vector<std::int64_t> rows = {};
   std::vector<std::span<std::byte>> scaled = {};
   /// Where a pass of our own scales contributions: copies, and what in-place results are copied to.

@@ -28,7 +28,7 @@
 extern "C" {
 #endif
 
-#define LOCKSTEP_C_VERSION 5
+#define LOCKSTEP_C_VERSION 6
 
 enum {
   LOCKSTEP_PENDING = -1, /* not over yet; no error */
@@ -135,8 +135,8 @@ typedef struct lockstep_work lockstep_work;
 int lockstep_test(lockstep_work* work);
 /* The same after at most so many milliseconds; -1: as long as it takes, which the group's own time-out bounds. */
 int lockstep_wait(lockstep_work* work, int64_t milliseconds);
-/* What it has made, where a request has results of its own (below); `rows` has `row_count` numbers. Valid until the work is freed.
- * REQUIRES: it is over, and well. */
+/* What it has made, where a request has results of its own (below); `rows` has `row_count` numbers. Valid until the work is freed, but
+ * for memory of the program's. REQUIRES: it is over, and well. */
 int lockstep_work_output(lockstep_work* work, void** data, size_t* bytes, const int64_t** rows,
                          int* row_count);
 /* The rank in its set that sent what lockstep_recv() has received; -1 before it is over, and of other works. Since version 2. */
@@ -209,9 +209,17 @@ void lockstep_request_free(lockstep_request* request);
  * else unused. Fails with LOCKSTEP_INVALID_ARGUMENT while another operation of that name is under way on this rank. */
 int lockstep_submit(lockstep_request* request, void* const* buffers, const int64_t* rows,
                     lockstep_work** work);
-/* Whether lockstep_submit() takes its buffers on a GPU (lockstep_use_gpu): 1 or 0. All_reduces and broadcasts in which nothing is scaled but
- * f16, bf16 and f32. The ranks' GPUs need not reach each other: then the core copies to main memory and back. The work is over when
- * the GPU is through. Since version 5. */
+/* Gives memory for a result of `bytes`, where the request's buffers are; NULL: there is none, and the operation fails. Any thread calls
+ * it, once, while others may wait in this library. On a GPU the result comes after what the submission's stream has been given by then. */
+typedef void* (*lockstep_make_output)(void* context, size_t bytes);
+/* lockstep_submit() with a result where the program wants it, which is its own. The work has to be over before `context` is gone. Since
+ * version 6. */
+int lockstep_submit_with_output(lockstep_request* request, void* const* buffers, const int64_t* rows,
+                                lockstep_make_output make, void* context, lockstep_work** work);
+/* Whether its buffers may be on a GPU (lockstep_use_gpu), and the result of its own then is: 1 or 0. All in which nothing is scaled but
+ * f16, bf16 and f32, and no barrier, nor LOCKSTEP_ADASUM. What has a result is submitted with memory for it. The ranks' GPUs need not
+ * reach each other: then the core copies to main memory and back. The work is over when the GPU is through. Since version 5; results
+ * since 6. */
 int lockstep_request_takes_gpu(const lockstep_request* request);
 /* This rank has nothing more to submit: until all have joined, it takes part in the others' operations with zeros. Returns in
  * `last` the rank that joined last, the same on all. Waits. */

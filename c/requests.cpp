@@ -78,6 +78,20 @@ void share_scales(lockstep_request& made) {
   made.prescale = made.postscale = 1;
 }
 
+/// Memory for a result: the program's, or the work's own.
+std::span<std::byte> make_output(lockstep_work& work, std::size_t bytes, lockstep_make_output make,
+                                 void* context) {
+  if (make == nullptr) {
+    work.own_output.reset(new std::byte[std::max<std::size_t>(bytes, 1)]);
+    return {work.own_output.get(), bytes};
+  }
+  void* const made = make(context, bytes);
+  if (made == nullptr && bytes > 0)
+    throw Error(ErrorCode::system,
+                "the program has no memory for a result of " + std::to_string(bytes) + " bytes");
+  return {static_cast<std::byte*>(made), bytes};
+}
+
 }  // namespace
 }  // namespace lockstep::c
 
@@ -134,6 +148,11 @@ void lockstep_request_free(lockstep_request* request) { delete request; }
 
 int lockstep_submit(lockstep_request* request, void* const* buffers, const int64_t* rows,
                     lockstep_work** work) {
+  return lockstep_submit_with_output(request, buffers, rows, nullptr, nullptr, work);
+}
+
+int lockstep_submit_with_output(lockstep_request* request, void* const* buffers, const int64_t* rows,
+                                lockstep_make_output make, void* context, lockstep_work** work) {
   return guarded([&] {
     require(request != nullptr && work != nullptr, "the request, or the place for the work, is NULL");
     using enum lockstep::Operation;
@@ -146,9 +165,14 @@ int lockstep_submit(lockstep_request* request, void* const* buffers, const int64
     NamedBuffers all;
     const bool is_adasum = !request->adasums.empty();
     all.place = place_of_calls();
+    const bool has_output = !is_in_place(named.operation) && named.operation != barrier;
     if (all.place.is_on_gpu() && !lockstep_request_takes_gpu(request))
       throw lockstep::Error(lockstep::ErrorCode::unsupported,
                             to_string(named) + " is not taken on a GPU: see lockstep_request_takes_gpu()");
+    if (all.place.is_on_gpu() && has_output && make == nullptr)
+      throw lockstep::Error(
+          lockstep::ErrorCode::unsupported,
+          to_string(named) + " on a GPU needs memory for its result: lockstep_submit_with_output()");
     if (is_adasum) {
       named.rows = {1};
       all.input = contribution_of(its, *request, buffers);
@@ -181,14 +205,13 @@ int lockstep_submit(lockstep_request* request, void* const* buffers, const int64
         all.input = buffer;
       }
     }
-    if (!is_in_place(named.operation) && named.operation != barrier) {
-      all.make_output = [&its, row_bytes = request->row_bytes](std::span<const std::int64_t> made_rows) {
+    if (has_output) {
+      all.make_output = [&its, row_bytes = request->row_bytes, make,
+                         context](std::span<const std::int64_t> made_rows) {
         its.rows.assign(made_rows.begin(), made_rows.end());
-        its.output_bytes = sum_of(made_rows) * row_bytes;
-        its.output.reset(new std::byte[std::max<std::size_t>(its.output_bytes, 1)]);
-        const std::span<std::byte> output(its.output.get(), its.output_bytes);
-        if (its.scale != 1 && its.adasums.empty()) its.scaled.push_back(output);
-        return output;
+        its.output = make_output(its, sum_of(made_rows) * row_bytes, make, context);
+        if (its.scale != 1 && its.adasums.empty()) its.scaled.push_back(its.output);
+        return its.output;
       };
     }
     its.work = its.set->named.submit(std::move(named), std::move(all));
@@ -199,7 +222,9 @@ int lockstep_submit(lockstep_request* request, void* const* buffers, const int64
 
 int lockstep_request_takes_gpu(const lockstep_request* request) {
   const bool scales = request->prescale != 1 || request->postscale != 1;
-  return is_in_place(request->request.operation) && !scales && lockstep::has_gpu_driver() ? 1 : 0;
+  const bool has_buffers =
+      request->request.operation != lockstep::Operation::barrier && request->adasums.empty();
+  return has_buffers && !scales && lockstep::has_gpu_driver() ? 1 : 0;
 }
 
 int lockstep_join(int set, int* last) {

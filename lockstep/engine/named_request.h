@@ -50,10 +50,11 @@ struct NamedRequest {
 /// What a named operation reads and writes; borrowed until it is over.
 struct NamedBuffers {
   std::vector<std::span<std::byte>> in_place = {};  ///< all_reduce: as many as shapes; broadcast: one
-  MemoryPlace place = {};                           ///< of those; the others' are in main memory
+  MemoryPlace place = {};                           ///< of all buffers
   std::span<const std::byte> input = {};            ///< the others
   /// The others' result, once its size is known: rows from each rank; of reduce_scatter, this rank's alone.
-  /// Called by whoever drives the operation, which may be another thread.
+  /// Called by whoever drives the operation, which may be another thread. On a GPU it is written to after what the place's stream has
+  /// got by the time at which this returns.
   std::function<std::span<std::byte>(std::span<const std::int64_t> rows)> make_output = {};
 };
 

@@ -64,7 +64,8 @@ std::shared_ptr<NamedOperation> NamedSet::submit(NamedRequest request, NamedBuff
   operation->buffers = std::move(buffers);
   operation->submitted_ns = trace::now_ns();
   operation->request.is_on_gpu = false;
-  if (operation->buffers.place.is_on_gpu()) put_on_gpu(*operation);
+  const bool has_buffers = operation->request.operation != Operation::barrier;
+  if (has_buffers && operation->buffers.place.is_on_gpu()) put_on_gpu(*operation);
   const NamedRequest& mine = operation->request;
   waiting_.emplace(mine.name, operation);
   ++statistics_.submitted;
@@ -104,18 +105,15 @@ std::shared_ptr<NamedOperation> NamedSet::submit(NamedRequest request, NamedBuff
 void NamedSet::put_on_gpu(NamedOperation& operation) {
   NamedRequest& request = operation.request;
   const MemoryPlace& place = operation.buffers.place;
-  const bool reduces_all = request.operation == Operation::all_reduce;
-  if (!reduces_all && request.operation != Operation::broadcast) {
-    throw Error(ErrorCode::unsupported,
-                to_string(request) + ": of a GPU's memory named operations take all_reduce and broadcast");
-  }
   const auto known = gpus_.find(place.device);
   const auto gpu = known != gpus_.end() ? known->second : std::make_shared<NamedGpu>(place.device);
   for (const auto buffer : operation.buffers.in_place) gpu->require_own(buffer, to_string(request));
+  gpu->require_own(operation.buffers.input, to_string(request));
   operation.mark = gpu->mark(place.stream);
   gpus_.emplace(place.device, gpu);
   if (!gpu_) gpu_ = gpu;
-  request.is_on_gpu = gpu == gpu_ && (!reduces_all || can_reduce_on_gpu(request.dtype, request.reduce_op));
+  request.is_on_gpu =
+      gpu == gpu_ && (!reduces(request.operation) || can_reduce_on_gpu(request.dtype, request.reduce_op));
 }
 
 void NamedSet::flush() {

@@ -120,7 +120,8 @@ class Checked {
     return *this;
   }
 
-  Work submit(std::span<const std::byte> input, std::span<std::byte> output) {
+  /// What has been said, of these buffers.
+  const Request& request(std::span<const std::byte> input, std::span<std::byte> output) {
     const std::size_t in = schedule::input_elements(request_.call);
     const std::size_t out = schedule::output_elements(request_.call);
     // A rank that has no such buffer may pass anything.
@@ -136,6 +137,11 @@ class Checked {
         request_.call.counts.empty() || request_.call.operation == Operation::all_to_all
             ? request_.call.elements
             : std::accumulate(request_.call.counts.begin(), request_.call.counts.end(), std::size_t{0});
+    return request_;
+  }
+
+  Work submit(std::span<const std::byte> input, std::span<std::byte> output) {
+    static_cast<void>(request(input, output));
     if (request_.place.is_on_gpu()) return submit_on_gpu(group_.impl(), std::span(&request_, 1));
     if (group_.size() == 1) return alone();
     return Work(group_.impl().backend->submit(request_));
@@ -300,6 +306,17 @@ Work all_reduce_bytes(const Group& group, std::span<const std::byte> input, std:
   Checked call(group, Operation::all_reduce);
   call.combining(reduction);
   return call.elements(call.count_of(input, "input")).submit(input, output);
+}
+
+Work all_reduce_on_gpu_bytes(const Group& group, std::span<const std::span<std::byte>> buffers,
+                             const Reduction& reduction) {
+  std::vector<Request> requests;
+  for (const auto buffer : buffers) {
+    Checked call(group, Operation::all_reduce);
+    call.combining(reduction);
+    requests.push_back(call.elements(call.count_of(buffer, "input")).request(buffer, buffer));
+  }
+  return requests.empty() ? Work() : submit_on_gpu(group.impl(), requests);
 }
 
 Work reduce_bytes(const Group& group, std::span<const std::byte> input, std::span<std::byte> output, int root,

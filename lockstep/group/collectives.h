@@ -79,6 +79,9 @@ concept CombinerOf = requires(const Op& op) {
 // What the templates below call: bytes, with what the bytes are.
 Work all_reduce_bytes(const Group& group, std::span<const std::byte> input, std::span<std::byte> output,
                       const Reduction& reduction);
+/// Each in place, all on one GPU, as one call there. Ranks pass as many, of the same sizes.
+Work all_reduce_on_gpu_bytes(const Group& group, std::span<const std::span<std::byte>> buffers,
+                             const Reduction& reduction);
 Work reduce_bytes(const Group& group, std::span<const std::byte> input, std::span<std::byte> output, int root,
                   const Reduction& reduction);
 Work reduce_scatter_bytes(const Group& group, std::span<const std::byte> input, std::span<std::byte> output,

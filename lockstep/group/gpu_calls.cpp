@@ -1,9 +1,12 @@
 #include "lockstep/group/gpu_calls.h"
 
+#include <algorithm>
 #include <future>
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "lockstep/backend/device_arena/arena_engine.h"
 #include "lockstep/backend/gpu/gpu_group.h"
@@ -139,7 +142,11 @@ Group::Impl::OnGpu on_gpu(Group::Impl& impl, int device) {
 Work submit_on_gpu(Group::Impl& impl, std::span<const Request> requests) {
   const auto gpu = on_gpu(impl, requests.front().place.device);
   if (gpu.refusal) throw Error(*gpu.refusal);
-  return Work(gpu.group->submit(requests));
+  std::vector<Work> works;
+  for (std::size_t i = 0; i < requests.size(); i += GpuEngine::most_at_once)
+    works.emplace_back(
+        gpu.group->submit(requests.subspan(i, std::min(GpuEngine::most_at_once, requests.size() - i))));
+  return works.size() == 1 ? std::move(works.front()) : Work::all(std::move(works));
 }
 
 bool can_call_on_gpu(const Group& group, int device, std::string* why) {

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-/// Begins them as one call. REQUIRES: all in one place, which is a GPU's memory. The group's first call on a GPU connects its
+/// Begins them as one call, or as few as there can be. REQUIRES: all in one place, which is a GPU's memory. The group's first call on a GPU connects its
 /// ranks there, which all of them have to come to: the first of one rank meets the first of the others, its second GPU their
 /// second. Throws Error as GpuGroup::submit() and connecting its engine do.
 Work submit_on_gpu(Group::Impl& impl, std::span<const Request> requests);

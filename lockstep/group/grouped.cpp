@@ -85,11 +85,12 @@ Work all_reduce_grouped_bytes(const Group& group, const std::vector<std::span<st
                               const Reduction& each) {
   Reduction reduction = each;
   if (buffers.size() > 1) reduction.grouping = grouping_of(buffers);
+  if (each.place.is_on_gpu()) return all_reduce_on_gpu_bytes(group, buffers, reduction);
   std::vector<Work> works;
   std::vector<std::span<std::byte>> small;
   std::size_t small_bytes = 0;
   for (const auto buffer : buffers) {
-    if (buffer.size() > most_packed_bytes || group.size() == 1 || each.place.is_on_gpu()) {
+    if (buffer.size() > most_packed_bytes || group.size() == 1) {
       works.push_back(all_reduce_bytes(group, buffer, buffer, reduction));
     } else {
       small.push_back(buffer);

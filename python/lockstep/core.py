@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lockstep.common.exceptions import error_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 PENDING, UNSUPPORTED = -1, 6
 WORLD = 0
@@ -22,9 +22,10 @@ U8, I32, I64, F16, BF16, F32, F64, I8, U16, I16, U32, U64, BOOL, COMPLEX64, COMP
 SUM, PRODUCT, MIN, MAX, AVERAGE, BAND, BOR, BXOR, ADASUM = range(9)
 NAMED_ALL_REDUCE, NAMED_BROADCAST, NAMED_ALL_GATHER, NAMED_ALL_TO_ALL, NAMED_REDUCE_SCATTER, NAMED_BARRIER = range(1, 7)
 _SLICE_MS = 100
-_VERSION = 5
+_VERSION = 6
 
 _pointer, _int, _size, _int64 = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_int64
+_MAKE_OUTPUT = ctypes.CFUNCTYPE(_pointer, _pointer, _size)
 
 
 class Place(ctypes.Structure):
@@ -93,6 +94,8 @@ def _load() -> ctypes.CDLL:
                                    ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(_int64), ctypes.POINTER(_pointer)]),
             ("request_free", None, [_pointer]),
             ("submit", _int, [_pointer, ctypes.POINTER(_pointer), ctypes.POINTER(_int64), ctypes.POINTER(_pointer)]),
+            ("submit_with_output", _int, [_pointer, ctypes.POINTER(_pointer), ctypes.POINTER(_int64), _MAKE_OUTPUT, _pointer,
+                                          ctypes.POINTER(_pointer)]),
             ("request_takes_gpu", _int, [_pointer]),
             ("join", _int, [_int, ctypes.POINTER(_int)]),
             ("allocate", _int, [_int, _size, ctypes.POINTER(_pointer)]),
@@ -251,12 +254,20 @@ class Registered:
 class Work:
     """An operation under way. Keeps what it was given until it is over."""
 
-    def __init__(self, address: int | None, kept: object) -> None:
-        self._address, self._kept = address, kept
+    def __init__(self, address: int | None, kept: object, of_program: Sequence[BaseException] = ()) -> None:
+        self._address, self._kept, self._of_program = address, kept, of_program
+
+    def _is_over(self, status: int) -> bool:
+        try:
+            return _check(status) != PENDING
+        except Exception as error:
+            if self._of_program:  # what it failed of has failed of this
+                raise error from self._of_program[0]
+            raise
 
     def test(self) -> bool:
         """Whether it is over. Raises what it failed of."""
-        return _check(_library.lockstep_test(self._address)) != PENDING
+        return self._is_over(_library.lockstep_test(self._address))
 
     def wait(self) -> None:
         """Returns when it is over. Raises what it failed of."""
@@ -265,7 +276,7 @@ class Work:
 
     def wait_for(self, milliseconds: int) -> bool:
         """Whether it is over, after so long at most. Raises what it failed of."""
-        return _check(_library.lockstep_wait(self._address, milliseconds)) != PENDING
+        return self._is_over(_library.lockstep_wait(self._address, milliseconds))
 
     def follow(self) -> bool:
         """Of a call on a GPU: what its stream gets from now on comes after it. Waits for nothing; True. Raises what it failed of."""
@@ -342,13 +353,28 @@ def request(number: int, name: str, operation: int, *, dtype: int = U8, reduce_o
 
 
 def submit_request(of: Request, addresses: Sequence[int] = (), rows: Sequence[int] = (), kept: object = None,
-                   place: tuple[int, int] | None = None) -> Work:
+                   place: tuple[int, int] | None = None, make_output: Callable[[int], int] | None = None) -> Work:
     """Begins it (lockstep_submit) and returns its Work. addresses: where the buffers are. rows: all_gather: how many this rank has;
-    all_to_all: how many it sends to each. kept: what the Work keeps alive. place: as begin() has it, where of.takes_gpu()."""
+    all_to_all: how many it sends to each. kept: what the Work keeps alive. place: as begin() has it, where of.takes_gpu(). make_output:
+    gives the address of so many bytes for a result there, from any thread."""
     address = _pointer()
     buffers = _pointer(*addresses) if len(addresses) <= 1 else (_pointer * len(addresses))(*addresses)
-    _check(_on(place, _library.lockstep_submit, of.address, buffers, (_int64 * len(rows))(*rows) if rows else None, address))
-    return Work(address.value, kept)
+    its_rows = (_int64 * len(rows))(*rows) if rows else None
+    if make_output is None:
+        _check(_on(place, _library.lockstep_submit, of.address, buffers, its_rows, address))
+        return Work(address.value, kept)
+    failures: list[BaseException] = []
+
+    def make(_: object, size: int) -> int | None:
+        try:
+            return make_output(size)
+        except BaseException as error:  # noqa: BLE001  # C cannot have it; whoever waits gets it
+            failures.append(error)
+            return None
+
+    called = _MAKE_OUTPUT(make)
+    _check(_on(place, _library.lockstep_submit_with_output, of.address, buffers, its_rows, called, None, address))
+    return Work(address.value, (kept, called), failures)
 
 
 def submit(number: int, name: str, operation: int, *, addresses: Sequence[int] = (), rows: Sequence[int] = (), kept: object = None,

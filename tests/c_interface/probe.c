@@ -78,6 +78,17 @@ static void in_the_order_of_calls(const lockstep_place* place) {
   REFUSED(lockstep_all_to_all_v(LOCKSTEP_WORLD, triangle, NULL, rows, received, &work), "NULL");
 }
 
+struct room {
+  void* begin;
+  size_t bytes, asked;
+};
+
+static void* give(void* context, size_t bytes) {
+  struct room* const room = context;
+  room->asked = bytes;
+  return bytes <= room->bytes ? room->begin : NULL;
+}
+
 static void by_name(const lockstep_place* place) {
   const int ranks = place->size, rank = place->rank;
   const int32_t dimensions[2] = {1, 2};
@@ -143,6 +154,15 @@ static void by_name(const lockstep_place* place) {
     CHECK(made[r] == r + 1);
     for (int i = 0; i <= r; ++i) CHECK(((float*)data)[at++] == (float)r);
   }
+  lockstep_work_free(work);
+  /* The same where the program wants it. */
+  float room[256];
+  struct room mine_to_give = {room, sizeof room, 0};
+  OK(lockstep_submit_with_output(request, &input, &rows, give, &mine_to_give, &work));
+  OK(lockstep_wait(work, -1));
+  OK(lockstep_work_output(work, &data, &bytes, &made, &count));
+  CHECK(data == room && mine_to_give.asked == bytes && count == ranks);
+  CHECK(bytes == sizeof(float) * (size_t)(ranks * (ranks + 1) / 2) && room[bytes / sizeof(float) - 1] == (float)(ranks - 1));
   lockstep_work_free(work);
   lockstep_request_free(request);
 

@@ -8,6 +8,8 @@
 #include "lockstep/train/horovod/distributed_optimizer.h"
 #include "lockstep/train/horovod/gradient_tape.h"
 #include "lockstep/train/horovod/named_tensors.h"
+#include "lockstep/train/pipeline/pipeline.h"
+#include "lockstep/train/pipeline/stage_links.h"
 #include "lockstep/train/tensor/fake_device_test.h"
 #include "lockstep/train/tensor/gpu_place.h"
 #include "lockstep/train/tensor/ranks_test.h"
@@ -20,10 +22,13 @@ namespace {
 
 using namespace test;
 using ::testing::Contains;
+using ::testing::DoubleNear;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::Pointwise;
 
 /// Before main(), as the first tensor is made after it.
 [[maybe_unused]] const bool is_set_up = [] {
@@ -138,6 +143,22 @@ TEST(NamedOnGpus, GoByNccl) {
                                  "broadcast 20 x uint8 root 2", "all_reduce 7 x float32 sum"}) {
     EXPECT_THAT(calls, Contains(HasSubstr(call)));
   }
+}
+
+TEST(NamedOnGpus, OfOneCallAreOneCallOfNccl) {
+  (void)standin::take_largest_nccl_group();
+  on_ranks(2, [](const Group& group) {
+    const NamedCollectives named(group);
+    std::vector<torch::Tensor> many;
+    for (int i = 0; i < 40; ++i)
+      many.push_back(on_gpu(group, torch::full({i % 3 + 1}, static_cast<float>(i))));
+    all_reduce_grouped_(named, many, "many", ReduceOp::sum).wait();
+    for (int i = 0; i < 40; ++i) {
+      const auto sum = torch::full({i % 3 + 1}, 2.0F * static_cast<float>(i));
+      EXPECT_TRUE(torch::equal(many[static_cast<std::size_t>(i)].cpu(), sum));
+    }
+  });
+  EXPECT_EQ(standin::take_largest_nccl_group(), 32);
 }
 
 TEST(NamedOnGpus, WaitForWhatTheProgramsStreamHasGot) {
@@ -277,14 +298,191 @@ TEST(NamedOnGpus, ThatAreRefusedLeaveTheirNamesFree) {
     EXPECT_THAT(refusal(there.span(), {.device = device, .stream = of_another}, request),
                 HasSubstr("the call's stream is none of this GPU's"));
     standin::destroy_stream(of_another);
-    EXPECT_THAT(refusal(there.span(), {.device = device},
-                        {.name = "x", .operation = Operation::all_gather, .shapes = {{4}}, .rows = {4}},
-                        ErrorCode::unsupported),
-                HasSubstr("of a GPU's memory named operations take all_reduce and broadcast"));
+    const auto gathering = [&](std::vector<float>& output) {
+      NamedBuffers buffers{.place = {.device = device},
+                           .input = std::as_bytes(there.span()),
+                           .make_output = [&](auto) { return std::as_writable_bytes(std::span(output)); }};
+      named
+          .submit({.name = "y", .operation = Operation::all_gather, .shapes = {{4}}, .rows = {4}},
+                  std::move(buffers))
+          .wait();
+    };
     NamedBuffers buffers{.in_place = {std::as_writable_bytes(there.span())}, .place = {.device = device}};
     named.submit(request, std::move(buffers)).wait();
     EXPECT_THAT(there.seen(), Each(2.0F));
+    // Which is found when all ranks are there: what waits for this one ends.
+    std::vector<float> not_there(8);
+    EXPECT_THAT(
+        failure_of([&] { gathering(not_there); }, ErrorCode::invalid_argument),
+        HasSubstr("all_gather \"y\" (u8 rows of [4]): output is main memory, but the call is for GPU"));
   });
+}
+
+/// What all ranks give, whose sizes differ, each on its own GPU.
+void require_results_of_any_size(const Group& group, const NamedCollectives& named) {
+  const int rank = group.rank();
+  for (int step = 0; step < 3; ++step) {
+    const auto given = on_gpu(group, torch::full({rank + 1, 2}, static_cast<float>(rank)));
+    const torch::Tensor gathered = all_gather(named, given, "gathered").wait();
+    EXPECT_EQ(gathered.device(), given.device());
+    EXPECT_TRUE(
+        torch::equal(gathered.cpu(), torch::tensor({0.0F, 0.0F, 1.0F, 1.0F, 1.0F, 1.0F}).view({3, 2})))
+        << gathered.cpu();
+    const auto alike = on_gpu(group, torch::full({1, 2}, static_cast<float>(rank)));
+    EXPECT_TRUE(torch::equal(all_gather(named, alike, "alike").wait().cpu(),
+                             torch::tensor({0.0F, 0.0F, 1.0F, 1.0F}).view({2, 2})));
+    const auto to_send = on_gpu(group, torch::arange(3, torch::kInt64) + 10 * rank);
+    const torch::Tensor arrived = all_to_all(named, to_send, "sent", {rank + 1, 2 - rank}).wait();
+    const auto expected =
+        rank == 0 ? torch::tensor({0, 10, 11}, torch::kInt64) : torch::tensor({1, 2, 12}, torch::kInt64);
+    EXPECT_TRUE(torch::equal(arrived.cpu(), expected)) << arrived.cpu();
+    const auto to_add = on_gpu(group, torch::arange(3, torch::kFloat));
+    const torch::Tensor share = reduce_scatter(named, to_add, "share", ReduceOp::sum).wait();
+    EXPECT_TRUE(torch::equal(share.cpu(), rank == 0 ? torch::tensor({0.0F, 2.0F}) : torch::tensor({4.0F})))
+        << share.cpu();
+    const auto even = on_gpu(group, torch::arange(4, torch::kFloat));
+    const torch::Tensor half = reduce_scatter(named, even, "half").wait();
+    EXPECT_TRUE(torch::equal(half.cpu(), torch::arange(2, torch::kFloat) + 2.0F * static_cast<float>(rank)))
+        << half.cpu();
+  }
+}
+
+TEST(NamedOnGpus, MakeTheirResultsThere) {
+  (void)standin::take_nccl_calls();
+  on_ranks(2, [](const Group& group) { require_results_of_any_size(group, NamedCollectives(group)); });
+  const auto calls = standin::take_nccl_calls();
+  for (const char* const call :
+       {"all_gather 8 x uint8", "reduce_scatter 2 x float32 average", "reduce 2 x float32 sum root 0",
+        "reduce 1 x float32 sum root 1", "send 16 x uint8"})
+    EXPECT_THAT(calls, Contains(HasSubstr(call)));
+}
+
+TEST(NamedOnGpus, MakeTheirResultsInMainMemoryWhereOneRanksIs) {
+  (void)standin::take_nccl_calls();
+  on_ranks(2, [](const Group& group) {
+    const NamedCollectives named(group);
+    for (int step = 0; step < 2; ++step) {
+      auto mine = torch::full({group.rank() + 1}, static_cast<float>(group.rank()));
+      if (group.rank() == 0) mine = on_gpu(group, mine);
+      const torch::Tensor gathered = all_gather(named, mine, "gathered").wait();
+      EXPECT_EQ(gathered.device(), mine.device());
+      EXPECT_TRUE(torch::equal(gathered.cpu(), torch::tensor({0.0F, 1.0F, 1.0F}))) << gathered.cpu();
+      const auto bits = on_gpu(group, torch::full({2, 4}, group.rank() + 1, torch::kInt16));
+      EXPECT_TRUE(torch::equal(reduce_scatter(named, bits, "bits", ReduceOp::sum).wait().cpu(),
+                               torch::full({1, 4}, 3, torch::kInt16)));
+    }
+  });
+  EXPECT_THAT(standin::take_nccl_calls(), IsEmpty());
+}
+
+/// As libtorch gives memory that was another tensor's until then: what the program has put on its stream may still write there.
+TEST(NamedOnGpus, WriteResultsAfterWhatTheProgramsStreamHasGotByThen) {
+  on_ranks(2, [](const Group& group) {
+    const NamedCollectives named(group);
+    const int device = group.rank();
+    const OnGpu<float> given(device, 4, static_cast<float>(device)), made(device, 8, -1);
+    const cuda::Stream stream = standin::make_stream(device);
+    const auto make = [&](std::span<const std::int64_t>) {
+      standin::launch(stream, [&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        std::ranges::fill(made.seen(), -2.0F);
+      });
+      return std::as_writable_bytes(made.span());
+    };
+    NamedBuffers buffers{.place = {.device = device, .stream = stream},
+                         .input = std::as_bytes(given.span()),
+                         .make_output = make};
+    named
+        .submit({.name = "late",
+                 .operation = Operation::all_gather,
+                 .dtype = Dtype::f32,
+                 .shapes = {{}},
+                 .rows = {4}},
+                std::move(buffers))
+        .wait();
+    EXPECT_THAT(made.seen(), ElementsAre(0, 0, 0, 0, 1, 1, 1, 1));
+    standin::destroy_stream(stream);
+  });
+}
+
+torch::Tensor squares(const torch::Tensor& output, const torch::Tensor& target) {
+  return torch::mse_loss(output, target);
+}
+
+/// Whose second layer hands on two tensors.
+Layers skipping_layers(int broken_at = -1) {
+  Layers layers;
+  layers.add<torch::nn::Linear>(4, 4).add(
+      [](const torch::Tensor& x) { return std::tuple(x, torch::tanh(x)); });
+  layers.add([](const torch::Tensor& x, const torch::Tensor& skipped) { return x + skipped; });
+  layers.add<torch::nn::Linear>(4, 4)
+      .add(torch::tanh)
+      .add([broken_at, calls = std::make_shared<int>(0)](const torch::Tensor& x) {
+        if ((*calls)++ == broken_at) throw std::runtime_error("it broke");
+        return x;
+      });
+  return layers;
+}
+
+/// The losses of a few steps; what the ranks begin with is the same each time.
+std::vector<double> losses_of(const Group& group, torch::Device device, const std::string& schedule) {
+  Pipeline pipe(skipping_layers(), group,
+                {.schedule = schedule,
+                 .micro_batches = 12,
+                 .stages_per_rank = schedule == "1f1b" ? 1 : 3,
+                 .cut = schedule == "1f1b" ? std::vector<std::size_t>{2, 4} : std::vector<std::size_t>(),
+                 .device = device});
+  {
+    const torch::NoGradGuard no_grad;
+    for (const torch::Tensor& parameter : pipe.parameters()) parameter.fill_(0.1);
+  }
+  torch::optim::SGD optimizer(pipe.parameters(), 0.1);
+  std::vector<double> losses;
+  for (int step = 0; step < 3; ++step) {
+    pipe.zero_grad();
+    const auto batch = torch::arange(64).view({16, 4}) * 0.02 + 0.1 * step;
+    losses.push_back(pipe.step(batch, batch + 1, squares));
+    optimizer.step();
+  }
+  return losses;
+}
+
+TEST(PipelinesOnGpus, HandOnByNccl) {
+  (void)standin::take_nccl_calls();
+  for (const std::string schedule : {"gpipe", "1f1b", "interleaved"}) {
+    on_ranks(2, [&](const Group& group) {
+      const auto expected = losses_of(group, torch::kCPU, schedule);
+      EXPECT_THAT(losses_of(group, fake_device(group.rank()), schedule),
+                  Pointwise(DoubleNear(1e-5), expected));
+    });
+    const auto calls = standin::take_nccl_calls();
+    const auto count = [&](const char* what) {
+      return std::ranges::count_if(calls, [&](const std::string& call) { return call.starts_with(what); });
+    };
+    // Three steps of twelve micro-batches: an activation and a gradient across each cut, two tensors as one. Before, one for each link.
+    const int cuts = schedule == "1f1b" ? 1 : 5, links = schedule == "1f1b" ? 2 : 4;
+    EXPECT_EQ(count("send"), 3 * 12 * 2 * cuts + links) << schedule;
+    EXPECT_EQ(count("recv"), count("send"));
+  }
+}
+
+TEST(PipelinesOnGpus, OfRanksThatShareOneHaveLinksThere) {
+  on_ranks(2, [](const Group& group) {
+    const StageLinks links(group, {.ranks = 2, .stages = 2}, fake_device(0));
+    EXPECT_NE(links.between(0, 1, pipeline::Payload::activation), nullptr);
+    EXPECT_NE(links.between(1, 0, pipeline::Payload::gradient), nullptr);
+    EXPECT_EQ(links.between(1, 0, pipeline::Payload::activation), nullptr);
+  });
+}
+
+TEST(PipelinesOnGpus, EndOnAllRanksWithOne) {
+  const auto endings = run_ranks(2, [](const Group& group) {
+    Pipeline pipe(skipping_layers(5), group, {.micro_batches = 8, .device = fake_device(group.rank())});
+    const auto batch = torch::ones({16, 4});
+    pipe.step(batch, batch, squares);
+  });
+  for (const Ending& ending : endings)
+    EXPECT_THAT(ending.text, HasSubstr("pipeline, stage 1, micro-batch 5: layer \"5\": it broke"));
 }
 
 /// Looks at where buckets are.

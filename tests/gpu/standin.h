@@ -58,6 +58,8 @@ void capture(lockstep::cuda::Stream stream, bool does);
 /// What NCCL was called for since the last call of this, of all communicators of the process, in order:
 /// "all_reduce 8 x float32 sum".
 std::vector<std::string> take_nccl_calls();
+/// Of how many of them the largest call was since the last one of this.
+std::size_t take_largest_nccl_group();
 /// NCCL's communicators of this process say `result` when they are asked how they are. 0: no more.
 void break_nccl(lockstep::nccl::Result result);
 /// Communicators that were made and neither destroyed nor aborted.

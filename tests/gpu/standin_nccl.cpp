@@ -31,6 +31,7 @@ constexpr Result system_error = 2, invalid_argument = 4;
 
 std::mutex global;
 std::vector<std::string> calls_made;
+std::size_t largest_group = 0;
 std::atomic<Result> broken = 0;
 std::atomic<int> left = 0, aborted_count = 0;
 
@@ -354,6 +355,10 @@ Result end_group() {
   if (--depth > 0 || gathered.empty()) return success;
   const std::vector<Step> steps = std::move(gathered);
   gathered.clear();
+  {
+    const std::lock_guard lock(global);
+    largest_group = std::max(largest_group, steps.size());
+  }
   const auto comm = steps.front().comm;
   const bool is_first = !comm->has_called;
   if (is_first) {
@@ -411,6 +416,10 @@ namespace standin {
 std::vector<std::string> take_nccl_calls() {
   const std::lock_guard lock(global);
   return std::exchange(calls_made, {});
+}
+std::size_t take_largest_nccl_group() {
+  const std::lock_guard lock(global);
+  return std::exchange(largest_group, 0);
 }
 void break_nccl(Result result) { broken = result; }
 int nccl_left() { return left; }

@@ -132,6 +132,14 @@ TEST_F(Python, ARankThatIsKilledIsNamed) {
               ContainsRegex("probe 0 HorovodInternalError peer_lost 1 .*rank 1 .*was killed by signal 9"));
 }
 
+TEST_F(Python, ARankWithoutMemoryForAResultIsNamed) {
+  const Ending ending = job(2, {"torch_faults.py", "no_memory_for_a_result"}).finish();
+  EXPECT_THAT(
+      ending.out,
+      ContainsRegex("probe 0 .*no memory for a result of 32 bytes.* MemoryError.'32 bytes are too many'"));
+  EXPECT_THAT(ending.out, ContainsRegex("probe 1 .*rank 0.* None"));
+}
+
 TEST_F(Python, ARankThatCrashesSaysInWhichLine) {
   std::ofstream(folder() / "crash.py") << "import ctypes, lockstep.torch as hvd\n"
                                           "hvd.init()\n"

@@ -56,6 +56,28 @@ def kill():
 
 
 @action
+def no_memory_for_a_result():
+    """Rank 0's program has none when it is asked for it."""
+    kept = torch.ones(4)
+    request = core.request(0, "gathered", core.NAMED_ALL_GATHER, dtype=core.F32, shapes=((),))
+
+    def make(size):
+        if hvd.rank() == 0:
+            raise MemoryError(f"{size} bytes are too many")
+        kept.resize_(size // 4)
+        return kept.data_ptr()
+
+    given = torch.ones(4)
+    work = core.submit_request(request, [given.data_ptr()], [4], (given, kept), None, make)
+    try:
+        work.wait()
+    except hvd.HorovodInternalError as error:
+        say(error, "|", repr(error.__cause__))
+    else:
+        raise SystemExit("there was no error")
+
+
+@action
 def sets_that_overlap():
     """More operations than a GPU's engine has slots for, in sets each of which some rank comes to before another."""
     mine = [one for one in [hvd.add_process_set(ranks) for ranks in ([0, 2, 3], [1, 2, 3], [0, 1, 3])] if one.included()]

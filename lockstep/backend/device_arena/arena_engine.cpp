@@ -23,6 +23,8 @@ using schedule::block_of;
 constexpr auto between_device_looks = std::chrono::microseconds(50);
 // For the streams of a group that was aborted to go through what they have.
 constexpr auto draining_takes = std::chrono::seconds(2);
+// A call's own parts wait for none of each other's slots, for which nothing looks at the clock.
+static_assert(GpuEngine::most_at_once <= collective_slots);
 // What lets a stream that waits for a flag go on: beyond all that are awaited, but not so far that it were before them.
 constexpr std::uint32_t beyond = std::uint32_t{1} << 30;
 

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -57,6 +59,9 @@ class GpuEngine {
     unsettled,  ///< it goes on by itself: look() says when it is settled
   };
 
+  /// Of requests that are put as one call.
+  static constexpr std::size_t most_at_once = 32;
+
   virtual ~GpuEngine() = default;
 
   /// As the record has it: "nccl".
@@ -70,7 +75,7 @@ class GpuEngine {
     std::unique_ptr<GpuCall> call;
     State state = State::settled;
   };
-  /// Puts them on the GPU, after what is on the program's `stream`, and as one: none waits for another. `is_captured`: by a graph,
+  /// Puts them on the GPU, after what is on the program's `stream`, and as one: none waits for another. At most `most_at_once`. `is_captured`: by a graph,
   /// see can_be_captured(). Throws Error: invalid_argument
   /// (nothing was put: it is none of this GPU's streams); others, after which nothing more may be put.
   virtual Placed put(std::span<const Request> requests, cuda::Stream stream, bool is_captured) = 0;

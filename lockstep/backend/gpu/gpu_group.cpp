@@ -32,16 +32,24 @@ constexpr auto end_takes = 10s;
 // When an engine fails because a rank has died, its launcher says so within this time.
 constexpr auto word_takes = 500ms;
 
+/// What requests that are one call are together.
+Signature together(std::span<const Request> requests) {
+  Signature all = requests.front().signature;
+  if (is_message(all.operation)) return all;
+  for (const Request& other : requests.subspan(1)) all.elements += other.signature.elements;
+  return all;
+}
+
 }  // namespace
 
 /// One call under way. Under its group's mutex, but for what never changes.
 class GpuGroup::Call {
  public:
-  Call(const Request& request, std::uint64_t number)
-      : signature(request.signature),
-        element_bytes(request.element_bytes),
-        peer(is_message(request.signature.operation) ? request.peer : 0),
-        stream(static_cast<cuda::Stream>(request.place.stream)),
+  Call(std::span<const Request> requests, std::uint64_t number)
+      : signature(together(requests)),
+        element_bytes(requests.front().element_bytes),
+        peer(is_message(signature.operation) ? requests.front().peer : 0),
+        stream(static_cast<cuda::Stream>(requests.front().place.stream)),
         number(number) {}
 
   trace::OpenCall describe(std::uint32_t group) const {
@@ -221,7 +229,7 @@ std::shared_ptr<GpuGroup::Call> GpuGroup::begin_call(std::span<const Request> re
   if (const auto cause = failure_elsewhere()) throw Error(*cause);
   const bool is_of_messages = is_message(requests.front().signature.operation);
   std::uint64_t& counter = is_of_messages ? messages_ : next_number_;
-  auto call = std::make_shared<Call>(requests.front(), counter);
+  auto call = std::make_shared<Call>(requests, counter);
   call->begin_ns = trace::record_now_ns();
   call->is_captured = options_.gpu->is_captured(call->stream);
   if (call->is_captured && !engine_->can_be_captured()) {

@@ -56,7 +56,7 @@ class GpuGroup final : public std::enable_shared_from_this<GpuGroup> {
   GpuGroup(const GpuGroup&) = delete;
   GpuGroup& operator=(const GpuGroup&) = delete;
 
-  /// Begins them, as one call: all on this GPU's memory, and in the order of one stream. All ranks submit their calls in
+  /// Begins them, GpuEngine::most_at_once or fewer, as one call: all on this GPU's memory, and in the order of one stream. All ranks submit their calls in
   /// one order, but for messages' two sides. Throws Error: unsupported and invalid_argument before anything is begun; the
   /// group's failure.
   std::unique_ptr<PendingWork> submit(std::span<const Request> requests);

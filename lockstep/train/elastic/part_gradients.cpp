@@ -9,6 +9,7 @@
 #include "lockstep/group/collectives.h"
 #include "lockstep/schedule/call.h"
 #include "lockstep/train/replicas/finite_gradients.h"
+#include "lockstep/train/tensor/gpu_place.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 
 namespace lockstep {
@@ -55,6 +56,8 @@ PartGradients::Share PartGradients::begin(const Group& group) {
     sums_.emplace_back(group, *reducible_dtype(array.type), static_cast<std::size_t>(array.elements),
                        range.begin, total);
   sums_.emplace_back(group, Dtype::f64, facts_.size(), range.begin, total);
+  for (const NamedTensor& item : parameters_)
+    say_leaves_gpu(group, item.tensor.device(), "Elastic adds up the gradients of parts there");
   next_ = static_cast<int>(range.begin);
   return {next_, static_cast<int>(range.begin + range.count)};
 }

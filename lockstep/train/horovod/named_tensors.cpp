@@ -71,15 +71,21 @@ NamedResult with_new_result(const NamedCollectives& named, const torch::Tensor& 
                             NamedRequest request) {
   const auto name = label(request.name);
   require_array(tensor, name);
-  const torch::Tensor input = tensor.detach().to(torch::kCPU, tensor.scalar_type(), /*non_blocking=*/false,
+  const MemoryPlace place = place_on(tensor.device());
+  const torch::Device device = place.is_on_gpu() ? tensor.device() : torch::Device(torch::kCPU);
+  const torch::Tensor input = tensor.detach().to(device, tensor.scalar_type(), /*non_blocking=*/false,
                                                  /*copy=*/true, torch::MemoryFormat::Contiguous);
   auto result = std::make_shared<torch::Tensor>();
-  NamedBuffers buffers{.input = readable_bytes(input, name), .make_output = [result, input, name](auto rows) {
-                         auto sizes = input.sizes().vec();
-                         sizes[0] = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
-                         *result = torch::empty(sizes, input.options());
-                         return writable_bytes(*result, name);
-                       }};
+  NamedBuffers buffers{
+      .place = place,
+      .input = bytes_for_calls(input, false),
+      .make_output = [result, input, stream = current_stream(device)](auto rows) {
+        const c10::StreamGuard on_stream(stream);  // as a kernel of the program's there gets it
+        auto sizes = input.sizes().vec();
+        sizes[0] = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+        *result = torch::empty(sizes, input.options());
+        return bytes_for_calls(*result, true);
+      }};
   return {std::move(result), named.submit(std::move(request), std::move(buffers)), tensor.device()};
 }
 

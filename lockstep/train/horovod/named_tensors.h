@@ -40,8 +40,8 @@ class [[nodiscard]] NamedResult {
 // others); Error{unsupported} and {invalid_argument} are thrown at once. Inputs are copied where the result is
 // another tensor; in-place forms take contiguous ones, and keep them until the end.
 //
-// All_reduces and broadcasts of tensors on a GPU are carried there where the ranks' GPUs reach each other, after what libtorch's current
-// stream has by now, and not at once: the call returns. Others go through a copy in main memory, for which it waits. Tensors have
+// Operations on tensors on a GPU are carried there where the ranks' GPUs reach each other, after what libtorch's current stream has by
+// now, and not at once: the call returns. Others go through a copy in main memory, for which it waits. Tensors have
 // the result when wait() has returned. Ranks may have theirs on different devices, but each on one GPU.
 
 /// The average of all ranks' tensors, unless told otherwise; all have the same shape.

@@ -7,10 +7,12 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/group/outcome.h"
 #include "lockstep/group/shared_memory.h"
 #include "lockstep/train/parameter_server/saved_part.h"
 #include "lockstep/train/tensor/arena_tensor.h"
+#include "lockstep/train/tensor/gpu_place.h"
 #include "lockstep/train/tensor/shared_heap.h"
 
 namespace lockstep::ps {
@@ -59,6 +61,8 @@ void Client::lay_out() {
     if (tensors[i].is_cpu()) {
       tensors[i].set_data(views[i]);
     } else {
+      if (elsewhere_.empty() && tensors[i].device().type() == gpu_kind)
+        log::info("tensors on GPUs go through main memory: a parameter server's variables are there");
       elsewhere_.push_back({tensors[i], views[i]});
     }
   }

@@ -18,6 +18,7 @@
 #include "lockstep/pipeline/schedules.h"
 #include "lockstep/train/pipeline/pipeline_parts.h"
 #include "lockstep/train/pipeline/pipeline_step.h"
+#include "lockstep/train/pipeline/stage_links.h"
 #include "lockstep/train/replicas/broadcast_tensors.h"
 #include "lockstep/train/replicas/gradient_norm.h"
 #include "lockstep/train/replicas/model_tensors.h"
@@ -89,6 +90,8 @@ Pipeline::Pipeline(const Layers& layers, const Group& group, const PipelineOptio
   plan_ = pipeline::plan_of(pipeline::schedule_named(options.schedule), shape);
   if (options.non_finite == NonFinite::skip)
     throw_invalid_argument("Pipeline: NonFinite::skip is not supported; take stop or ignore");
+  links_ = std::make_unique<StageLinks>(group_, plan_.shape, options_.device);
+  options_.device = links_->device();
   seed_ = static_cast<std::uint64_t>(
       torch::randint(std::numeric_limits<std::int64_t>::max(), {1}, torch::kInt64).item<std::int64_t>());
   broadcast(group_, std::span(&seed_, 1), 0).wait();
@@ -272,7 +275,7 @@ void Pipeline::make_ties(const Layers& layers) {
 }
 
 double Pipeline::step(const Tensor& input, const Tensor& target, const PipelineLoss& loss) {
-  Step step(group_, plan_, stages_, options_, loss);
+  Step step(group_, plan_, stages_, *links_, options_, loss);
   std::vector<Work> averages;
   const auto tied_before = set_tied_gradients_aside();
   try {
@@ -293,6 +296,7 @@ double Pipeline::step(const Tensor& input, const Tensor& target, const PipelineL
 
 void Pipeline::give_up(const std::exception& why) {
   group_.abort(why);
+  links_->abort(why);
   for (const auto& others : {options_.replicas, options_.tensor}) {
     if (others) others->abort(why);
   }
@@ -300,7 +304,7 @@ void Pipeline::give_up(const std::exception& why) {
 
 Tensor Pipeline::evaluate(const Tensor& input) {
   const torch::NoGradGuard no_grad;
-  Step step(group_, plan_, stages_, options_, nullptr);
+  Step step(group_, plan_, stages_, *links_, options_, nullptr);
   try {
     return step.evaluate(input);
   } catch (const std::exception& error) {

@@ -25,6 +25,7 @@ namespace lockstep {
 
 class ParameterDrift;
 class SharedHeap;
+class StageLinks;
 
 /// Alike on all ranks, but for `device`, whose kind is that of `replicas` and `tensor`.
 struct PipelineOptions {
@@ -45,8 +46,8 @@ struct PipelineOptions {
   /// The ranks that have the same stages of other replicas of the pipeline (a Grid's column): all begin with the values of the
   /// first one, and gradients are averaged over them.
   std::optional<Group> replicas = std::nullopt;
-  /// Of this rank's stages: layers are moved there when they are built, inputs and targets as they come. What stages hand to each other
-  /// goes through main memory where that is a GPU; of tensors that a layer makes in main memory the next stage has them there, too.
+  /// Of this rank's stages: layers are moved there when they are built, inputs and targets as they come. Stages on GPUs that reach each
+  /// other hand on there; of tensors that a layer makes in main memory the next stage has them there, too.
   torch::Device device = torch::kCPU;
   /// Where layers are ColumnParallelLinear and the like: the ranks that have the other parts of the same stages (a Grid's row). They are
   /// processes: ranks that are threads of one wait for each other while layers are made. What takes the whole model (gather_state() and
@@ -143,6 +144,7 @@ class Pipeline {
   Group group_;
   PipelineOptions options_;
   pipeline::Plan plan_;
+  std::unique_ptr<StageLinks> links_;
   std::vector<std::size_t> cut_;
   std::vector<std::string> names_;  // of all layers
   std::vector<double> layer_seconds_;

@@ -49,13 +49,13 @@ std::vector<Tensor> Pipeline::Stage::forward(std::vector<Tensor> inputs) const {
 }
 
 Pipeline::Step::Step(const Group& group, const pipeline::Plan& plan, const std::vector<Stage>& stages,
-                     const PipelineOptions& options, PipelineLoss loss)
+                     const StageLinks& links, const PipelineOptions& options, PipelineLoss loss)
     : group_(group),
       plan_(plan),
       stages_(stages),
       options_(options),
       loss_of_(std::move(loss)),
-      messages_(group, options.device) {}
+      messages_(group, links) {}
 
 const Pipeline::Stage& Pipeline::Step::stage_at(int number) const {
   return stages_[static_cast<std::size_t>(number / plan_.shape.ranks)];

@@ -17,7 +17,7 @@ namespace lockstep {
 struct Pipeline::Step {
  public:
   Step(const Group& group, const pipeline::Plan& plan, const std::vector<Stage>& stages,
-       const PipelineOptions& options, PipelineLoss loss);
+       const StageLinks& links, const PipelineOptions& options, PipelineLoss loss);
 
   /// Throws Error, which names rank, stage and micro-batch to all ranks.
   void run(const pipeline::Actions& actions, const torch::Tensor& input, const torch::Tensor& target);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/group/collectives.h"
+#include "lockstep/train/tensor/gpu_place.h"
 #include "lockstep/train/tensor/host_array.h"
 
 namespace lockstep {
@@ -104,6 +105,8 @@ void broadcast_tensors(const Group& group, std::span<const NamedTensor> tensors,
   const auto use = is_root ? HostArray::Use::both : HostArray::Use::write;
   std::vector<HostArray> arrays;
   std::vector<std::span<std::byte>> spans(tensors.size());
+  for (const NamedTensor& item : tensors)
+    say_leaves_gpu(group, item.tensor.device(), "models and states of optimizers are handed round there");
   const auto all_together = put_together(tensors, is_root);
   for (const auto& [numbers, flat] : all_together) {
     auto bytes = arrays.emplace_back(flat, "tensors on " + flat.device().str(), use).bytes();

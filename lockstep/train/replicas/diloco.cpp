@@ -14,6 +14,7 @@
 #include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/replicas/same_facts.h"
 #include "lockstep/train/tensor/flat_tensors.h"
+#include "lockstep/train/tensor/gpu_place.h"
 #include "lockstep/train/tensor/tensor_collectives.h"
 
 namespace lockstep {
@@ -53,7 +54,10 @@ std::vector<NamedTensor> made_equal(const torch::nn::Module& module, const Group
                                                ", dampening ", outer.dampening(), ", weight decay ",
                                                outer.weight_decay(), ", nesterov ", outer.nesterov())});
   require_same_facts(group, facts, "Make the same DiLoCo on every rank");
-  for (const NamedTensor& item : tensors) require_averageable(item);
+  for (const NamedTensor& item : tensors) {
+    require_averageable(item);
+    say_leaves_gpu(group, item.tensor.device(), "DiLoCo averages moves there");
+  }
   broadcast_tensors(group, tensors);
   return tensors;
 }

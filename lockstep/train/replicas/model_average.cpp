@@ -10,6 +10,7 @@
 #include "lockstep/train/replicas/model_tensors.h"
 #include "lockstep/train/replicas/named_tensor.h"
 #include "lockstep/train/replicas/same_facts.h"
+#include "lockstep/train/tensor/gpu_place.h"
 #include "lockstep/train/tensor/host_array.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 
@@ -34,6 +35,7 @@ void average(const Group& group, const NamedTensor& item) {
     throw Error(ErrorCode::unsupported, item.label() + " is " + describe(item.tensor) +
                                             ", a type that has no average here: convert it");
   }
+  say_leaves_gpu(group, item.tensor.device(), "models are averaged there");
   const HostArray array(item.tensor.detach(), item.label(), HostArray::Use::both);
   all_reduce_bytes(group, array.bytes(), array.bytes(), {.dtype = *dtype, .op = ReduceOp::average}).wait();
   array.put_back();

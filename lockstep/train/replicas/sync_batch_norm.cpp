@@ -3,6 +3,8 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,13 +17,41 @@
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/train/replicas/told_where.h"
-#include "lockstep/train/tensor/tensor_bytes.h"
+#include "lockstep/train/tensor/gpu_place.h"
+#include "lockstep/train/tensor/tensor_collectives.h"
 
 namespace lockstep {
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
+
+/// Where the ranks' statistics of a batch norm meet: on their GPUs where each has its input on one, else in main memory.
+class MeetingPlace {
+ public:
+  /// Of an input on `device`. Collective at the first time for a kind of device, which all ranks change together.
+  torch::Device of(const Group& group, torch::Device device) {
+    if (kind_ != device.type()) {
+      std::array<std::uint8_t, 1> are_on_gpus{device.type() == gpu_kind ? std::uint8_t{1} : std::uint8_t{0}};
+      all_reduce(group, are_on_gpus, ReduceOp::min).wait();
+      if (are_on_gpus[0] == 0)
+        say_leaves_gpu(group, device, "statistics of batch norms meet those of a rank there");
+      is_gpu_ = are_on_gpus[0] != 0 && stays_on_gpu(group, device);
+      kind_ = device.type();
+    }
+    return is_gpu_ ? device : torch::Device(torch::kCPU);
+  }
+
+ private:
+  std::optional<c10::DeviceType> kind_;
+  bool is_gpu_ = false;
+};
+
+/// Over which ranks a batch norm is synchronised, and where.
+struct Synchronised {
+  Group group;
+  std::shared_ptr<MeetingPlace> place;
+};
 
 /// Which batch norms are synchronised. A module is known by its weight or its running mean, tensors that are
 /// the same objects as long as it lives.
@@ -36,18 +66,19 @@ class Registry {
     const std::lock_guard lock(mutex_);
     std::erase_if(entries_, [](const auto& entry) { return entry.second.tensor.expired(); });
     entries_.insert_or_assign(tensor.unsafeGetTensorImpl(),
-                              Entry{c10::weak_intrusive_ptr(tensor.getIntrusivePtr()), group.shared_impl()});
+                              Entry{c10::weak_intrusive_ptr(tensor.getIntrusivePtr()), group.shared_impl(),
+                                    std::make_shared<MeetingPlace>()});
   }
 
-  /// The group over which it is synchronised; nullopt for an ordinary one.
-  std::optional<Group> find(const std::optional<torch::Tensor>& tensor) {
+  /// How it is synchronised; nullopt for an ordinary one.
+  std::optional<Synchronised> find(const std::optional<torch::Tensor>& tensor) {
     if (!tensor || !tensor->defined()) return std::nullopt;
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(tensor->unsafeGetTensorImpl());
     if (found == entries_.end() || found->second.tensor.expired()) return std::nullopt;
     auto group = found->second.group.lock();
     if (!group) throw_invalid_argument("the group of a synchronised batch norm has ended");
-    return Group(std::move(group));
+    return Synchronised{Group(std::move(group)), found->second.place};
   }
 
  private:
@@ -55,6 +86,7 @@ class Registry {
   struct Entry {
     c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
     std::weak_ptr<Group::Impl> group;
+    std::shared_ptr<MeetingPlace> place;
   };
   std::mutex mutex_;
   std::map<const void*, Entry> entries_;
@@ -78,33 +110,34 @@ torch::Tensor widened(const torch::Tensor& tensor) {
   return tensor.to(tensor.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32);
 }
 
+/// f64, where the ranks' statistics meet.
 struct Moments {
-  torch::Tensor mean, variance;  // of each channel, f64, in main memory; the variance not corrected
-  double count = 0;
+  torch::Tensor mean, variance;  // of each channel; the variance not corrected
+  torch::Tensor count;           // a number
 };
 
 /// Collective.
-Moments moments_of_all(const Group& group, const torch::Tensor& input) {
+Moments moments_of_all(const Group& group, const torch::Tensor& input, torch::Device place) {
   const std::int64_t channels = input.size(1);
   const std::int64_t count = channels == 0 ? 0 : input.numel() / channels;
-  auto mine = torch::zeros({2 * channels + 1}, torch::kFloat64);
+  const auto options = torch::dtype(torch::kFloat64).device(place);
+  const auto mine = torch::zeros({2 * channels + 1}, options);
   if (count > 0) {
     const auto [variance, mean] = torch::var_mean(input, all_but_channels(input), /*unbiased=*/false);
     mine.narrow(0, 0, 2 * channels).copy_(torch::cat({mean, variance}));
-    mine[2 * channels] = static_cast<double>(count);
+    mine.narrow(0, 2 * channels, 1).fill_(static_cast<double>(count));
   }
-  const auto all = torch::empty({group.size(), 2 * channels + 1}, torch::kFloat64);
-  telling_where("the forward of a synchronised batch norm", [&] {
-    all_gather_bytes(group, readable_bytes(mine, "moments"), writable_bytes(all, "moments")).wait();
-  });
+  const auto all = torch::empty({group.size(), 2 * channels + 1}, options);
+  telling_where("the forward of a synchronised batch norm", [&] { all_gather(group, mine, all).wait(); });
   const auto means = all.narrow(1, 0, channels), variances = all.narrow(1, channels, channels);
   const auto counts = all.narrow(1, 2 * channels, 1);
   Moments moments;
-  moments.count = counts.sum().item<double>();
-  if (moments.count < 2) {
+  moments.count = counts.sum();
+  // What this rank has says it, mostly, without a wait for the device.
+  if (const double together = count >= 2 ? 2 : moments.count.item<double>(); together < 2) {
     throw_invalid_argument("batch norm needs two values for a channel in training; all " +
                            std::to_string(group.size()) + " ranks together have " +
-                           std::to_string(static_cast<std::int64_t>(moments.count)));
+                           std::to_string(static_cast<std::int64_t>(together)));
   }
   moments.mean = (means * counts).sum(0) / moments.count;
   moments.variance = ((variances + (means - moments.mean).square()) * counts).sum(0) / moments.count;
@@ -123,8 +156,7 @@ class Normalise : public torch::autograd::Function<Normalise> {
     auto output = normal;
     if (weight.defined()) output = output * by_channel(weight, x);
     if (bias.defined()) output = output + by_channel(bias, x);
-    context->save_for_backward({normal, inverse, weight, bias});
-    context->saved_data["count"] = moments.count;
+    context->save_for_backward({normal, inverse, weight, bias, moments.count});
     context->saved_data["type"] = input.scalar_type();
     context->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<Held>(group));
     return output.to(input.scalar_type());
@@ -132,20 +164,19 @@ class Normalise : public torch::autograd::Function<Normalise> {
 
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
     const auto saved = context->get_saved_variables();
-    const auto &normal = saved[0], &inverse = saved[1], &weight = saved[2], &bias = saved[3];
+    const auto &normal = saved[0], &inverse = saved[1], &weight = saved[2], &bias = saved[3],
+               &count = saved[4];
     const auto held = c10::static_intrusive_pointer_cast<Held>(context->saved_data["group"].toCapsule());
     const Group& group = held->group;
-    const double count = context->saved_data["count"].toDouble();
     const auto type = context->saved_data["type"].toScalarType();
     const auto dy = gradients[0].to(normal.scalar_type());
     const auto own_dy = dy.sum(all_but_channels(dy)), own_dy_normal = (dy * normal).sum(all_but_channels(dy));
-    auto sums = torch::cat({own_dy, own_dy_normal}).to(torch::kCPU).to(torch::kFloat64);
-    const auto bytes = writable_bytes(sums, "sums");
+    const auto sums = torch::cat({own_dy, own_dy_normal}).to(inverse.device()).to(torch::kFloat64);
     telling_where("the backward of a synchronised batch norm",
-                  [&] { all_reduce_bytes(group, bytes, bytes, {.dtype = Dtype::f64}).wait(); });
+                  [&] { all_reduce(group, sums, ReduceOp::sum).wait(); });
     const auto halves = (sums / count).chunk(2);
     auto factor = inverse;
-    if (weight.defined()) factor = factor * weight.to(torch::kCPU).to(torch::kFloat64);
+    if (weight.defined()) factor = factor * weight.to(inverse.device()).to(torch::kFloat64);
     const auto dx =
         (dy - by_channel(halves[0], dy) - normal * by_channel(halves[1], dy)) * by_channel(factor, dy);
     return {dx.to(type),
@@ -163,13 +194,13 @@ class Normalise : public torch::autograd::Function<Normalise> {
   };
 };
 
-torch::Tensor synchronised(const Group& group, const torch::Tensor& input, const torch::Tensor& weight,
+torch::Tensor synchronised(const Synchronised& how, const torch::Tensor& input, const torch::Tensor& weight,
                            const torch::Tensor& bias, const torch::Tensor& running_mean,
                            const torch::Tensor& running_variance, double momentum, double epsilon) {
   Moments moments;
   {
     const torch::NoGradGuard no_grad;
-    moments = moments_of_all(group, widened(input.detach()));
+    moments = moments_of_all(how.group, widened(input.detach()), how.place->of(how.group, input.device()));
     const auto move_towards = [momentum](const torch::Tensor& running, const torch::Tensor& value) {
       if (!running.defined()) return;
       running.mul_(1 - momentum).add_(value.to(running.device(), running.scalar_type()), momentum);
@@ -177,7 +208,7 @@ torch::Tensor synchronised(const Group& group, const torch::Tensor& input, const
     move_towards(running_mean, moments.mean);
     move_towards(running_variance, moments.variance * (moments.count / (moments.count - 1)));
   }
-  return Normalise::apply(input, weight, bias, moments, epsilon, group);
+  return Normalise::apply(input, weight, bias, moments, epsilon, how.group);
 }
 
 /// What torch::batch_norm() is from now on.
@@ -187,13 +218,13 @@ torch::Tensor batch_norm(const torch::Tensor& input, const std::optional<torch::
                          const std::optional<torch::Tensor>& running_variance, bool training, double momentum,
                          double epsilon, bool cudnn_enabled) {
   if (training) {
-    auto group = Registry::instance().find(weight);
-    if (!group) group = Registry::instance().find(running_mean);
-    if (group && group->size() > 1) {
+    auto how = Registry::instance().find(weight);
+    if (!how) how = Registry::instance().find(running_mean);
+    if (how && how->group.size() > 1) {
       const auto or_none = [](const std::optional<torch::Tensor>& tensor) {
         return tensor.value_or(torch::Tensor());
       };
-      return synchronised(*group, input, or_none(weight), or_none(bias), or_none(running_mean),
+      return synchronised(*how, input, or_none(weight), or_none(bias), or_none(running_mean),
                           or_none(running_variance), momentum, epsilon);
     }
   }

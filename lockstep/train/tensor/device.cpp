@@ -33,6 +33,11 @@ std::string gpu_count_text(const VisibleGpus& gpus) {
 
 }  // namespace
 
+torch::Device with_number(torch::Device device) {
+  if (device.is_cpu() || device.has_index()) return device;
+  return c10::impl::VirtualGuardImpl(device.type()).getDevice();
+}
+
 c10::Stream current_stream(torch::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }

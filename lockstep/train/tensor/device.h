@@ -19,6 +19,8 @@ namespace lockstep {
 /// GPUs.
 torch::Device device_for(const Group& group, const std::string& name);
 
+/// `device` with the number of the one that is libtorch's current one, unless it has a number, or is main memory.
+torch::Device with_number(torch::Device device);
 /// Libtorch's, of this thread.
 c10::Stream current_stream(torch::Device device);
 /// What `later` is given from now on comes after what `earlier` was given.

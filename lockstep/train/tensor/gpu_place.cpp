@@ -38,6 +38,10 @@ bool stays_on_gpu(const Group& group, torch::Device device) {
   return false;
 }
 
+void say_leaves_gpu(const Group& group, torch::Device device, const char* why) {
+  if (device.type() == gpu_kind) say_through_main_memory(group, why);
+}
+
 MemoryPlace place_of(const Group& group, torch::Device device) {
   return stays_on_gpu(group, device) ? place_on(device) : MemoryPlace{};
 }

@@ -28,6 +28,9 @@ MemoryPlace place_of(const Group& group, torch::Device device);
 /// The same whether calls can be carried there or not. Not collective.
 MemoryPlace place_on(torch::Device device);
 
+/// Of a tensor on `device`: where that is a GPU, the first rank says, once, that such go through main memory, because of `why`.
+void say_leaves_gpu(const Group& group, torch::Device device, const char* why);
+
 /// `work`, of a call that place_of() put on a GPU: its wait() makes libtorch's current stream wait, whichever that is by then.
 Work in_current_stream(Work work, torch::Device device);
 

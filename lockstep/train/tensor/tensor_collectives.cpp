@@ -15,6 +15,8 @@ namespace {
 
 using Use = HostArray::Use;
 
+constexpr const char* messages_leave = "messages of tensors, which have tags, are carried there";
+
 /// What one rank passes to a collective; in messages "gather's input", "gather's output".
 class Passed {
  public:
@@ -241,11 +243,13 @@ Work all_to_all(const Group& group, const torch::Tensor& input, const torch::Ten
 
 Work send(const Group& group, const torch::Tensor& tensor, int destination, int tag) {
   const HostArray array = Passed(group, "send").only(tensor, Use::read);
+  say_leaves_gpu(group, tensor.device(), messages_leave);
   return then_put_back(send_bytes(group, array.bytes(), destination, tag), {array});
 }
 
 Work recv(const Group& group, const torch::Tensor& tensor, int source, int tag, Received* received) {
   const HostArray array = Passed(group, "recv").only(tensor, Use::write);
+  say_leaves_gpu(group, tensor.device(), messages_leave);
   return then_put_back(recv_bytes(group, array.bytes(), source, tag, received), {array});
 }
 

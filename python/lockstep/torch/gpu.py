@@ -82,6 +82,11 @@ def stream_of_request(request: core.Request, tensors: Sequence[torch.Tensor]) ->
     return _current_stream(device)
 
 
+def on_stream(stream: torch.cuda.Stream) -> torch.cuda.StreamContext:
+    """While it is entered, the stream is torch's current one."""
+    return _on_stream(stream)
+
+
 def current_stream(device: torch.device) -> torch.cuda.Stream:
     """Torch's."""
     return _current_stream(device)

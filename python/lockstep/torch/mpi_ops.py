@@ -1,8 +1,8 @@
 """Collectives on tensors, found by their names, under Horovod's names.
 
 Each `_async` function returns a handle, for poll() and synchronize(); those that end in `_` work in place. Tensors may be of any
-torch type that has an element type here, of any shape and layout. All_reduces and broadcasts of CUDA tensors are on their GPU, where the
-ranks' GPUs reach each other; other tensors that are not on the CPU are copied there and back.
+torch type that has an element type here, of any shape and layout. Operations on CUDA tensors are on their GPU, where the ranks' GPUs
+reach each other; other tensors that are not on the CPU are copied there and back.
 """
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lockstep.common.process_sets import global_process_set, process_set_ids_and
 from lockstep.common.reductions import Adasum, Average, Max, Min, Product, Sum, op_of  # noqa: F401
 from lockstep.common.reductions import reduce_op as reduce_op_of
 from lockstep.torch.compression import Compression
-from lockstep.torch.gpu import stream_of_request
+from lockstep.torch.gpu import on_stream, stream_of_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -173,6 +173,30 @@ def _own_output(work: core.Work, like: torch.Tensor, row_shape: Iterable[int]) -
     else:
         made = torch.frombuffer(buffer, dtype=torch.uint8, count=size).view(like.dtype).view(shape)
     return made.to(like.device), rows
+
+
+def _begin_with_output(request: core.Request, tensor: torch.Tensor, rows: Sequence[int] = ()) -> tuple[
+        core.Work, Callable[[core.Work], tuple[torch.Tensor, list[int]]]]:
+    """Of the tensor, whose result has as many rows as become known. Returns its Work, and what makes of that, when it is over, the result
+    and how many rows are of which rank."""
+    row_shape = tensor.shape[1:]
+    stream = stream_of_request(request, [tensor])
+    given = _ready(tensor, tensor.device if stream else _CPU)
+    if stream is None:
+        work = core.submit_request(request, [given.data_ptr()], rows, given)
+        return work, lambda done: _own_output(done, tensor, row_shape)
+    made: list[torch.Tensor] = []
+
+    def make(size: int) -> int:
+        with on_stream(stream):  # as a kernel there gets it
+            made.append(torch.empty(size, dtype=torch.uint8, device=tensor.device))
+        return made[0].data_ptr()
+
+    def result(done: core.Work) -> tuple[torch.Tensor, list[int]]:
+        received = done.output()[2]
+        return made[0].view(tensor.dtype).view((sum(received), *row_shape)), received
+
+    return core.submit_request(request, [given.data_ptr()], rows, given, _place_on(stream, tensor.device), make), result
 
 
 def _begin_all_reduce(kind, tensors, outputs, name, op, prescale_factor, postscale_factor, process_set):
@@ -355,12 +379,12 @@ def sparse_allreduce_async(tensor: torch.Tensor, name: str, op: int,
 
 def _begin_all_gather(kind: str, tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> int:
     _require_dense(tensor, "allgather")
-    given = _ready(tensor)
-    if given.dim() == 0:
-        given = given.view(1)
-    work = core.submit(process_set.number(), _name_of(kind, name, process_set), core.NAMED_ALL_GATHER, dtype=_dtype_of(given),
-                       shapes=(tuple(given.shape[1:]),), addresses=[given.data_ptr()], rows=[given.shape[0]], kept=given)
-    return _enter(work, lambda done: _own_output(done, tensor, given.shape[1:])[0])
+    if tensor.dim() == 0:
+        tensor = tensor.view(1)
+    request = core.request(process_set.number(), _name_of(kind, name, process_set), core.NAMED_ALL_GATHER, dtype=_dtype_of(tensor),
+                           shapes=(tuple(tensor.shape[1:]),))
+    work, result = _begin_with_output(request, tensor, [tensor.shape[0]])
+    return _enter(work, lambda done: result(done)[0])
 
 
 def allgather_async(tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
@@ -481,12 +505,12 @@ def _rows_to_send(tensor: torch.Tensor, splits: torch.Tensor | Sequence[int] | N
 def _begin_all_to_all(tensor: torch.Tensor, splits: torch.Tensor | Sequence[int] | None, name: str | None,
                       process_set: ProcessSet) -> int:
     rows = _rows_to_send(tensor, splits, process_set)
-    given = _ready(tensor)
-    work = core.submit(process_set.number(), _name_of("alltoall", name, process_set), core.NAMED_ALL_TO_ALL, dtype=_dtype_of(given),
-                       shapes=(tuple(given.shape[1:]),), addresses=[given.data_ptr()], rows=rows, kept=given)
+    request = core.request(process_set.number(), _name_of("alltoall", name, process_set), core.NAMED_ALL_TO_ALL, dtype=_dtype_of(tensor),
+                           shapes=(tuple(tensor.shape[1:]),))
+    work, made = _begin_with_output(request, tensor, rows)
 
     def result(done):
-        output, received = _own_output(done, tensor, given.shape[1:])
+        output, received = made(done)
         return output if splits is None else (output, torch.tensor(received, dtype=torch.int32, device="cpu"))
 
     return _enter(work, result)
@@ -532,13 +556,12 @@ def _begin_reduce_scatter(kind: str, tensor: torch.Tensor, name: str | None, op:
     _require_dense(tensor, "reducescatter")
     if op not in (Average, Sum):
         raise ValueError("reducescatter has op=Average and op=Sum")
-    given = _ready(tensor)
-    if given.dim() == 0:
+    if tensor.dim() == 0:
         raise ValueError("reducescatter of a tensor without dimensions")
-    work = core.submit(process_set.number(), _name_of(kind, name, process_set), core.NAMED_REDUCE_SCATTER, dtype=_dtype_of(given),
-                       reduce_op=reduce_op_of(op), prescale=prescale_factor, postscale=postscale_factor, shapes=(tuple(given.shape),),
-                       addresses=[given.data_ptr()], kept=given)
-    return _enter(work, lambda done: _own_output(done, tensor, given.shape[1:])[0])
+    request = core.request(process_set.number(), _name_of(kind, name, process_set), core.NAMED_REDUCE_SCATTER, dtype=_dtype_of(tensor),
+                           reduce_op=reduce_op_of(op), prescale=prescale_factor, postscale=postscale_factor, shapes=(tuple(tensor.shape),))
+    work, result = _begin_with_output(request, tensor)
+    return _enter(work, lambda done: result(done)[0])
 
 
 def reducescatter_async(tensor: torch.Tensor, name: str | None = None, op: int = Average,
