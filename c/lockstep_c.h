@@ -210,7 +210,7 @@ void lockstep_request_free(lockstep_request* request);
 int lockstep_submit(lockstep_request* request, void* const* buffers, const int64_t* rows,
                     lockstep_work** work);
 /* Gives memory for a result of `bytes`, where the request's buffers are; NULL: there is none, and the operation fails. Any thread calls
- * it, once, while others may wait in this library. On a GPU the result comes after what the submission's stream has been given by then. */
+ * it, once, while others may wait in this library; it calls nothing of this library. On a GPU it is memory that nothing there uses any more. */
 typedef void* (*lockstep_make_output)(void* context, size_t bytes);
 /* lockstep_submit() with a result where the program wants it, which is its own. The work has to be over before `context` is gone. Since
  * version 6. */

@@ -43,10 +43,7 @@ class BuffersForCall {
   std::span<std::byte> output(std::span<const std::int64_t> rows) const {
     const std::span<std::byte> output = operation_.buffers.make_output(rows);
     if (!mark_) return output;
-    NamedGpu& gpu = *mark_->gpu();
-    gpu.require_own(output, to_string(operation_.request) + ": output");
-    // What the program has put on its stream may still use this memory for something else.
-    gpu.follow(*gpu.mark(operation_.buffers.place.stream));
+    mark_->gpu()->require_own(output, to_string(operation_.request) + ": output");
     return is_copied_ ? returned(call_.own_buffers.emplace_back(output.size()), output) : output;
   }
 

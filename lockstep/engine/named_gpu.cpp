@@ -53,12 +53,14 @@ void NamedGpu::follow(const Mark& mark) {
 }
 
 void NamedGpu::read(std::span<const std::byte> there, std::span<std::byte> here) {
+  if (there.empty()) return;
   const Gpu::Current current(*gpu_);
   const Gpu::BesideCaptures beside(*gpu_);
   await(gpu_->driver().copy_down(here.data(), address_of(there), there.size(), stream_));
 }
 
 void NamedGpu::write(std::span<const std::byte> here, std::span<std::byte> there) {
+  if (here.empty()) return;
   const Gpu::Current current(*gpu_);
   const Gpu::BesideCaptures beside(*gpu_);
   await(gpu_->driver().copy_up(address_of(there), here.data(), here.size(), stream_));

@@ -53,8 +53,7 @@ struct NamedBuffers {
   MemoryPlace place = {};                           ///< of all buffers
   std::span<const std::byte> input = {};            ///< the others
   /// The others' result, once its size is known: rows from each rank; of reduce_scatter, this rank's alone.
-  /// Called by whoever drives the operation, which may be another thread. On a GPU it is written to after what the place's stream has
-  /// got by the time at which this returns.
+  /// Called by whoever drives the operation, which may be another thread. On a GPU it is memory that nothing there uses any more.
   std::function<std::span<std::byte>(std::span<const std::int64_t> rows)> make_output = {};
 };
 

@@ -347,7 +347,12 @@ bool NamedSet::is_on_gpu(std::span<const Decision> decisions) const {
 /// On a GPU a call may wait for ranks that wait for this one in another set, where calls began in another order: it has a thread.
 void NamedSet::begin(std::span<const Decision> decisions, Operations operations) {
   if (!is_on_gpu(decisions) || !*takes_gpu_) {
-    running_.push_back(start_call(group_, decisions, std::move(operations), nullptr));
+    try {
+      running_.push_back(start_call(group_, decisions, std::move(operations), nullptr));
+    } catch (const std::exception& error) {
+      group_.abort(error);  // the others wait for this rank
+      throw;
+    }
     return;
   }
   RunningCall& call = running_.emplace_back();

@@ -82,6 +82,10 @@ void Work::wait() {
   pending->wait();
 }
 
+void Work::follow() {
+  if (pending_ && !pending_->follow()) wait();
+}
+
 void Work::synchronize() {
   if (!pending_) return;
   const auto pending = std::move(pending_);

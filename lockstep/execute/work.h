@@ -20,6 +20,8 @@ class PendingWork {
   virtual bool wait_for(std::chrono::nanoseconds duration) = 0;
   /// Returns when it is over on a GPU, too.
   virtual void synchronize() { wait(); }
+  /// Of a call on a GPU: as wait(), and wait() or synchronize() may follow. False of others, which it leaves alone.
+  virtual bool follow() { return false; }
   /// Its group fails at once, and this rank is to blame: an exception destroys a buffer that others still
   /// need.
   virtual void abandon() noexcept = 0;
@@ -51,6 +53,8 @@ class [[nodiscard]] Work {
   /// stream wait that the call was given, and returns at once: what the program puts there from now on comes after the call.
   /// What such a call comes to later, its group's next one throws.
   void wait();
+  /// The same, but of a call on a GPU's memory the Work stays: synchronize() tells what has become of it.
+  void follow();
   /// Waits on the host, also for a GPU. Throws as wait() does.
   void synchronize();
   /// Whether it is over, without waiting. Throws as wait() does.

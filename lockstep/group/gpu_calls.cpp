@@ -81,6 +81,7 @@ Group::Impl::OnGpu connect_gpus(const Group::Impl& impl, int device, std::size_t
     connected.arena = arena.get();
     engine = std::move(arena);
   }
+  connected.messages = engine->messages_at_once();
   GpuGroup::Options options{
       .name = impl.name,
       .record_name = impl.name + " on GPUs" + (number > 0 ? "#" + std::to_string(number + 1) : ""),
@@ -154,6 +155,8 @@ bool can_call_on_gpu(const Group& group, int device, std::string* why) {
   if (gpu.refusal && why != nullptr) *why = gpu.refusal->what();
   return !gpu.refusal;
 }
+
+std::size_t messages_on_gpu(const Group& group, int device) { return on_gpu(group.impl(), device).messages; }
 
 void say_through_main_memory(const Group& group, const std::string& why) {
   static std::mutex mutex;

@@ -20,6 +20,9 @@ Work submit_on_gpu(Group::Impl& impl, std::span<const Request> requests);
 /// first call there. `why`, if given: what is missing. Throws Error: timeout and peer_lost naming ranks that do not come.
 bool can_call_on_gpu(const Group& group, int device, std::string* why = nullptr);
 
+/// How many messages from one rank to another may be on their way there; one more has the host wait. REQUIRES: can_call_on_gpu().
+std::size_t messages_on_gpu(const Group& group, int device);
+
 /// Rank 0 logs, once for each reason, that what lies on GPUs goes through main memory.
 void say_through_main_memory(const Group& group, const std::string& why);
 

@@ -49,6 +49,7 @@ class Group::Impl {
   struct OnGpu {
     std::shared_ptr<GpuGroup> group = nullptr;
     device_arena::Engine* arena = nullptr;        ///< of `group`, where its ranks share the GPU
+    std::size_t messages = 0;                     ///< as GpuEngine::messages_at_once()
     std::optional<Error> refusal = std::nullopt;  ///< instead: the same on all ranks
   };
   std::map<int, std::shared_future<OnGpu>> gpus;  ///< by the GPU's number; not ready while it connects

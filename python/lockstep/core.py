@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
+import threading
 from typing import TYPE_CHECKING, Any
 
 from lockstep.common.exceptions import error_of
@@ -258,12 +259,15 @@ class Work:
         self._address, self._kept, self._of_program = address, kept, of_program
 
     def _is_over(self, status: int) -> bool:
+        if status == PENDING or not self._of_program:
+            return _check(status) != PENDING
+        cause = self._of_program[0]  # an exception in make_output(), of which the rest has failed
+        if status == 0 or not isinstance(cause, Exception):
+            raise cause
         try:
             return _check(status) != PENDING
         except Exception as error:
-            if self._of_program:  # what it failed of has failed of this
-                raise error from self._of_program[0]
-            raise
+            raise error from cause
 
     def test(self) -> bool:
         """Whether it is over. Raises what it failed of."""
@@ -305,8 +309,16 @@ class Work:
         _library.lockstep_work_abandon(address)
 
     def __del__(self) -> None:
-        if getattr(self, "_address", None):
+        if not getattr(self, "_address", None):
+            return
+        if getattr(_in_callback, "is_so", False):  # in which torch may collect garbage, and nothing waits
+            _to_free.append(self._address)
+        else:
             _library.lockstep_work_free(self._address)
+
+
+_in_callback = threading.local()
+_to_free: list[int | None] = []  # works
 
 
 class Request:
@@ -356,21 +368,26 @@ def submit_request(of: Request, addresses: Sequence[int] = (), rows: Sequence[in
                    place: tuple[int, int] | None = None, make_output: Callable[[int], int] | None = None) -> Work:
     """Begins it (lockstep_submit) and returns its Work. addresses: where the buffers are. rows: all_gather: how many this rank has;
     all_to_all: how many it sends to each. kept: what the Work keeps alive. place: as begin() has it, where of.takes_gpu(). make_output:
-    gives the address of so many bytes for a result there, from any thread."""
+    gives the address of so many bytes for a result there, which nothing uses any more, from any thread."""
     address = _pointer()
     buffers = _pointer(*addresses) if len(addresses) <= 1 else (_pointer * len(addresses))(*addresses)
     its_rows = (_int64 * len(rows))(*rows) if rows else None
     if make_output is None:
         _check(_on(place, _library.lockstep_submit, of.address, buffers, its_rows, address))
         return Work(address.value, kept)
+    while _to_free:
+        _library.lockstep_work_free(_to_free.pop())
     failures: list[BaseException] = []
 
     def make(_: object, size: int) -> int | None:
+        _in_callback.is_so = True
         try:
             return make_output(size)
         except BaseException as error:  # noqa: BLE001  # C cannot have it; whoever waits gets it
             failures.append(error)
             return None
+        finally:
+            _in_callback.is_so = False
 
     called = _MAKE_OUTPUT(make)
     _check(_on(place, _library.lockstep_submit_with_output, of.address, buffers, its_rows, called, None, address))

@@ -103,5 +103,6 @@ torch._register_device_module("fake", _module)
 torch.ops.load_library(os.environ["LOCKSTEP_FAKE_GPU"])
 _default = _Stream()
 gpu.KIND, gpu._current_stream, gpu._on_stream, gpu._new_stream = "fake", lambda device: _default, _on_stream, _new_stream
+gpu._on_device = lambda device: contextlib.nullcontext()
 gpu._use_on = lambda tensor, stream: None  # memory is not used again before the default stream is through
 DEVICE = torch.device("fake:0")

@@ -452,6 +452,9 @@ def odd_tensors():
     z = torch.tensor([1 + 2j, 3 - 1j])
     gathered = hvd.allgather(z.conj())
     assert torch.equal(gathered[:2], z.conj().resolve_conj()), gathered
+    written = torch.ones(2, 2, requires_grad=True)
+    for of in (hvd.allgather, hvd.alltoall, hvd.reducescatter):
+        of(written).mul_(2).sum().backward()
     evens = hvd.add_process_set([0])
     if evens.included():
         hvd.barrier(process_set=evens)

@@ -100,9 +100,8 @@ void Engine::connect(Deadline deadline) {
   for (const int from : all) {
     for (const int to : all) {
       const std::size_t pair = lanes_.size() - 1;
-      lanes_.push_back({.first_slot = collective_slots + pair * message_slots,
-                        .slots = message_slots,
-                        .ranks = {from, to}});
+      const std::uint64_t slots = message_slots_of(members.size());
+      lanes_.push_back({.first_slot = collective_slots + pair * slots, .slots = slots, .ranks = {from, to}});
     }
   }
   meet(deadline);

@@ -36,6 +36,7 @@ class Engine final : public GpuEngine {
 
   const char* name() const override { return "device_arena"; }
   void require_possible(const Request& request) const override;
+  std::size_t messages_at_once() const override { return message_slots_of(options_.members.size()); }
   bool can_be_captured() const override { return false; }
   Placed put(std::span<const Request> requests, cuda::Stream stream, bool is_captured) override;
   State look() override;

@@ -68,6 +68,8 @@ class GpuEngine {
   virtual const char* name() const = 0;
   /// Throws Error{unsupported} for what it cannot, with what to do instead.
   virtual void require_possible(const Request& request) const = 0;
+  /// How many messages from one rank to another may be put before they are over; put() of one more waits.
+  virtual std::size_t messages_at_once() const = 0;
   /// Whether a graph may capture its calls.
   virtual bool can_be_captured() const = 0;
   /// What is put, and whether that is settled.

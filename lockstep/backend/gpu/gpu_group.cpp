@@ -87,6 +87,10 @@ class GpuGroup::Work final : public PendingWork {
     const std::lock_guard lock(group_->mutex_);
     if (call_->placed) call_->placed->make_wait(call_->stream);
   }
+  bool follow() override {
+    wait();
+    return true;
+  }
   void synchronize() override {
     if (call_->is_captured) return wait();
     (void)wait_for(std::chrono::nanoseconds::max());

@@ -1,6 +1,8 @@
 // NCCL's communicator of a group, as an engine of its calls on GPUs.
 #pragma once
 
+#include <cstddef>
+#include <limits>
 #include <mutex>
 #include <optional>
 
@@ -19,6 +21,7 @@ class Engine final : public GpuEngine {
 
   const char* name() const override { return "nccl"; }
   void require_possible(const Request& request) const override { nccl::require_possible(request); }
+  std::size_t messages_at_once() const override { return std::numeric_limits<std::size_t>::max(); }
   bool can_be_captured() const override { return true; }
   Placed put(std::span<const Request> requests, cuda::Stream stream, bool is_captured) override;
   State look() override;

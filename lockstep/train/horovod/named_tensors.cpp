@@ -77,19 +77,23 @@ NamedResult with_new_result(const NamedCollectives& named, const torch::Tensor& 
                                                  /*copy=*/true, torch::MemoryFormat::Contiguous);
   auto result = std::make_shared<torch::Tensor>();
   NamedBuffers buffers{
-      .place = place,
-      .input = bytes_for_calls(input, false),
-      .make_output = [result, input, stream = current_stream(device)](auto rows) {
-        const c10::StreamGuard on_stream(stream);  // as a kernel of the program's there gets it
+      .place = place, .input = bytes_for_calls(input, false), .make_output = [result, input](auto rows) {
         auto sizes = input.sizes().vec();
         sizes[0] = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
-        *result = torch::empty(sizes, input.options());
+        *result = empty_for_result(sizes, input.options());
         return bytes_for_calls(*result, true);
       }};
   return {std::move(result), named.submit(std::move(request), std::move(buffers)), tensor.device()};
 }
 
 }  // namespace
+
+torch::Tensor NamedResult::wait() {
+  work_.wait();
+  used_now(*result_);
+  if (result_->device() != device_) *result_ = result_->to(device_);
+  return *result_;
+}
 
 NamedResult all_reduce(const NamedCollectives& named, const torch::Tensor& tensor, const std::string& name,
                        ReduceOp op, CollectiveOptions options) {

@@ -24,11 +24,7 @@ class [[nodiscard]] NamedResult {
   /// Whether it is there, without waiting. Throws as wait() does.
   [[nodiscard]] bool test() { return work_.test(); }
   /// Throws as NamedCollectives says.
-  torch::Tensor wait() {
-    work_.wait();
-    if (result_->device() != device_) *result_ = result_->to(device_);
-    return *result_;
-  }
+  torch::Tensor wait();
 
  private:
   std::shared_ptr<torch::Tensor> result_;  // before the work, which writes to it

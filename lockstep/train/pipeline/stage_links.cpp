@@ -54,18 +54,19 @@ StageLinks::StageLinks(const Group& group, const pipeline::Shape& shape, torch::
       Group link = group.subgroup(ranks);
       if (!stays_on_gpu(link, device_)) break;  // nor in the other way
       send_first_message(link, device_);
-      links_.emplace(way, std::move(link));
+      const std::size_t room = messages_on_gpu(link, device_.index());
+      links_.emplace(way, Link{std::move(link), room});
     }
   }
 }
 
-const Group* StageLinks::between(int sender, int receiver, pipeline::Payload payload) const {
+const StageLinks::Link* StageLinks::between(int sender, int receiver, pipeline::Payload payload) const {
   const auto found = links_.find({sender, receiver, payload});
   return found == links_.end() ? nullptr : &found->second;
 }
 
 void StageLinks::abort(const std::exception& why) const {
-  for (const auto& [way, link] : links_) link.abort(why);
+  for (const auto& [way, link] : links_) link.group.abort(why);
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include <torch/torch.h>
 
+#include <cstddef>
 #include <exception>
 #include <map>
 #include <tuple>
@@ -16,21 +17,26 @@ namespace lockstep {
 
 class StageLinks {
  public:
+  struct Link {
+    Group group;       ///< in which rank 0 sends and rank 1 receives
+    std::size_t room;  ///< for so many messages on their way; one more would have the host wait
+  };
+
   /// Collective over the pipeline's ranks. `device`: of this rank's stages. Where the GPUs of two ranks do not reach each other, what they
   /// hand on goes through main memory, and it is said why. Throws Error as a first call on a GPU does.
   StageLinks(const Group& group, const pipeline::Shape& shape, torch::Device device);
 
   /// This rank's stages'; a GPU has its number.
   torch::Device device() const { return device_; }
-  /// In which rank 0 sends and rank 1 receives; null where these ranks hand on in main memory.
-  const Group* between(int sender, int receiver, pipeline::Payload payload) const;
+  /// Null where these ranks hand on in main memory.
+  const Link* between(int sender, int receiver, pipeline::Payload payload) const;
   void abort(const std::exception& why) const;
 
  private:
   using Key = std::tuple<int, int, pipeline::Payload>;  // sender, receiver
 
   torch::Device device_;
-  std::map<Key, Group> links_;  // this rank's
+  std::map<Key, Link> links_;  // this rank's
 };
 
 }  // namespace lockstep

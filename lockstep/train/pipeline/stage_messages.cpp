@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <iterator>
 #include <span>
 #include <thread>
@@ -20,8 +21,6 @@ namespace {
 using pipeline::Payload;
 using torch::Tensor;
 
-/// On their way from GPU to GPU, to one rank and of one kind: as many as an engine of ranks that share one has room for.
-constexpr std::size_t most_on_gpu = 4;
 constexpr auto between_looks = std::chrono::microseconds(100);
 
 constexpr int tag_of(Payload payload) { return payload == Payload::activation ? 0 : 1; }
@@ -120,8 +119,7 @@ class Packing {
 /// Throws Error where one has failed.
 template <class Messages>
 void drop_what_is_over(Messages& messages) {
-  for (; !messages.empty() && messages.front().work.test(); messages.pop_front())
-    messages.front().work.wait();
+  while (!messages.empty() && messages.front().work.test()) messages.pop_front();
 }
 
 }  // namespace
@@ -138,7 +136,8 @@ bool StageMessages::begin_waiting() {
   bool some_wait = false;
   for (auto& [to, line] : lines_) {
     drop_what_is_over(line.on_gpu);
-    while (!line.waiting.empty() && line.on_gpu.size() < most_on_gpu) {
+    const auto* const link = links_.between(group_.rank(), to.first, to.second);
+    while (!line.waiting.empty() && (link == nullptr || line.on_gpu.size() < link->room)) {
       const Message message = std::move(line.waiting.front());
       line.waiting.pop_front();
       begin(message, line, to.first, to.second);
@@ -149,15 +148,16 @@ bool StageMessages::begin_waiting() {
 }
 
 void StageMessages::begin(const Message& message, Line& line, int rank, Payload payload) {
-  const Group* const link = links_.between(group_.rank(), rank, payload);
+  const auto* const link = links_.between(group_.rank(), rank, payload);
   send_in_main_memory(message.header, rank, payload);
   std::vector<Tensor> on_gpu;
   for (const Tensor& tensor : message.tensors) {
     if (tensor.numel() == 0) continue;
-    if (link != nullptr && !tensor.is_cpu()) {
-      on_gpu.push_back(tensor.detach().contiguous());
+    const Tensor plain = tensor.detach().resolve_conj().resolve_neg().contiguous();
+    if (link != nullptr && !plain.is_cpu()) {
+      on_gpu.push_back(plain.to(links_.device()));
     } else {
-      send_in_main_memory(tensor.detach().contiguous(), rank, payload);
+      send_in_main_memory(plain, rank, payload);
     }
   }
   if (on_gpu.empty()) return;
@@ -165,7 +165,7 @@ void StageMessages::begin(const Message& message, Line& line, int rank, Payload 
   const Tensor sent = packing.is_needed() ? packing.packed(on_gpu) : on_gpu.front();
   const MemoryPlace place = place_on(links_.device());
   const HostArray array(sent, "what a stage hands on", HostArray::Use::read, place);
-  line.on_gpu.push_back({sent, send_bytes(*link, array.bytes(), 1, 0, place)});
+  line.on_gpu.push_back({sent, send_bytes(link->group, array.bytes(), 1, 0, place)});
 }
 
 void StageMessages::send_in_main_memory(Tensor tensor, int rank, Payload payload) {
@@ -176,36 +176,45 @@ void StageMessages::send_in_main_memory(Tensor tensor, int rank, Payload payload
 
 Tensor StageMessages::receive_header(Tensor header, int rank, Payload payload) {
   Work work = lockstep::recv(group_, header, rank, tag_of(payload));
-  while (begin_waiting() && !work.wait_for(between_looks)) {
+  try {
+    while (begin_waiting() && !work.wait_for(between_looks)) {
+    }
+  } catch (const std::exception& error) {
+    group_.abort(error);  // before the receive says that this rank gave it up
+    throw;
   }
   work.wait();
   return header;
 }
 
 /// The tensors have types and sizes; those that come together become views of what comes.
-void StageMessages::receive_into(std::vector<Tensor*> tensors, int rank, Payload payload) {
-  const Group* const link = links_.between(rank, group_.rank(), payload);
-  std::erase_if(tensors, [](const Tensor* tensor) { return tensor->numel() == 0; });
+void StageMessages::receive_into(const std::vector<Tensor*>& tensors, int rank, Payload payload) {
+  const auto* const link = links_.between(rank, group_.rank(), payload);
   std::vector<Tensor*> on_gpu;
+  std::vector<Tensor> arriving;
   for (Tensor* const tensor : tensors) {
-    if (link != nullptr && !tensor->is_cpu()) {
-      on_gpu.push_back(tensor);
-    } else {
+    if (tensor->numel() == 0) continue;
+    if (link == nullptr || tensor->is_cpu()) {
       lockstep::recv(group_, *tensor, rank, tag_of(payload)).wait();
+      continue;
     }
+    on_gpu.push_back(tensor);
+    arriving.push_back(tensor->device() == links_.device()
+                           ? *tensor
+                           : torch::empty(tensor->sizes(), tensor->options().device(links_.device())));
   }
   if (on_gpu.empty()) return;
-  std::vector<Tensor> alike;
-  for (const Tensor* const tensor : on_gpu) alike.push_back(*tensor);
-  const Packing packing(alike);
-  const Tensor received = packing.is_needed() ? packing.room(links_.device()) : alike.front();
+  const Packing packing(arriving);
+  const Tensor received = packing.is_needed() ? packing.room(links_.device()) : arriving.front();
   const MemoryPlace place = place_on(links_.device());
   const HostArray array(received, "what a stage is handed", HostArray::Use::write, place);
-  Work work = recv_bytes(*link, array.bytes(), 0, 0, nullptr, place);
-  work.wait();
+  Work work = recv_bytes(link->group, array.bytes(), 0, 0, nullptr, place);
+  work.follow();
   under_way_.push_back({received, std::move(work)});
-  for (std::size_t i = 0; packing.is_needed() && i < on_gpu.size(); ++i)
-    *on_gpu[i] = packing.unpacked(received, i, alike[i]);
+  for (std::size_t i = 0; i < on_gpu.size(); ++i) {
+    const Tensor own = packing.is_needed() ? packing.unpacked(received, i, arriving[i]) : arriving[i];
+    *on_gpu[i] = own.to(on_gpu[i]->device());
+  }
 }
 
 void StageMessages::send_activation(const Activation& activation, int rank) {

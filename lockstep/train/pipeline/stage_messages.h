@@ -17,8 +17,8 @@
 namespace lockstep {
 
 /// Messages between the stages of one step. Tensors on a GPU go from there to there where the stages have a link (stage_links.h), and
-/// the host waits for none of them; what says how many there are, and how large, is in main memory. Of a link only so many are on
-/// their way: later ones wait here, as a whole, so that whoever has been told of one waits for nothing but the GPU. Thread safety: none.
+/// the host waits for none of them; what says how many there are, and how large, is in main memory. Where a link has room for so many
+/// alone, later ones wait here, as a whole, so that whoever has been told of one waits for nothing but the GPU. Thread safety: none.
 class StageMessages {
  public:
   /// `links`: of this rank; tensors arrive on their device, but for those that a stage on another one has in main memory.
@@ -66,7 +66,7 @@ class StageMessages {
   void begin(const Message& message, Line& line, int rank, pipeline::Payload payload);
   bool begin_waiting();
   torch::Tensor receive_header(torch::Tensor header, int rank, pipeline::Payload payload);
-  void receive_into(std::vector<torch::Tensor*> tensors, int rank, pipeline::Payload payload);
+  void receive_into(const std::vector<torch::Tensor*>& tensors, int rank, pipeline::Payload payload);
 
   const Group& group_;
   const StageLinks& links_;

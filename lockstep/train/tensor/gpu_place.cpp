@@ -1,5 +1,7 @@
 #include "lockstep/train/tensor/gpu_place.h"
 
+#include <c10/core/StreamGuard.h>
+
 #include <chrono>
 #include <memory>
 #include <string>
@@ -52,6 +54,24 @@ MemoryPlace place_on(torch::Device device) {
   return stream ? MemoryPlace{.device = device.index(), .stream = *stream} : MemoryPlace{};
 }
 
+torch::Tensor empty_for_result(torch::IntArrayRef sizes, const torch::TensorOptions& options) {
+  if (options.device().is_cpu()) return torch::empty(sizes, options);
+  // Memory is given in the order of a stream. Not of the program's: a call that came after what is there by then could wait for a
+  // call that comes after it on another rank.
+  const c10::impl::VirtualGuardImpl devices(options.device().type());
+  const c10::Stream stream = devices.getStreamFromGlobalPool(options.device(), /*isHighPriority=*/true);
+  const c10::StreamGuard on_stream(stream);
+  torch::Tensor made = torch::empty(sizes, options);
+  devices.synchronizeStream(stream);  // which may be others', too
+  return made;
+}
+
+void used_now(const torch::Tensor& tensor) {
+  if (tensor.is_cpu()) return;
+  c10::impl::VirtualGuardImpl(tensor.device().type())
+      .recordDataPtrOnStream(tensor.storage().data_ptr(), current_stream(tensor.device()));
+}
+
 namespace {
 
 class InCurrentStream final : public PendingWork {
@@ -62,13 +82,22 @@ class InCurrentStream final : public PendingWork {
   bool wait_for(std::chrono::nanoseconds duration) override { return work_.wait_for(duration); }
   void wait() override {
     work_.wait();
-    const auto now = current_stream(called_on_.device());
-    if (now != called_on_) let_follow(called_on_, now);
+    let_current_follow();
+  }
+  bool follow() override {
+    work_.follow();
+    let_current_follow();
+    return true;
   }
   void synchronize() override { work_.synchronize(); }
   void abandon() noexcept override { work_.abandon(); }
 
  private:
+  void let_current_follow() const {
+    const auto now = current_stream(called_on_.device());
+    if (now != called_on_) let_follow(called_on_, now);
+  }
+
   Work work_;
   c10::Stream called_on_;
 };

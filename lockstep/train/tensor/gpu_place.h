@@ -31,6 +31,12 @@ MemoryPlace place_on(torch::Device device);
 /// Of a tensor on `device`: where that is a GPU, the first rank says, once, that such go through main memory, because of `why`.
 void say_leaves_gpu(const Group& group, torch::Device device, const char* why);
 
+/// A tensor for what a call makes, whose memory nothing on its device uses any more: from any thread. Who waits for the call uses it by
+/// used_now().
+torch::Tensor empty_for_result(torch::IntArrayRef sizes, const torch::TensorOptions& options);
+/// Its memory is another tensor's only after what libtorch's current stream has got by the time at which it is given back.
+void used_now(const torch::Tensor& tensor);
+
 /// `work`, of a call that place_of() put on a GPU: its wait() makes libtorch's current stream wait, whichever that is by then.
 Work in_current_stream(Work work, torch::Device device);
 

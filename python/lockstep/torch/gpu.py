@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 KIND = "cuda"  # torch's name for such devices
-_current_stream, _on_stream, _new_stream, _use_on = (torch.cuda.current_stream, torch.cuda.stream, torch.cuda.Stream,
-                                                     torch.Tensor.record_stream)
+_current_stream, _on_stream, _new_stream, _use_on, _on_device = (torch.cuda.current_stream, torch.cuda.stream, torch.cuda.Stream,
+                                                                 torch.Tensor.record_stream, torch.cuda.device)
 _streams: dict[tuple[int, torch.device], torch.cuda.Stream] = {}  # of each set's calls, on each GPU
+_for_results: dict[torch.device, torch.cuda.Stream] = {}
 _known: dict[tuple[int, int, int], bool] = {}  # by the world, the set and the device: whether its ranks' GPUs reach each other
 
 
@@ -82,9 +83,24 @@ def stream_of_request(request: core.Request, tensors: Sequence[torch.Tensor]) ->
     return _current_stream(device)
 
 
-def on_stream(stream: torch.cuda.Stream) -> torch.cuda.StreamContext:
-    """While it is entered, the stream is torch's current one."""
-    return _on_stream(stream)
+def bytes_for_result(size: int, device: torch.device) -> torch.Tensor:
+    """So many bytes that nothing on the device uses any more, from any thread. Who waits for the call uses them by used_now()."""
+    # Memory is given in the order of a stream. Not of the program's: a call that came after what is there by then could wait for a call
+    # that comes after it on another rank.
+    with _on_device(device):
+        if device not in _for_results:
+            _for_results[device] = _new_stream(device)
+        stream = _for_results[device]
+        with _on_stream(stream):
+            made = torch.empty(size, dtype=torch.uint8, device=device)
+        stream.synchronize()  # torch's streams are few: it may be another's, too
+    return made
+
+
+def used_now(tensor: torch.Tensor) -> torch.Tensor:
+    """Torch gives its memory to others only after what its current stream gets until it is given back. Returns it."""
+    _use_on(tensor, _current_stream(tensor.device))
+    return tensor
 
 
 def current_stream(device: torch.device) -> torch.cuda.Stream:

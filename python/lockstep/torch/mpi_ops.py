@@ -20,7 +20,7 @@ from lockstep.common.process_sets import global_process_set, process_set_ids_and
 from lockstep.common.reductions import Adasum, Average, Max, Min, Product, Sum, op_of  # noqa: F401
 from lockstep.common.reductions import reduce_op as reduce_op_of
 from lockstep.torch.compression import Compression
-from lockstep.torch.gpu import on_stream, stream_of_request
+from lockstep.torch.gpu import bytes_for_result, stream_of_request, used_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -164,6 +164,11 @@ def _written_back(tensor: torch.Tensor, written: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def _of_bytes(given: torch.Tensor, like: torch.Tensor, shape: Iterable[int]) -> torch.Tensor:
+    """They, as a tensor of its own: autograd lets nobody write to a view of what an operation has made."""
+    return given.view(like.dtype).view(*shape).detach()
+
+
 def _own_output(work: core.Work, like: torch.Tensor, row_shape: Iterable[int]) -> tuple[torch.Tensor, list[int]]:
     """What the core has made, as a tensor that keeps it; and how many rows are of which rank."""
     buffer, size, rows = work.output_buffer()
@@ -171,7 +176,7 @@ def _own_output(work: core.Work, like: torch.Tensor, row_shape: Iterable[int]) -
     if size == 0:
         made = torch.empty(shape, dtype=like.dtype)
     else:
-        made = torch.frombuffer(buffer, dtype=torch.uint8, count=size).view(like.dtype).view(shape)
+        made = _of_bytes(torch.frombuffer(buffer, dtype=torch.uint8, count=size), like, shape)
     return made.to(like.device), rows
 
 
@@ -188,13 +193,12 @@ def _begin_with_output(request: core.Request, tensor: torch.Tensor, rows: Sequen
     made: list[torch.Tensor] = []
 
     def make(size: int) -> int:
-        with on_stream(stream):  # as a kernel there gets it
-            made.append(torch.empty(size, dtype=torch.uint8, device=tensor.device))
+        made.append(bytes_for_result(size, tensor.device))
         return made[0].data_ptr()
 
     def result(done: core.Work) -> tuple[torch.Tensor, list[int]]:
         received = done.output()[2]
-        return made[0].view(tensor.dtype).view((sum(received), *row_shape)), received
+        return _of_bytes(used_now(made[0]), tensor, (sum(received), *row_shape)), received
 
     return core.submit_request(request, [given.data_ptr()], rows, given, _place_on(stream, tensor.device), make), result
 
