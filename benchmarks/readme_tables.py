@@ -248,6 +248,25 @@ def python_text(made):
     return wrapped(intro) + "\n" + table(["what", "by", "of", "Lockstep", "beside", "its time", "ratio"], lines)
 
 
+MEMORY = {"ddp": "Lockstep's `DistributedDataParallel`", "unconnected_heap": "its shared heap alone", "torch_ddp": "torch's `DistributedDataParallel`",
+          "horovod": "Horovod"}
+
+
+def memory_text(made):
+    intro = (f"What ranks that train have resident together at the most, what they share counted once ({measured_on(made)}; medians of "
+             f"{made['settings']['rounds']} rounds; `script/bench memory`), and how much of it is beyond the same program unconnected: as a share "
+             f"of what the model itself needs (parameters, gradients and momentum of all ranks). The same program has the same allocator, and "
+             f"the shared heap alone is beside malloc.")
+    names = [name for name in MEMORY if any(row["program"] == name for row in made["rows"])]
+    cells = {}
+    for row in made["rows"]:
+        line = cells.setdefault((row["model"], row["ranks"]), {"own": row["own_mib"]})
+        line[row["program"]] = f"{row['resident_mib']:.0f} MiB, {row['beyond_alone_mib']:+.0f} ({100 * row['overhead']:+.0f} %)"
+    lines = [[model, str(ranks), f"{found['own']:.0f} MiB", *(found.get(name, "") for name in names)]
+             for (model, ranks), found in cells.items()]
+    return wrapped(intro) + "\n" + table(["model", "ranks", "the model itself", *(MEMORY[name] for name in names)], lines)
+
+
 def rounded_share(value):
     return f"{value:.2g}"
 
@@ -258,6 +277,7 @@ TABLES = {
     "collectives-4": ("collectives", lambda made: collectives_text(made, 4)),
     "hosts": ("hosts", hosts_text),
     "training": ("training", training_text),
+    "memory": ("memory", memory_text),
     "engine": ("engine", engine_text),
     "strategies": ("strategies", strategies_text),
     "python": ("python", python_text),

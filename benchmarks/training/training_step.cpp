@@ -5,13 +5,18 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <fstream>
 #include <memory>
+#include <optional>
 #include <sstream>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lockstep/lockstep.h"
@@ -63,16 +68,50 @@ double control_us(const lockstep::NamedCollectives& named, std::size_t names) {
   return median(std::move(times));
 }
 
+/// The most that this process has had resident, of what it shares its part, since this was made: looked at every millisecond.
+class MemoryWatch {
+ public:
+  MemoryWatch()
+      : thread_([this](const std::stop_token& stops) {
+          while (!stops.stop_requested()) {
+            most_ = std::max(most_, resident_bytes());
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          }
+        }) {}
+
+  double end() {
+    thread_.request_stop();
+    thread_.join();
+    return most_;
+  }
+
+ private:
+  static double resident_bytes() {
+    std::ifstream lines("/proc/self/smaps_rollup");
+    for (std::string word; lines >> word;) {
+      double kilobytes = 0;
+      if (word == "Pss:" && lines >> kilobytes) return kilobytes * 1024;
+    }
+    throw std::runtime_error("/proc/self/smaps_rollup has no Pss");
+  }
+
+  double most_ = 0;
+  std::jthread thread_;
+};
+
 struct Figures {
   double step_s = 0;
   double faults_per_step = 0;
   double exposed_us = 0;
+  double resident_bytes = 0;  // at the most, of all ranks, what they share once; if it was asked for
 };
 
 Figures measure(const Options& options, const lockstep::Group& world, bench::Way& way,
                 const bench::Batch& batch) {
   std::vector<double> seconds;
   long faults_before = 0;
+  std::optional<MemoryWatch> memory;
+  if (options.watch_memory) memory.emplace();
   for (int step = -options.warm_up; step < options.steps; ++step) {
     if (step == 0) faults_before = faults();
     const auto begin = std::chrono::steady_clock::now();
@@ -83,7 +122,9 @@ Figures measure(const Options& options, const lockstep::Group& world, bench::Way
   }
   const double faulted = static_cast<double>(faults() - faults_before) / options.steps;
   const std::vector<double> means = lockstep::metric_average(world, std::vector{median(seconds), faulted}, 1);
-  return {means[0], means[1], exposed_us(world, seconds.size())};
+  std::array<double, 1> resident{memory ? memory->end() : 0};
+  all_reduce(world, resident).wait();
+  return {means[0], means[1], exposed_us(world, seconds.size()), resident[0]};
 }
 
 /// As Python's JSON has it, also of a training that came to no number.
@@ -114,6 +155,7 @@ void run(const Options& options) {
               images / figures.step_s, figures.exposed_us, figures.faults_per_step);
   std::printf("\"step_us\": %.1f, \"parameter_bytes\": %lld, ", figures.step_s * 1e6,
               static_cast<long long>(left.numel() * left.element_size()));
+  if (options.watch_memory) std::printf("\"resident_bytes\": %.0f, ", figures.resident_bytes);
   std::printf("\"control_share\": %.5f, \"shared_heap\": %s, ", control_share, heap ? "true" : "false");
   std::printf("\"difference_between_ranks\": %s, ", number(difference).c_str());
   if (options.check) std::printf("\"error_to_one_process\": %s, ", number(error).c_str());
@@ -134,6 +176,7 @@ int main(int argc, char** argv) {
   app.add_option("--steps", options.steps);
   app.add_option("--warm-up", options.warm_up);
   app.add_flag("--check", options.check, "compare what is left with one process's");
+  app.add_flag("--watch-memory", options.watch_memory, "say what all ranks have resident at the most");
   app.add_flag("--without-averaging", options.without_averaging, "for a test: leave ranks apart");
   CLI11_PARSE(app, argc, argv);
   try {

@@ -26,6 +26,7 @@ struct Options {
   std::string device = "cpu";
   int steps = 40;
   int warm_up = 10;
+  bool watch_memory = false;
   bool check = false;              ///< compare with one process that has the whole batch
   bool without_averaging = false;  ///< for the test that such a row is refused
 };
