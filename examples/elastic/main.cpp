@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <string>
 
 #include "examples/support/run.h"
@@ -25,6 +26,7 @@ struct Options {
   int kill = -1;  // the rank that kills itself half-way, in its first life
   bool spread_state = false;
   bool tells_steps = false;
+  std::string device = "cpu";
 };
 
 struct NetImpl : torch::nn::Module {
@@ -43,7 +45,7 @@ TORCH_MODULE(Net);
 std::uint64_t bits_of(const torch::nn::Module& net) {
   std::uint64_t hash = 14695981039346656037U;  // FNV-1a
   for (const torch::Tensor& parameter : net.parameters()) {
-    const auto values = parameter.detach().contiguous();
+    const auto values = parameter.detach().cpu().contiguous();
     const auto* bytes = static_cast<const unsigned char*>(values.data_ptr());
     for (std::size_t i = 0; i < values.nbytes(); ++i) hash = (hash ^ bytes[i]) * 1099511628211U;
   }
@@ -59,13 +61,18 @@ std::string listed(const std::vector<int>& ranks) {
 void run(const Options& options) {
   torch::set_num_threads(1);  // the same sums on each rank
   torch::manual_seed(1);
-  const auto x = torch::randn({4096, 16});
-  const auto y = torch::sin(x.sum(1, true)) + x.select(1, 0).unsqueeze(1);
+  auto x = torch::randn({4096, 16});
+  auto y = torch::sin(x.sum(1, true)) + x.select(1, 0).unsqueeze(1);
 
   Net net(options.width);
+  std::optional<lockstep::Group> world = lockstep::init();  // where this rank is on its host
+  const auto device = lockstep::device_for(*world, options.device);
+  net->to(device);
+  x = x.to(device), y = y.to(device);
   torch::optim::Adam adam(net->parameters(), 0.003);
   lockstep::Elastic job(
       net, adam, {.parts = options.parts, .least = options.least, .spread_state = options.spread_state});
+  world.reset();  // the job has it, and leaves it when ranks come or go
   lockstep::PartSampler sampler(static_cast<std::size_t>(x.size(0)), static_cast<std::size_t>(options.batch));
   const int me = job.world().world_rank(job.world().rank());
   if (options.kill >= job.world().size() && lockstep::incarnation() == 0)
@@ -86,7 +93,7 @@ void run(const Options& options) {
     if (me == options.kill && job.steps() == last / 2 && lockstep::incarnation() == 0) (void)raise(SIGKILL);
     loss = job.step([&](const lockstep::ElasticPart& part) {
       const auto indices = sampler.indices(part);
-      const auto chosen = torch::tensor(std::vector<std::int64_t>(indices.begin(), indices.end()));
+      const auto chosen = torch::tensor(std::vector<std::int64_t>(indices.begin(), indices.end())).to(device);
       auto error = torch::mse_loss(net(x.index_select(0, chosen)), y.index_select(0, chosen));
       error.backward();
       return error;
@@ -118,6 +125,7 @@ int main(int argc, char** argv) {
   count("--least", options.least, "Fewer ranks wait for others");
   app.add_option("--kill", options.kill, "The rank that kills itself half-way, in its first life")
       ->check(examples::count_from(0));
+  examples::add_device_flag(app, options.device);
   app.add_flag("--spread_state", options.spread_state,
                "Each parameter's optimizer state is on two ranks only");
   app.add_flag("--tell_steps", options.tells_steps, "A line for each step, on each rank");

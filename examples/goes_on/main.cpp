@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <thread>
 
 #include "examples/support/run.h"
@@ -20,6 +21,7 @@ struct Options {
   int batch = 96;    // of all ranks together
   int pause_ms = 0;  // after each step: a rank that was killed needs time to come back
   int kill = -1;     // the rank that kills itself in the middle, to see what happens
+  std::string device = "cpu";
 };
 
 struct Training {
@@ -59,7 +61,8 @@ bool train(const lockstep::Group& world, Training& training, const Options& opti
     training.sgd.zero_grad();
     torch::manual_seed(training.step);  // a batch of all, of which each rank takes its part
     const auto x = torch::randn({options.batch, 8}).tensor_split(world.size())[world.rank()];
-    torch::mse_loss(ddp(x), answer(x)).backward();
+    const auto device = training.net->weight.device();
+    torch::mse_loss(ddp(x.to(device)), answer(x).to(device)).backward();
     training.sgd.step();
     ++training.step;
     std::this_thread::sleep_for(std::chrono::milliseconds(options.pause_ms));
@@ -70,8 +73,11 @@ bool train(const lockstep::Group& world, Training& training, const Options& opti
 
 void run(const Options& options) {
   Training training;
+  bool is_placed = false;
   for (bool done = false; !done;) {
     const auto world = lockstep::init();  // of all that live
+    if (!is_placed) training.net->to(lockstep::device_for(world, options.device));
+    is_placed = true;  // and stays there, whoever else comes or goes
     try {
       done = train(world, training, options);
     } catch (const lockstep::Error& error) {
@@ -80,8 +86,9 @@ void run(const Options& options) {
   }
   const auto x = torch::randn({100, 8});
   const torch::NoGradGuard no_grad;
-  std::printf("done after %d steps, error %.4f\n", training.step,
-              torch::mse_loss(training.net(x), answer(x)).item<double>());
+  std::printf(
+      "done after %d steps, error %.4f\n", training.step,
+      torch::mse_loss(training.net(x.to(training.net->weight.device())).cpu(), answer(x)).item<double>());
 }
 
 }  // namespace
@@ -100,6 +107,7 @@ int main(int argc, char** argv) {
   app.add_option("--pause_ms", options.pause_ms, "After each step, so that there is time to kill a rank")
       ->check(examples::count_from(0))
       ->capture_default_str();
+  examples::add_device_flag(app, options.device);
   app.add_option("--kill", options.kill, "The rank that kills itself half-way, in its first life");
   return examples::run(app, argc, argv, [&] { run(options); });
 }

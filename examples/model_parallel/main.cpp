@@ -24,7 +24,7 @@ struct Options {
   int micro_batches = 8;
   int repeats = 3;
   std::vector<int> parts = {2, 4, 8, 16};
-  std::string schedule = "1f1b", csv, svg;
+  std::string schedule = "1f1b", csv, svg, device = "cpu";
   double learning_rate = 0.01;
   std::uint64_t random_seed = 0;
 };
@@ -50,14 +50,15 @@ lockstep::Layers resnet18(std::int64_t width) {
 /// A way to run the model, ready for its steps.
 class Way {
  public:
-  /// `group`: its ranks; all others wait.
-  Way(std::string name, const lockstep::Group& group, const Options& options, const std::string& schedule,
-      int micro_batches, const std::vector<std::size_t>& cut)
+  /// `group`: its ranks; all others wait. `device`: this rank's.
+  Way(std::string name, const lockstep::Group& group, const Options& options, torch::Device device,
+      const std::string& schedule, int micro_batches, const std::vector<std::size_t>& cut)
       : name_(std::move(name)), micro_batches_(micro_batches) {
     torch::manual_seed(options.random_seed);  // all begin with the same values
     pipe_ = std::make_unique<lockstep::Pipeline>(
         resnet18(options.width), group,
-        lockstep::PipelineOptions{.schedule = schedule, .micro_batches = micro_batches, .cut = cut});
+        lockstep::PipelineOptions{
+            .schedule = schedule, .micro_batches = micro_batches, .cut = cut, .device = device});
     sgd_ = std::make_unique<torch::optim::SGD>(pipe_->parameters(), options.learning_rate);
   }
 
@@ -109,8 +110,9 @@ void write(const std::string& path, const std::string& text) {
 }
 
 /// The cut whose slowest stage is the quickest, by times of one part of the batch.
-std::vector<std::size_t> measured_cut(const lockstep::Group& world, const Options& options) {
-  lockstep::PipelineOptions measured;
+std::vector<std::size_t> measured_cut(const lockstep::Group& world, const Options& options,
+                                      torch::Device device) {
+  lockstep::PipelineOptions measured{.device = device};
   if (world.rank() == 0) {
     const std::int64_t part = std::max<std::int64_t>(options.batch_size / options.micro_batches, 1);
     measured.sample = torch::randn({part, 3, options.image_size, options.image_size});
@@ -126,11 +128,12 @@ void compare(const Options& options) {
                              " are more than the images of a batch, --batch_size " +
                              std::to_string(options.batch_size));
   const auto alone = *world.split(world.rank());
-  const auto cut = measured_cut(world, options);
+  const auto device = lockstep::device_for(world, options.device);
+  const auto cut = measured_cut(world, options, device);
 
-  Way single("single", alone, options, "naive", 1, {});
-  Way accumulating("accumulating", alone, options, "naive", options.micro_batches, {});
-  Way naive("naive split", world, options, "naive", 1, cut);
+  Way single("single", alone, options, device, "naive", 1, {});
+  Way accumulating("accumulating", alone, options, device, "naive", options.micro_batches, {});
+  Way naive("naive split", world, options, device, "naive", 1, cut);
   std::vector<std::unique_ptr<Way>> pipelined;
   std::size_t compared = options.parts.size();  // the one with as many parts as `accumulating`
   for (const int parts : options.parts) {
@@ -141,7 +144,8 @@ void compare(const Options& options) {
       continue;
     }
     if (parts == options.micro_batches) compared = pipelined.size();
-    pipelined.push_back(std::make_unique<Way>("pipelined", world, options, options.schedule, parts, cut));
+    pipelined.push_back(
+        std::make_unique<Way>("pipelined", world, options, device, options.schedule, parts, cut));
   }
 
   torch::manual_seed(options.random_seed + 1);  // the same batch on all ranks
@@ -198,6 +202,7 @@ int main(int argc, char** argv) {
                  "Of pipelines: gpipe, 1f1b and others; lockstep pipelines draws them")
       ->capture_default_str();
   app.add_option("--learning_rate", options.learning_rate, "Of SGD")->capture_default_str();
+  examples::add_device_flag(app, options.device);
   app.add_option("--csv", options.csv, "File for the times")->check(examples::file_to_write());
   app.add_option("--svg", options.svg, "File for the picture")->check(examples::file_to_write());
   app.add_option("--random_seed", options.random_seed, "For weights and images")

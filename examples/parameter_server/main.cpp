@@ -33,7 +33,7 @@ struct Options {
   int stall_percent = 5;  // of tasks
   int die_percent = 1;
   int late_ms = 300;  // of the last rank
-  std::string checkpoint, csv;
+  std::string checkpoint, csv, device = "cpu";
   std::vector<std::string> draw;
   std::string svg = "losses.svg";
 };
@@ -54,7 +54,10 @@ torch::Tensor samples(std::int64_t count, std::uint64_t seed) {
 torch::Tensor answers(const torch::Tensor& x) {
   return x.narrow(1, 0, 4).sum(1, true).sin() + x.select(1, 5).unsqueeze(1);
 }
-torch::Tensor loss_of(Net& net, const torch::Tensor& x) { return torch::mse_loss(net(x), answers(x)); }
+torch::Tensor loss_of(Net& net, const torch::Tensor& x) {
+  const auto device = net->out->weight.device();
+  return torch::mse_loss(net(x.to(device)), answers(x).to(device));
+}
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -124,6 +127,9 @@ void run(const Options& options) {
   torch::set_num_threads(1);
   torch::manual_seed(1);
   Net net;
+  if (lockstep::role() ==
+      "worker")  // others compute nothing; a group of one, so that "cuda" is the first GPU for all
+    net->to(lockstep::device_for(lockstep::Group(), options.device));
   if (lockstep::role() == "worker" && lockstep::incarnation() == 0 && std::getenv("RANK") != nullptr &&
       std::atoi(std::getenv("RANK")) + 1 == std::atoi(std::getenv("WORLD_SIZE")))
     std::this_thread::sleep_for(std::chrono::milliseconds(options.late_ms));
@@ -173,6 +179,8 @@ int main(int argc, char** argv) {
   percent("--stall_percent", options.stall_percent, "Of tasks, in which a worker stalls for 40 ms");
   percent("--die_percent", options.die_percent, "Of tasks, in which a worker dies");
   count("--late_ms", options.late_ms, "When the last rank comes", 0);
+  app.add_option("--device", options.device, "Of workers: cpu, cuda (the first one) or cuda:1")
+      ->capture_default_str();
   app.add_option("--checkpoint", options.checkpoint,
                  "Where the servers begin, if it is there, and what they leave: a file for each")
       ->check(examples::file_to_write());

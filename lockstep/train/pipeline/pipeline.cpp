@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <numeric>
 #include <utility>
@@ -385,15 +386,18 @@ void Pipeline::average_over_replicas(std::vector<Work>& works) {
   for (const Tensor& parameter : parameters) have.push_back(parameter.grad().defined() ? 1 : 0);
   all_reduce(*options_.replicas, std::span(have), ReduceOp::max).wait();
   std::vector<std::pair<Tensor, Tensor>> copies;  // a gradient with gaps, and what is averaged in its place
+  std::map<std::pair<std::string, torch::ScalarType>, std::vector<Tensor>> together;  // by device and type
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (have[i] == 0) continue;
     Tensor& gradient = parameters[i].mutable_grad();
     if (!gradient.defined()) gradient = torch::zeros_like(parameters[i]);
     if (gradient.is_sparse()) gradient = gradient.to_dense();  // whose rows differ from replica to replica
     const Tensor dense = gradient.contiguous();
-    works.push_back(all_reduce(*options_.replicas, dense, ReduceOp::average));
+    together[{dense.device().str(), dense.scalar_type()}].push_back(dense);
     if (!dense.is_same(gradient)) copies.emplace_back(gradient, dense);
   }
+  for (const auto& [place, gradients] : together)
+    works.push_back(all_reduce_grouped(*options_.replicas, gradients, ReduceOp::average));
   for (Work& work : works) work.synchronize();  // so that none fails when an optimizer has stepped
   for (auto& [gradient, dense] : copies) gradient.copy_(dense);
 }

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/group/gpu_calls.h"
+#include "lockstep/group/grouped.h"
 #include "lockstep/train/tensor/gpu_place.h"
 #include "lockstep/train/tensor/host_array.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
@@ -142,6 +143,29 @@ Work all_reduce(const Group& group, const torch::Tensor& tensor, ReduceOp op, Co
       all_reduce_bytes(group, array.bytes(), array.bytes(),
                        {.dtype = dtype, .op = op, .prescale = options.prescale, .place = passed.place()}),
       {array});
+}
+
+Work all_reduce_grouped(const Group& group, const std::vector<torch::Tensor>& tensors, ReduceOp op,
+                        CollectiveOptions options) {
+  if (tensors.empty()) return {};
+  Passed passed(group, "all_reduce_grouped");
+  for (const auto& tensor : tensors)
+    require_contiguous(tensor, passed.name("tensor"), "pass tensor.contiguous() and copy the result back");
+  const Dtype dtype = passed.reducible(tensors.front(), "tensor");
+  passed.at(tensors.front(), dtype, op);
+  std::vector<HostArray> arrays;
+  std::vector<std::span<std::byte>> buffers;
+  for (const auto& tensor : tensors) {
+    if (tensor.scalar_type() != tensors.front().scalar_type())
+      throw_invalid_argument("all_reduce_grouped has tensors of " + type_name(tensors.front().scalar_type()) +
+                             " and " + type_name(tensor.scalar_type()) + "; a call is for one type");
+    arrays.push_back(passed.only(tensor, Use::both));
+    buffers.push_back(arrays.back().bytes());
+  }
+  return then_put_back(
+      all_reduce_grouped_bytes(
+          group, buffers, {.dtype = dtype, .op = op, .prescale = options.prescale, .place = passed.place()}),
+      std::move(arrays));
 }
 
 Work reduce(const Group& group, const torch::Tensor& input, const torch::Tensor& output, int root,

@@ -44,6 +44,24 @@ TEST(TensorCollectives, ReduceUnsignedIntegersAndBools) {
   });
 }
 
+TEST(TensorCollectives, ReduceSeveralAsOneCall) {
+  test::on_ranks(3, [](const Group& group) {
+    const auto rank = static_cast<float>(group.rank());
+    const std::vector<torch::Tensor> tensors = {torch::full({3}, rank), torch::full({1 << 16}, 2 * rank),
+                                                torch::empty({0}), torch::full({2, 2}, 10 * rank)};
+    all_reduce_grouped(group, tensors, ReduceOp::average, {.prescale = 2}).wait();
+    EXPECT_TRUE(torch::equal(tensors[0], torch::full({3}, 2.0F)));
+    EXPECT_TRUE(torch::equal(tensors[1], torch::full({1 << 16}, 4.0F)));
+    EXPECT_TRUE(torch::equal(tensors[3], torch::full({2, 2}, 20.0F)));
+    all_reduce_grouped(group, {}).wait();
+    EXPECT_THAT(
+        refusal([&] {
+          (void)all_reduce_grouped(group, {tensors[0], torch::ones({2}, torch::kInt64)});
+        }),
+        HasSubstr("invalid_argument: all_reduce_grouped has tensors of f32 and i64; a call is for one type"));
+  });
+}
+
 TEST(TensorCollectives, BroadcastAnyType) {
   test::on_ranks(2, [](const Group& group) {
     const auto tensor = torch::full({5}, group.rank() == 1, torch::kBool);

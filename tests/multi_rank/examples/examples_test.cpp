@@ -203,7 +203,9 @@ TEST_F(Examples, ADeviceThatThereIsNotIsNamed) {
   for (const std::string name : {"mnist_horovod_steps", "mnist_gradient_tape", "cifar10_resnet18"})
     expect_named({name, "--synthetic"}, "gpu");
   expect_named({"char_transformer", "--synthetic"}, "cuda:9");
-  for (const std::string name : {"accumulate", "powersgd", "sync_batch_norm"}) expect_named({name}, "cuda:9");
+  for (const std::string name :
+       {"accumulate", "powersgd", "sync_batch_norm", "sharded_adamw", "elastic", "goes_on", "model_parallel"})
+    expect_named({name}, "cuda:9");
 }
 
 TEST_F(Examples, AccumulatingIsWhatOneLargeBatchIs) {
