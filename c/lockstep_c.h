@@ -209,7 +209,7 @@ void lockstep_request_free(lockstep_request* request);
  * else unused. Fails with LOCKSTEP_INVALID_ARGUMENT while another operation of that name is under way on this rank. */
 int lockstep_submit(lockstep_request* request, void* const* buffers, const int64_t* rows,
                     lockstep_work** work);
-/* Gives memory for a result of `bytes`, where the request's buffers are; NULL: there is none, and the operation fails. Any thread calls
+/* Gives memory for a result of `bytes`, where the request's buffers are; NULL: there is none, and the set fails, on all ranks. Any thread calls
  * it, once, while others may wait in this library; it calls nothing of this library. On a GPU it is memory that nothing there uses any more. */
 typedef void* (*lockstep_make_output)(void* context, size_t bytes);
 /* lockstep_submit() with a result where the program wants it, which is its own. The work has to be over before `context` is gone. Since

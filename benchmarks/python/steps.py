@@ -57,7 +57,7 @@ def main():
             forward.register_comm_hook(None, sends_nothing)
         elif options.mode == "registered":
             lockstep.c10d.register_buckets(forward)
-    seconds, _ = stepping.measure(options, forward, optimizer, inputs, targets)
+    seconds, *_ = stepping.measure(options, forward, optimizer, inputs, targets)
     if rank == 0:
         print(json.dumps({"case": options.mode, "seconds": seconds}), flush=True)
     if options.mode in ("lockstep", "horovod"):

@@ -58,6 +58,17 @@ std::string listed(const std::vector<int>& ranks) {
   return text.empty() ? "nobody" : text;
 }
 
+/// All that live; one that dies while they come is no reason to give up.
+lockstep::Group those_that_live() {
+  for (;;) {
+    try {
+      return lockstep::init();
+    } catch (const lockstep::Error& error) {
+      if (error.code() != lockstep::ErrorCode::peer_lost) throw;
+    }
+  }
+}
+
 void run(const Options& options) {
   torch::set_num_threads(1);  // the same sums on each rank
   torch::manual_seed(1);
@@ -65,7 +76,7 @@ void run(const Options& options) {
   auto y = torch::sin(x.sum(1, true)) + x.select(1, 0).unsqueeze(1);
 
   Net net(options.width);
-  std::optional<lockstep::Group> world = lockstep::init();  // where this rank is on its host
+  std::optional world = those_that_live();  // it knows where this rank is on its host
   const auto device = lockstep::device_for(*world, options.device);
   net->to(device);
   x = x.to(device), y = y.to(device);

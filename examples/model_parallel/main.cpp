@@ -53,7 +53,7 @@ class Way {
   /// `group`: its ranks; all others wait. `device`: this rank's.
   Way(std::string name, const lockstep::Group& group, const Options& options, torch::Device device,
       const std::string& schedule, int micro_batches, const std::vector<std::size_t>& cut)
-      : name_(std::move(name)), micro_batches_(micro_batches) {
+      : name_(std::move(name)), micro_batches_(micro_batches), device_(device) {
     torch::manual_seed(options.random_seed);  // all begin with the same values
     pipe_ = std::make_unique<lockstep::Pipeline>(
         resnet18(options.width), group,
@@ -63,12 +63,14 @@ class Way {
   }
 
   void step(const torch::Tensor& images, const torch::Tensor& labels, bool is_counted) {
+    lockstep::await_device(device_);
     const auto begin = std::chrono::steady_clock::now();
     sgd_->zero_grad();
     loss_ = pipe_->step(images, labels, [](const torch::Tensor& output, const torch::Tensor& target) {
       return torch::nn::functional::cross_entropy(output, target);
     });
     sgd_->step();
+    lockstep::await_device(device_);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     if (is_counted) seconds_.push_back(took.count());
   }
@@ -87,6 +89,7 @@ class Way {
  private:
   std::string name_;
   int micro_batches_;
+  torch::Device device_;
   std::unique_ptr<lockstep::Pipeline> pipe_;
   std::unique_ptr<torch::optim::SGD> sgd_;
   std::vector<double> seconds_;

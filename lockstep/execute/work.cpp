@@ -23,6 +23,18 @@ class Several final : public PendingWork {
   void synchronize() override {
     for_each([](PendingWork& work) { work.synchronize(); });
   }
+  /// What is not on a GPU is waited for, unless nothing is on one.
+  bool follow() override {
+    std::vector<std::unique_ptr<PendingWork>> others, on_gpus;
+    for (auto& work : works_) (work->follow() ? on_gpus : others).push_back(std::move(work));
+    if (on_gpus.empty()) {
+      works_ = std::move(others);
+      return false;
+    }
+    works_ = std::move(on_gpus);
+    for (const auto& work : others) work->wait();
+    return true;
+  }
   bool wait_for(std::chrono::nanoseconds duration) override {
     const Deadline deadline = Deadline::after(duration);
     return std::all_of(works_.begin(), works_.end(),

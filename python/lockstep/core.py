@@ -312,13 +312,20 @@ class Work:
         if not getattr(self, "_address", None):
             return
         if getattr(_in_callback, "is_so", False):  # in which torch may collect garbage, and nothing waits
-            _to_free.append(self._address)
+            _to_free.append((self._address, self._kept))
         else:
             _library.lockstep_work_free(self._address)
 
 
 _in_callback = threading.local()
-_to_free: list[int | None] = []  # works
+_to_free: list[tuple[int | None, object]] = []  # works, and what they keep
+
+
+def _free_works() -> None:
+    while _to_free:
+        address, _ = kept = _to_free.pop()  # kept until it is over
+        _library.lockstep_work_free(address)
+        del kept
 
 
 class Request:
@@ -369,14 +376,13 @@ def submit_request(of: Request, addresses: Sequence[int] = (), rows: Sequence[in
     """Begins it (lockstep_submit) and returns its Work. addresses: where the buffers are. rows: all_gather: how many this rank has;
     all_to_all: how many it sends to each. kept: what the Work keeps alive. place: as begin() has it, where of.takes_gpu(). make_output:
     gives the address of so many bytes for a result there, which nothing uses any more, from any thread."""
+    _free_works()
     address = _pointer()
     buffers = _pointer(*addresses) if len(addresses) <= 1 else (_pointer * len(addresses))(*addresses)
     its_rows = (_int64 * len(rows))(*rows) if rows else None
     if make_output is None:
         _check(_on(place, _library.lockstep_submit, of.address, buffers, its_rows, address))
         return Work(address.value, kept)
-    while _to_free:
-        _library.lockstep_work_free(_to_free.pop())
     failures: list[BaseException] = []
 
     def make(_: object, size: int) -> int | None:

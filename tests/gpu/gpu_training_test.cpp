@@ -101,6 +101,23 @@ TEST(TensorsOnGpus, GoThroughMainMemoryWhereNcclHasNoSuchReduction) {
   });
 }
 
+TEST(TensorsOnGpus, OfSeveralCallsAreUnderWayYetWhenTheStreamFollowsThem) {
+  on_ranks(2, [](const Group& group) {
+    std::vector<torch::Tensor> many;
+    for (int i = 0; i < 40; ++i) many.push_back(on_gpu(group, torch::full({3}, static_cast<float>(i))));
+    all_reduce(group, many[0].clone()).synchronize();  // which connects them
+    standin::launch(
+        nullptr, [] { std::this_thread::sleep_for(std::chrono::milliseconds(100)); }, group.rank());
+    Work work = all_reduce_grouped(group, many);
+    work.follow();
+    EXPECT_FALSE(work.wait_for(std::chrono::nanoseconds(0)));
+    work.synchronize();
+    for (int i = 0; i < 40; ++i)
+      EXPECT_TRUE(torch::equal(many[static_cast<std::size_t>(i)].cpu(),
+                               torch::full({3}, 2.0F * static_cast<float>(i))));
+  });
+}
+
 TEST(TensorsOnGpus, OfOneCallAreOnOneDevice) {
   on_ranks(2, [](const Group& group) {
     const auto input = on_gpu(group, torch::zeros({8}));

@@ -29,21 +29,21 @@ using torch::autograd::tensor_list;
 /// Where the ranks' statistics of a batch norm meet: on their GPUs where each has its input on one, else in main memory.
 class MeetingPlace {
  public:
-  /// Of an input on `device`. Collective at the first time for a kind of device, which all ranks change together.
+  /// Of an input on `device`. Collective at the first time for a device, which all ranks change together.
   torch::Device of(const Group& group, torch::Device device) {
-    if (kind_ != device.type()) {
+    if (device_ != device) {
       std::array<std::uint8_t, 1> are_on_gpus{device.type() == gpu_kind ? std::uint8_t{1} : std::uint8_t{0}};
       all_reduce(group, are_on_gpus, ReduceOp::min).wait();
       if (are_on_gpus[0] == 0)
         say_leaves_gpu(group, device, "statistics of batch norms meet those of a rank there");
       is_gpu_ = are_on_gpus[0] != 0 && stays_on_gpu(group, device);
-      kind_ = device.type();
+      device_ = device;
     }
     return is_gpu_ ? device : torch::Device(torch::kCPU);
   }
 
  private:
-  std::optional<c10::DeviceType> kind_;
+  std::optional<torch::Device> device_;
   bool is_gpu_ = false;
 };
 

@@ -3,7 +3,9 @@
 #include <c10/core/StreamGuard.h>
 
 #include <chrono>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -54,15 +56,33 @@ MemoryPlace place_on(torch::Device device) {
   return stream ? MemoryPlace{.device = device.index(), .stream = *stream} : MemoryPlace{};
 }
 
+namespace {
+
+/// One for each device: libtorch keeps memory that was given back for the stream that it came from.
+c10::Stream stream_for_results(torch::Device device) {
+  static std::mutex mutex;
+  static std::map<c10::DeviceIndex, c10::Stream> streams;
+  const std::lock_guard lock(mutex);
+  const auto known = streams.find(device.index());
+  if (known != streams.end()) return known->second;
+  return streams
+      .emplace(
+          device.index(),
+          c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, /*isHighPriority=*/true))
+      .first->second;
+}
+
+}  // namespace
+
 torch::Tensor empty_for_result(torch::IntArrayRef sizes, const torch::TensorOptions& options) {
   if (options.device().is_cpu()) return torch::empty(sizes, options);
   // Memory is given in the order of a stream. Not of the program's: a call that came after what is there by then could wait for a
   // call that comes after it on another rank.
-  const c10::impl::VirtualGuardImpl devices(options.device().type());
-  const c10::Stream stream = devices.getStreamFromGlobalPool(options.device(), /*isHighPriority=*/true);
+  const c10::Stream stream = stream_for_results(options.device());
   const c10::StreamGuard on_stream(stream);
   torch::Tensor made = torch::empty(sizes, options);
-  devices.synchronizeStream(stream);  // which may be others', too
+  c10::impl::VirtualGuardImpl(options.device().type())
+      .synchronizeStream(stream);  // which may be others', too
   return made;
 }
 
