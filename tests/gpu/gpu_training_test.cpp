@@ -1,6 +1,7 @@
 // Training whose tensors and gradients stay on a GPU, by NCCL. All tests of training on another device
 // (lockstep/train/trials/other_device_test.cpp) are in this program, too: libtorch's made-up device has its memory on the
 // stand-in's GPUs here, so that the group's calls are carried there, as on a real one.
+#include "lockstep/backend/device_arena/kernel_image.h"
 #include "lockstep/base/half.h"
 #include "lockstep/train/data_parallel/communication_hook.h"
 #include "lockstep/train/data_parallel/data_parallel.h"
@@ -459,6 +460,7 @@ TEST(PipelinesOnGpus, HandOnByNccl) {
 }
 
 TEST(PipelinesOnGpus, OfRanksThatShareOneHaveLinksThere) {
+  device_arena::take_kernels_of_the_driver();
   on_ranks(2, [](const Group& group) {
     const StageLinks links(group, {.ranks = 2, .stages = 2}, fake_device(0));
     EXPECT_NE(links.between(0, 1, pipeline::Payload::activation), nullptr);
