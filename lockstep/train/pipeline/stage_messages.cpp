@@ -125,8 +125,8 @@ void drop_what_is_over(Messages& messages) {
 }  // namespace
 
 void StageMessages::send(Message message, int rank, Payload payload) {
-  Line& line = lines_[{rank, payload}];
-  line.waiting.push_back(std::move(message));
+  const auto line = lines_.try_emplace({rank, payload}, links_.between(group_.rank(), rank, payload)).first;
+  line->second.waiting.push_back(std::move(message));
   (void)begin_waiting();
 }
 
@@ -136,8 +136,7 @@ bool StageMessages::begin_waiting() {
   bool some_wait = false;
   for (auto& [to, line] : lines_) {
     drop_what_is_over(line.on_gpu);
-    const auto* const link = links_.between(group_.rank(), to.first, to.second);
-    while (!line.waiting.empty() && (link == nullptr || line.on_gpu.size() < link->room)) {
+    while (!line.waiting.empty() && (line.link == nullptr || line.on_gpu.size() < line.link->room)) {
       const Message message = std::move(line.waiting.front());
       line.waiting.pop_front();
       begin(message, line, to.first, to.second);
@@ -148,13 +147,12 @@ bool StageMessages::begin_waiting() {
 }
 
 void StageMessages::begin(const Message& message, Line& line, int rank, Payload payload) {
-  const auto* const link = links_.between(group_.rank(), rank, payload);
   send_in_main_memory(message.header, rank, payload);
   std::vector<Tensor> on_gpu;
   for (const Tensor& tensor : message.tensors) {
     if (tensor.numel() == 0) continue;
     const Tensor plain = tensor.detach().resolve_conj().resolve_neg().contiguous();
-    if (link != nullptr && !plain.is_cpu()) {
+    if (line.link != nullptr && !plain.is_cpu()) {
       on_gpu.push_back(plain.to(links_.device()));
     } else {
       send_in_main_memory(plain, rank, payload);
@@ -165,7 +163,7 @@ void StageMessages::begin(const Message& message, Line& line, int rank, Payload 
   const Tensor sent = packing.is_needed() ? packing.packed(on_gpu) : on_gpu.front();
   const MemoryPlace place = place_on(links_.device());
   const HostArray array(sent, "what a stage hands on", HostArray::Use::read, place);
-  line.on_gpu.push_back({sent, send_bytes(link->group, array.bytes(), 1, 0, place)});
+  line.on_gpu.push_back({sent, send_bytes(line.link->group, array.bytes(), 1, 0, place)});
 }
 
 void StageMessages::send_in_main_memory(Tensor tensor, int rank, Payload payload) {

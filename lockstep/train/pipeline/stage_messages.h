@@ -57,6 +57,9 @@ class StageMessages {
   };
   /// To one rank, of one kind.
   struct Line {
+    explicit Line(const StageLinks::Link* link) : link(link) {}
+
+    const StageLinks::Link* link;  // null: in main memory
     std::deque<Message> waiting;
     std::deque<UnderWay> on_gpu;
   };
