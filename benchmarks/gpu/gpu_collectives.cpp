@@ -58,7 +58,6 @@ class Memory {
   Memory& operator=(const Memory&) = delete;
 
   std::byte* begin() const { return begin_; }
-  bool is_shared() const { return shared_ != nullptr; }
 
  private:
   const cuda::Driver& driver_;
@@ -195,9 +194,8 @@ void run(Options options) {
       const double at_once = us_of(world, driver, stream, options.rounds, options.calls, once);
       if (world.rank() != 0) continue;
       std::printf(
-          "{\"op\": \"%s\", \"bytes\": %zu, \"one_us\": %.3f, \"at_once_us\": %.3f, \"gpu\": \"%s\", "
-          "\"is_shared\": %s}\n",
-          operation.c_str(), bytes, one, at_once, gpu->name().c_str(), in.is_shared() ? "true" : "false");
+          "{\"op\": \"%s\", \"bytes\": %zu, \"one_us\": %.3f, \"at_once_us\": %.3f, \"gpu\": \"%s\"}\n",
+          operation.c_str(), bytes, one, at_once, gpu->name().c_str());
     }
   }
   nccl = nullptr;
