@@ -30,7 +30,7 @@ if(has_kernels)
     OUTPUT ${device_kernels}
     COMMAND ${LOCKSTEP_NVCC} -std=c++20 -O3 -fmad=false --expt-relaxed-constexpr -Xfatbin=-compress-all --threads 0 -I${PROJECT_SOURCE_DIR} ${codes} -gencode
             arch=compute_75,code=compute_75 -fatbin -o ${device_kernels} ${device_arena}/kernel.cu
-    DEPENDS ${device_arena}/kernel.cu ${device_arena}/kernel.h ${PROJECT_SOURCE_DIR}/lockstep/base/half.h
+    DEPENDS ${device_arena}/kernel.cu ${device_arena}/kernel.h ${device_arena}/update.h ${PROJECT_SOURCE_DIR}/lockstep/base/half.h
     COMMENT "Compiling kernels for GPUs"
     VERBATIM)
   set(included ".incbin \\\"${device_kernels}\\\"\\n")

@@ -22,6 +22,7 @@ namespace lockstep {
 
 class Arena;
 class HostRegion;
+struct GpuUpdate;
 
 /// What is called, by whom, with which buffers. It was checked: the buffers have the sizes that the call says.
 struct Request {
@@ -36,6 +37,8 @@ struct Request {
   int tag = 0;                   ///< of a message, or any_tag
   Received* received = nullptr;  ///< receive: filled in if given
   MemoryPlace place = {};        ///< of both buffers
+  /// Of an all_reduce on a GPU that ranks share: its sum moves `output`, which are parameters (gpu/gpu_update.h). Until it is submitted.
+  const GpuUpdate* update = nullptr;
 };
 
 /// What a group's ranks on this host share, and the arena of this one in it; null where there are none.

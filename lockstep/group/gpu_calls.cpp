@@ -156,6 +156,10 @@ bool can_call_on_gpu(const Group& group, int device, std::string* why) {
   return !gpu.refusal;
 }
 
+bool shares_gpu(const Group& group, int device) {
+  return group.size() > 1 && on_gpu(group.impl(), device).arena != nullptr;
+}
+
 std::size_t messages_on_gpu(const Group& group, int device) { return on_gpu(group.impl(), device).messages; }
 
 void say_through_main_memory(const Group& group, const std::string& why) {

@@ -20,6 +20,9 @@ Work submit_on_gpu(Group::Impl& impl, std::span<const Request> requests);
 /// first call there. `why`, if given: what is missing. Throws Error: timeout and peer_lost naming ranks that do not come.
 bool can_call_on_gpu(const Group& group, int device, std::string* why = nullptr);
 
+/// Whether all ranks of the group, of which there are others, share this GPU. REQUIRES: can_call_on_gpu().
+bool shares_gpu(const Group& group, int device);
+
 /// How many messages from one rank to another may be on their way there; one more has the host wait. REQUIRES: can_call_on_gpu().
 std::size_t messages_on_gpu(const Group& group, int device);
 

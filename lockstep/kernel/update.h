@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <variant>
 
 #include "lockstep/base/dtype.h"
 
@@ -60,5 +61,8 @@ struct AdamStep {
 
 /// `first`, `second`: the state m and v, zero before the first step. Otherwise as update_sgd().
 void update_adam(const UpdateSlice& slice, void* first, void* second, const AdamStep& step);
+
+/// One step of either.
+using UpdateStep = std::variant<SgdStep, AdamStep>;
 
 }  // namespace lockstep::kernel

@@ -22,10 +22,12 @@
 #include "lockstep/backend/nccl/nccl_library.h"
 #include "lockstep/base/error.h"
 #include "lockstep/group/gpu_calls.h"
+#include "lockstep/group/gpu_update.h"
 #include "lockstep/lockstep.h"
 #include "lockstep/memory/cuda_sharing.h"
 #include "lockstep/memory/gpu.h"
 #include "tests/conformance/conformance.h"
+#include "tests/gpu/check_updates.h"
 
 namespace {
 
@@ -180,6 +182,45 @@ class ArenaMemory {
 
 cuda::Address address_of(const void* memory) {
   return static_cast<cuda::Address>(reinterpret_cast<std::uintptr_t>(memory));
+}
+
+/// Optimizers' steps: of this rank's tensors, and of all ranks that share the GPU together.
+void try_updates(const Group& world, const Driver& driver, int device, bool is_shared) {
+  if (!lockstep::can_update_on_gpu(device)) {
+    std::printf("optimizers: not in this Lockstep, which was built without nvcc\n");
+    return;
+  }
+  const cuda::Driver& ours = cuda::Driver::get();
+  lockstep::testing::GpuAccess access{
+      .place = {.device = device},
+      .allocate =
+          [&](std::size_t bytes, void** on_gpu) {
+            cuda::Address address = 0;
+            ours.check(ours.allocate(&address, bytes), "allocating");
+            *on_gpu = reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
+            return std::shared_ptr<void>(*on_gpu,
+                                         [&ours](void* memory) { (void)ours.free(address_of(memory)); });
+          },
+      .write =
+          [&](void* on_gpu, const void* from, std::size_t bytes) {
+            if (bytes == 0) return;
+            require(cuda::SharingDriver::get().copy_in(address_of(on_gpu), from, bytes, nullptr) == 0,
+                    "cuMemcpyHtoDAsync");
+            require(driver.synchronize(nullptr) == 0, "cuStreamSynchronize");
+          },
+      .read =
+          [&](void* to, const void* on_gpu, std::size_t bytes) {
+            require(driver.synchronize(nullptr) == 0, "cuStreamSynchronize");
+            if (bytes > 0) require(driver.copy_out(to, address_of(on_gpu), bytes) == 0, "cuMemcpyDtoH");
+          }};
+  lockstep::testing::check_updates(Group(), access);
+  if (is_shared && world.size() > 1) {
+    access.allocate = [&](std::size_t bytes, void** on_gpu) {
+      return lockstep::allocate_on_gpu(world, device, bytes, on_gpu);
+    };
+    lockstep::testing::check_updates(world, access);
+  }
+  std::printf("optimizers: right, of all types\n");
 }
 
 /// Sums, and blocks that move, of random sizes and alignments, in the arena.
@@ -346,6 +387,7 @@ int main(int argc, char** argv) try {
               is_shared ? "which ranks share" : ("NCCL " + nccl::Library::get().version_text()).c_str());
   if (arguments.times == 0) return time_arena(world, driver, arguments), 0;
   conform(world, device, driver, is_shared);
+  try_updates(world, driver, device, is_shared);
   if (is_shared) {
     std::printf("collectives: right, of all types\n");
     try_random_sizes(world, driver, arguments);

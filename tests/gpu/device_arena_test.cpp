@@ -6,9 +6,11 @@
 
 #include "lockstep/backend/device_arena/kernel_image.h"
 #include "lockstep/group/gpu_calls.h"
+#include "lockstep/group/gpu_update.h"
 #include "lockstep/group/threads_test.h"
 #include "lockstep/trace/recorder.h"
 #include "tests/conformance/conformance.h"
+#include "tests/gpu/check_updates.h"
 #include "tests/gpu/on_gpus_test.h"
 
 namespace lockstep {
@@ -29,7 +31,10 @@ const MemoryPlace gpu{.device = 0};
 
 class SharedGpu : public test::GpuFaults {
  protected:
-  SharedGpu() { device_arena::take_kernels_of_the_driver(); }
+  SharedGpu() {
+    device_arena::take_kernels_of_the_driver();
+    (void)can_update_on_gpu(0);  // what it loads is kept
+  }
 };
 
 struct Case {
@@ -85,6 +90,81 @@ class SharedGpuRanks : public SharedGpu, public ::testing::WithParamInterface<Ca
 
 TEST_P(SharedGpuRanks, ReduceEveryTypeByEveryOperation) { check(testing::check_reductions); }
 TEST_P(SharedGpuRanks, MoveBlocks) { check(testing::check_movements); }
+
+/// Of memory for calls.
+testing::GpuAccess access_to(const Group& group) {
+  return {
+      .place = gpu,
+      .allocate = [=](std::size_t bytes, void** on_gpu) { return allocate_on_gpu(group, 0, bytes, on_gpu); },
+      .write =
+          [](void* on_gpu, const void* from, std::size_t bytes) {
+            standin::synchronize(nullptr);
+            if (bytes > 0) std::memcpy(standin::host(on_gpu), from, bytes);
+          },
+      .read =
+          [](void* to, const void* on_gpu, std::size_t bytes) {
+            standin::synchronize(nullptr);
+            if (bytes > 0) std::memcpy(to, standin::host(on_gpu), bytes);
+          }};
+}
+
+TEST_P(SharedGpuRanks, MoveTheirParametersTogether) {
+  if (!GetParam().in_arena) GTEST_SKIP() << "parameters lie in the arena";
+  on_ranks(GetParam().ranks, [&](const Group& group) {
+    try {
+      ASSERT_TRUE(can_call_on_gpu(group, 0) && shares_gpu(group, 0));
+      testing::check_updates(group, access_to(group));
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << error.what();
+    }
+    barrier(group).wait();
+  });
+}
+
+TEST_F(SharedGpu, MovesTensorsOfOneRankByAList) {
+  on_ranks(1, [&](const Group& alone) {
+    ASSERT_TRUE(can_update_on_gpu(0));
+    testing::check_updates(alone, {.place = gpu,
+                                   .allocate =
+                                       [](std::size_t bytes, void** on_gpu) {
+                                         *on_gpu = standin::allocate(0, bytes);
+                                         return std::shared_ptr<void>(*on_gpu, standin::release);
+                                       },
+                                   .write = access_to(alone).write,
+                                   .read = access_to(alone).read});
+  });
+}
+
+TEST_F(SharedGpu, NameRanksWhoseOptimizersDiffer) {
+  on_ranks(2, [](const Group& world) {
+    if (!can_call_on_gpu(world, 0)) FAIL();
+    void* memory = nullptr;
+    const auto block = allocate_on_gpu(world, 0, 8, &memory);
+    auto* const values = static_cast<float*>(memory);
+    const SharedUpdate update{.gradients = std::as_bytes(std::span(values, 1)),
+                              .parameters = std::as_writable_bytes(std::span(values + 1, 1)),
+                              .update = {.step = kernel::SgdStep{.learning_rate = 0.1 * (world.rank() + 1)},
+                                         .own = {0, world.rank() == 0 ? 1U : 0U}}};
+    EXPECT_THAT(failure_of([&] { update_on_shared_gpu(world, gpu, std::span(&update, 1)).synchronize(); },
+                           ErrorCode::mismatch),
+                HasSubstr("all_reduce_grouped"));
+  });
+}
+
+TEST_F(SharedGpu, RefuseParametersThatLieElsewhere) {
+  on_ranks(2, [](const Group& world) {
+    if (!can_call_on_gpu(world, 0)) FAIL();
+    void* memory = nullptr;
+    const auto block = allocate_on_gpu(world, 0, 8, &memory);
+    const OnGpu<float> elsewhere(0, 1, 1.0F);
+    auto* const values = static_cast<float*>(memory);
+    const SharedUpdate update{.gradients = std::as_bytes(std::span(values, 1)),
+                              .parameters = std::as_writable_bytes(elsewhere.span()),
+                              .update = {.step = kernel::SgdStep{.learning_rate = 0.1}, .own = {}}};
+    EXPECT_THAT(failure_of([&] { update_on_shared_gpu(world, gpu, std::span(&update, 1)).synchronize(); }),
+                HasSubstr("parameters do not lie in memory for calls on the GPU"));
+  });
+}
 
 INSTANTIATE_TEST_SUITE_P(Of, SharedGpuRanks,
                          ::testing::Values(Case{2, false}, Case{2, true}, Case{3, true}, Case{4, false}));

@@ -76,6 +76,11 @@ inline void put_fake_devices_on_standin() {
       .release = [](void* memory) { KeptMemory::instance().keep(memory); },
       .read = [](const void* from, void* to, std::size_t bytes) { std::memcpy(to, seen(from), bytes); },
       .write = [](const void* from, void* to, std::size_t bytes) { std::memcpy(seen(to), from, bytes); },
+      .mark =
+          [](int device, std::shared_ptr<FakeMark> mark) {
+            standin::launch(
+                nullptr, [mark = std::move(mark)] { mark->set(); }, device);
+          },
   };
 }
 

@@ -47,7 +47,8 @@ TEST_F(GpuJobs, AreCheckedByTheCheckForRealOnes) {
     EXPECT_EQ(ending.exit_code, 0) << ending.out << ending.err;
     EXPECT_THAT(ending.out,
                 AllOf(HasSubstr("rank 0 of " + std::string(ranks) + " on GPU 0, Stand-in, NCCL 2.27.3\n"),
-                      HasSubstr("collectives: right"), HasSubstr("streams: in order"),
+                      HasSubstr("collectives: right"), HasSubstr("optimizers: right, of all types"),
+                      HasSubstr("streams: in order"),
                       ContainsRegex("a call of 4 bytes: [0-9.]+ us, ncclAllReduce alone")));
   }
 }
@@ -176,9 +177,9 @@ TEST_F(GpuJobs, ThatShareOneAreCheckedByTheCheckForRealOnes) {
             {{"LD_LIBRARY_PATH", libraries}, {"STANDIN_ONE_GPU", "1"}, {"STANDIN_KERNELS", "1"}})
           .finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.out << ending.err;
-  EXPECT_THAT(ending.out,
-              AllOf(HasSubstr("collectives: right, also in the arena, of 20 random sizes"),
-                    HasSubstr("streams: in order"), ContainsRegex("all_reduce of 4 B: [0-9.]+ us, share")));
+  EXPECT_THAT(ending.out, AllOf(HasSubstr("collectives: right, also in the arena, of 20 random sizes"),
+                                HasSubstr("optimizers: right, of all types"), HasSubstr("streams: in order"),
+                                ContainsRegex("all_reduce of 4 B: [0-9.]+ us, share")));
 }
 
 }  // namespace

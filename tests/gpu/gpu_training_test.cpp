@@ -3,6 +3,7 @@
 // stand-in's GPUs here, so that the group's calls are carried there, as on a real one.
 #include "lockstep/backend/device_arena/kernel_image.h"
 #include "lockstep/base/half.h"
+#include "lockstep/trace/recorder.h"
 #include "lockstep/train/data_parallel/communication_hook.h"
 #include "lockstep/train/data_parallel/data_parallel.h"
 #include "lockstep/train/data_parallel/data_parallel_test.h"
@@ -536,6 +537,38 @@ TEST(GradientsOnGpus, AreViewsOfTheirBuckets) {
     EXPECT_TRUE(net->weight.grad().is_alias_of(net->bias.grad())) << "no copy back";
   });
   EXPECT_THAT(standin::take_nccl_calls(), Not(IsEmpty()));
+}
+
+/// Has rank 1's GPU be slow, which no host notices.
+class SlowOnRankOne final : public CommunicationHook {
+ public:
+  std::string name() const override { return "slow on rank 1"; }
+  Work begin(const GradientBucket& bucket) override {
+    const int rank = bucket.group.rank();
+    if (rank == 1)
+      standin::launch(
+          nullptr, [] { std::this_thread::sleep_for(std::chrono::milliseconds(200)); }, rank);
+    return bucket.average(bucket.flat);
+  }
+};
+
+TEST(GradientsOnGpus, AreWaitedForInTheRecordByTheGpusClock) {
+  on_ranks(2, [](const Group& group) {
+    auto net = ones(3, 2);
+    net->to(fake_device(group.rank()));
+    {
+      DistributedDataParallel ddp(net, group, {.communication_hook = std::make_shared<SlowOnRankOne>()});
+      ddp(on_gpu(group, row(group.rank() + 1))).sum().backward();
+      (void)net->weight.grad().cpu();  // its GPU is through
+    }
+    const auto steps = group.recorder().steps_since(0);
+    ASSERT_EQ(steps.size(), 1U);
+    if (group.rank() == 0) {
+      EXPECT_GT(steps[0].exposed_wait_ns, 100'000'000U);
+    } else {
+      EXPECT_LT(steps[0].exposed_wait_ns, 100'000'000U) << "what is its own is no wait";
+    }
+  });
 }
 
 TEST(GradientsOnGpus, ThatFindNoRoomNameTheirBucket) {

@@ -48,6 +48,8 @@ void launch(lockstep::cuda::Stream stream, std::function<void()> work, int devic
 void synchronize(lockstep::cuda::Stream stream, int device = 0);
 lockstep::cuda::Stream make_stream(int device);
 void destroy_stream(lockstep::cuda::Stream stream);
+/// Names of Lockstep's kernels that were launched since the last call of this, of all streams of the process, in order.
+std::vector<std::string> take_kernels();
 /// Copies from one place of a GPU to another, of all streams so far.
 int copies();
 /// From now on the GPU's functions say `result`, as after a kernel that went wrong. 0: no more.

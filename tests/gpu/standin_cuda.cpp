@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "lockstep/backend/device_arena/kernel.h"
+#include "lockstep/backend/device_arena/update.h"
 #include "lockstep/memory/cuda_sharing.h"
 #include "standin.h"
 
@@ -207,7 +208,9 @@ struct CUevent_st {
 };
 struct CUmod_st {};
 struct CUfunc_st {
-  std::function<void(const lockstep::device_arena::KernelCall&, unsigned blocks)> run;
+  std::size_t bytes;  // of its argument
+  std::function<void(const std::byte* argument, unsigned blocks)> run;
+  std::string name = {};
 };
 
 namespace {
@@ -267,14 +270,33 @@ class OnCpu {
   unsigned block_, blocks_;
 };
 
-template <class Task>
+/// Of one that takes an `Argument`; `run` is a block of it.
+template <class Argument, class Run>
+CUfunc_st kernel_of(Run run) {
+  return {sizeof(Argument), [run](const std::byte* bytes, unsigned blocks) {
+            Argument argument;
+            std::memcpy(static_cast<void*>(&argument), bytes, sizeof(argument));
+            for (unsigned block = 0; block < blocks; ++block) run(argument, OnCpu(block, blocks));
+          }};
+}
+
+template <class Task, class Argument = arena::KernelCall>
 CUfunc_st kernel(std::uint64_t element_bytes) {
-  return {[element_bytes](const arena::KernelCall& call, unsigned blocks) {
-    for (unsigned block = 0; block < blocks; ++block) {
-      arena::BlockState state{};
-      arena::run<Task>(call, state, element_bytes, OnCpu(block, blocks));
-    }
-  }};
+  return kernel_of<Argument>([element_bytes](const Argument& call, const OnCpu& on) {
+    arena::BlockState state{};
+    arena::run<Task>(call, state, element_bytes, on);
+  });
+}
+
+template <class T, template <class> class Move>
+CUfunc_st update_kernel() {
+  return kernel<arena::UpdateTogether<T, Move>, arena::UpdateCall>(sizeof(T));
+}
+
+template <class T, template <class> class Move>
+CUfunc_st list_kernel() {
+  return kernel_of<arena::UpdateList>(
+      [](const arena::UpdateList& list, const OnCpu& on) { arena::update_list<T, Move>(list, on); });
 }
 
 std::map<std::string, CUfunc_st>& kernels() {
@@ -283,9 +305,18 @@ std::map<std::string, CUfunc_st>& kernels() {
   static auto* const all = new std::map<std::string, CUfunc_st>{
 #define STANDIN_REDUCTION(name, type, op) {"lockstep_" #name, kernel<Reduce<type, op>>(sizeof(type))},
       LOCKSTEP_DEVICE_REDUCTIONS(STANDIN_REDUCTION){"lockstep_move", kernel<Move>(1)},
-      {"lockstep_barrier", kernel<Nothing>(1)}};
+      {"lockstep_barrier", kernel<Nothing>(1)},
+#define STANDIN_UPDATE(name, type)                                \
+  {"lockstep_sgd_" #name, update_kernel<type, SgdMove>()},        \
+      {"lockstep_adam_" #name, update_kernel<type, AdamMove>()},  \
+      {"lockstep_sgd_list_" #name, list_kernel<type, SgdMove>()}, \
+      {"lockstep_adam_list_" #name, list_kernel<type, AdamMove>()},
+      LOCKSTEP_DEVICE_UPDATES(STANDIN_UPDATE)};
   return *all;
 }
+
+std::mutex launched_mutex;
+std::vector<std::string> launched;
 
 std::mutex registered_mutex;
 std::set<void*>& registered() {
@@ -344,6 +375,10 @@ void release(void* on_gpu) {
 }
 
 std::size_t things_left() { return left; }
+std::vector<std::string> take_kernels() {
+  const std::lock_guard lock(launched_mutex);
+  return std::exchange(launched, {});
+}
 int copies() { return copies_made; }
 
 void launch(lockstep::cuda::Stream stream, std::function<void()> work, int device) {
@@ -557,15 +592,22 @@ Result cuModuleUnload(CUmod_st* module) {
 Result cuModuleGetFunction(CUfunc_st** function, CUmod_st*, const char* name) {
   const auto found = kernels().find(name);
   if (found == kernels().end()) return 500;  // CUDA_ERROR_NOT_FOUND
+  found->second.name = name;
   *function = &found->second;
   return 0;
 }
 Result cuLaunchKernel(CUfunc_st* function, unsigned blocks, unsigned, unsigned, unsigned, unsigned, unsigned,
                       unsigned, CUstream_st* stream, void** arguments, void**) {
   return with_current([&](Device& device) {
+    {
+      const std::lock_guard lock(launched_mutex);
+      launched.push_back(function->name);
+    }
     stream_of(stream, device)
-        .push([function, blocks, call = *static_cast<const arena::KernelCall*>(arguments[0])] {
-          function->run(call, blocks);
+        .push([function, blocks,
+               argument = std::vector(static_cast<const std::byte*>(arguments[0]),
+                                      static_cast<const std::byte*>(arguments[0]) + function->bytes)] {
+          function->run(argument.data(), blocks);
         });
     return 0;
   });

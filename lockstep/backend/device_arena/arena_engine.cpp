@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "lockstep/backend/device_arena/update_rule.h"
+#include "lockstep/backend/gpu/gpu_update.h"
 #include "lockstep/backend/mismatch.h"
 #include "lockstep/base/keep_for_ever.h"
 #include "lockstep/base/log.h"
@@ -58,6 +60,7 @@ std::string why_not(const Members& members, const Backend* backend) try {
 /// Of a call: where its buffers lie in the arena, and what is copied there and back.
 struct Engine::Buffers {
   Place input, output;
+  Owned owned;                                         ///< of an update
   std::shared_ptr<Block> staged_input, staged_output;  ///< null: they lie in the arena themselves
 };
 
@@ -372,7 +375,31 @@ void Engine::require_same(const Notice& other, int other_rank, const Signature& 
   throw mine.rank < its.rank ? mismatch(mine, its) : mismatch(its, mine);
 }
 
+/// All of an update lies in the arena.
+Engine::Buffers Engine::place_update(const Request& request) const {
+  const auto place_of = [&](const void* memory, std::size_t bytes, const char* what) {
+    if (const auto place = arena_->find(memory, bytes)) return *place;
+    throw_invalid_argument(
+        fmt::format("{}: {} do not lie in memory for calls on the GPU", to_string(request.signature), what));
+  };
+  const GpuUpdate& update = *request.update;
+  const std::size_t bytes = update.own.count * std::max(request.element_bytes, sizeof(float));
+  const auto state = [&](const void* memory) {
+    return memory == nullptr || bytes == 0 ? Place{} : place_of(memory, bytes, "the optimizer's states");
+  };
+  return {.input = place_of(request.input.data(), request.input.size(), "gradients"),
+          .output = place_of(request.output.data(), request.output.size(), "parameters"),
+          .owned = {.begin = update.own.begin,
+                    .end = update.own.begin + update.own.count,
+                    .first = state(update.first),
+                    .second = state(update.second),
+                    .master = state(update.master)},
+          .staged_input = nullptr,
+          .staged_output = nullptr};
+}
+
 Engine::Buffers Engine::place_buffers(const Request& request) {
+  if (request.update != nullptr) return place_update(request);
   Buffers buffers;
   const auto stage = [&](std::size_t bytes) {
     return arena_->allocate(bytes, Deadline::after(options_.timeout), options_.check);
@@ -484,17 +511,22 @@ void Engine::launch(const Request& request, const Lane& lane, int party, std::ui
   const cuda::Driver& driver = options_.gpu->driver();
   const Signature& called = request.signature;
   const std::size_t slot = lane.slot_of(number);
-  KernelCall call{.board = boards_ + slot * sizeof(Board),
-                  .progress = page_address_ + page_.progress_offset(slot),
-                  .bases = arena_->bases(),
-                  .flag = flag_of(number),
-                  .party = party,
-                  .parties = static_cast<std::int32_t>(lane.ranks.size())};
+  UpdateCall call{{.board = boards_ + slot * sizeof(Board),
+                   .progress = page_address_ + page_.progress_offset(slot),
+                   .bases = arena_->bases(),
+                   .flag = flag_of(number),
+                   .party = party,
+                   .parties = static_cast<std::int32_t>(lane.ranks.size())},
+                  {}};
   std::ranges::transform(lane.ranks, std::begin(call.ranks),
                          [](int rank) { return static_cast<std::uint8_t>(rank); });
   call.part.input =
       request.input.empty() ? buffers.output : buffers.input;  // broadcast: the root's is its output
   call.part.output = buffers.output;
+  if (request.update != nullptr) {
+    call.part.owned = buffers.owned;
+    call.rule = rule_of(request.update->step, request.update->gradient_scale);
+  }
   if (reduces(called.operation)) {
     const std::size_t parts = kernel::find_form(called.dtype, called.reduce_op).elements;
     const Range range = wanted(request, party);
@@ -520,7 +552,8 @@ void Engine::launch(const Request& request, const Lane& lane, int party, std::ui
     copy(buffers.staged_output->address(), address_of(request.output.data()), request.output.size(),
          arena_call.stream);
   }
-  void* arguments[] = {&call};
+  // Of an update the whole; other kernels take what it begins with.
+  void* arguments[] = {static_cast<KernelCall*>(&call)};
   const cuda::Result launched =
       sharing_.launch(kernels_->of(request), blocks_for(request), 1, 1, threads_of_a_block, 1, 1, 0,
                       arena_call.stream, arguments, nullptr);

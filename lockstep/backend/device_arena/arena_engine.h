@@ -75,6 +75,7 @@ class Engine final : public GpuEngine {
   void tell(const Request& request, const Lane& lane, int party, std::uint64_t number);
   void require_same(const Notice& other, int other_rank, const Signature& called, std::uint64_t number) const;
   Buffers place_buffers(const Request& request);
+  Buffers place_update(const Request& request) const;
   void launch(const Request& request, const Lane& lane, int party, std::uint64_t number, Buffers buffers,
               ArenaCall& call);
   unsigned blocks_for(const Request& request) const;

@@ -1,5 +1,6 @@
 // The kernels of kernel.h, as CUDA runs them. Built by nvcc alone, without a runtime library: see cmake/DeviceKernels.cmake.
 #include "lockstep/backend/device_arena/kernel.h"
+#include "lockstep/backend/device_arena/update.h"
 
 namespace lockstep::device_arena {
 namespace {
@@ -43,18 +44,32 @@ struct OnGpu {
 
 }  // namespace
 
-#define LOCKSTEP_DEVICE_KERNEL(name, task, element_bytes)                                             \
-  extern "C" __global__ void __launch_bounds__(threads_of_a_block) name(const __grid_constant__ KernelCall call) { \
+#define LOCKSTEP_DEVICE_KERNEL(name, argument, task, element_bytes)                                   \
+  extern "C" __global__ void __launch_bounds__(threads_of_a_block) name(const __grid_constant__ argument call) { \
     __shared__ BlockState state;                                                                      \
     run<task>(call, state, element_bytes, OnGpu());                                                   \
   }
 
 #define LOCKSTEP_DEVICE_REDUCTION(name, type, op)                     \
   using ReduceTo_##name = Reduce<type, op>;                           \
-  LOCKSTEP_DEVICE_KERNEL(lockstep_##name, ReduceTo_##name, sizeof(type))
+  LOCKSTEP_DEVICE_KERNEL(lockstep_##name, KernelCall, ReduceTo_##name, sizeof(type))
 
 LOCKSTEP_DEVICE_REDUCTIONS(LOCKSTEP_DEVICE_REDUCTION)
-LOCKSTEP_DEVICE_KERNEL(lockstep_move, Move, 1)
-LOCKSTEP_DEVICE_KERNEL(lockstep_barrier, Nothing, 1)
+LOCKSTEP_DEVICE_KERNEL(lockstep_move, KernelCall, Move, 1)
+LOCKSTEP_DEVICE_KERNEL(lockstep_barrier, KernelCall, Nothing, 1)
+
+#define LOCKSTEP_DEVICE_LIST(name, type, move)                                                        \
+  extern "C" __global__ void __launch_bounds__(threads_of_a_block) name(const __grid_constant__ UpdateList list) { \
+    update_list<type, move>(list, OnGpu());                                                           \
+  }
+#define LOCKSTEP_DEVICE_UPDATE(name, type)                                                            \
+  using SgdOf_##name = UpdateTogether<type, SgdMove>;                                                 \
+  using AdamOf_##name = UpdateTogether<type, AdamMove>;                                               \
+  LOCKSTEP_DEVICE_KERNEL(lockstep_sgd_##name, UpdateCall, SgdOf_##name, sizeof(type))                 \
+  LOCKSTEP_DEVICE_KERNEL(lockstep_adam_##name, UpdateCall, AdamOf_##name, sizeof(type))               \
+  LOCKSTEP_DEVICE_LIST(lockstep_sgd_list_##name, type, SgdMove)                                       \
+  LOCKSTEP_DEVICE_LIST(lockstep_adam_list_##name, type, AdamMove)
+
+LOCKSTEP_DEVICE_UPDATES(LOCKSTEP_DEVICE_UPDATE)
 
 }  // namespace lockstep::device_arena

@@ -46,9 +46,16 @@ struct Place {
   LOCKSTEP_ON_GPU std::uint64_t offset() const { return packed & ((std::uint64_t{1} << offset_bits) - 1); }
 };
 
+/// What a rank keeps of the state by which a sum of gradients moves parameters (update.h): arrays for its elements of all.
+struct Owned {
+  std::uint64_t begin = 0, end = 0;
+  Place first = {}, second = {}, master = {};  ///< of element `begin`
+};
+
 /// What a rank brings to a call. Parties are the ranks that take part, counted from 0; moves are counted in bytes.
 struct Part {
   Place input = {}, output = {};
+  Owned owned = {};
   std::uint64_t wanted_begin = 0, wanted_end = 0;  ///< elements of a reduction's result that its output gets
   std::uint64_t sent_begin[most_ranks] = {};       ///< where what goes to a party begins in the input
   std::uint64_t received_begin[most_ranks] = {};   ///< where what comes from a party begins in the output
@@ -407,27 +414,35 @@ struct Nothing {
   LOCKSTEP_ON_GPU static void run(const KernelCall&, const Board&, const BlockState&, const Platform&) {}
 };
 
+/// Where `place`, which a party has told, lies for this process.
+template <class Platform>
+LOCKSTEP_ON_GPU std::uint64_t address_of(const KernelCall& call, std::uint64_t party, const Place& told,
+                                         const Platform& on) {
+  const Place place{on.load(told.packed)};
+  const std::uint64_t* const segments =
+      on.template at<const std::uint64_t>(call.bases) + std::uint64_t{call.ranks[party]} * most_segments;
+  return on.load(segments[place.segment()]) + place.offset();
+}
+
 /// Where the parties' buffers lie for this process. REQUIRES: all have arrived. `element_bytes`: of a reduction.
 template <class Platform>
 LOCKSTEP_ON_GPU void find_buffers(const KernelCall& call, const Board& board, BlockState& state,
                                   std::uint64_t element_bytes, const Platform& on) {
-  const std::uint64_t* const bases = on.template at<const std::uint64_t>(call.bases);
   for (std::uint64_t party = on.thread(); party < static_cast<std::uint64_t>(call.parties);
        party += on.threads()) {
     const Part& part = board.parts[party];
-    const std::uint64_t* const segments = bases + std::uint64_t{call.ranks[party]} * most_segments;
-    const Place input{on.load(part.input.packed)}, output{on.load(part.output.packed)};
     state.wanted_begin[party] = on.load(part.wanted_begin);
     state.wanted_end[party] = on.load(part.wanted_end);
-    state.inputs[party] = on.load(segments[input.segment()]) + input.offset();
+    state.inputs[party] = address_of(call, party, part.input, on);
     // So that element i of the result is at i.
     state.outputs[party] =
-        on.load(segments[output.segment()]) + output.offset() - state.wanted_begin[party] * element_bytes;
+        address_of(call, party, part.output, on) - state.wanted_begin[party] * element_bytes;
   }
 }
 
-template <class Task, class Platform>
-LOCKSTEP_ON_GPU void run(const KernelCall& call, BlockState& state, std::uint64_t element_bytes,
+/// `Call`: KernelCall, or one with more that is its task's.
+template <class Task, class Call, class Platform>
+LOCKSTEP_ON_GPU void run(const Call& call, BlockState& state, std::uint64_t element_bytes,
                          const Platform& on) {
   Board& board = *on.template at<Board>(call.board);
   auto* const progress = on.template at<Progress>(call.progress);

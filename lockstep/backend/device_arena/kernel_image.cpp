@@ -2,7 +2,9 @@
 
 #include <map>
 #include <string>
+#include <variant>
 
+#include "lockstep/backend/gpu/gpu_update.h"
 #include "lockstep/base/log.h"
 #include "lockstep/kernel/form.h"
 
@@ -18,17 +20,29 @@ namespace {
 constexpr std::byte nothing[8] = {};
 bool has_kernels_of_the_driver = false;
 
-/// One number for each kernel, so that a call makes no name.
+// One number for each kernel, so that a call makes no name.
+constexpr std::size_t first_update = 2 + kernel::dtypes * kernel::reduce_ops;
+
 std::size_t key_of(Operation operation, const kernel::Form& form) {
   if (operation == Operation::barrier) return 0;
   if (!reduces(operation)) return 1;
   return 2 + static_cast<std::size_t>(form.dtype) * kernel::reduce_ops + static_cast<std::size_t>(form.op);
 }
 
+std::size_t key_of(const kernel::UpdateStep& step, Dtype dtype, bool is_list) {
+  return first_update + (step.index() * 2 + (is_list ? 1 : 0)) * kernel::dtypes +
+         static_cast<std::size_t>(dtype);
+}
+
 std::string name_of(Operation operation, const kernel::Form& form) {
   if (operation == Operation::barrier) return "lockstep_barrier";
   if (!reduces(operation)) return "lockstep_move";
   return "lockstep_" + std::string(to_string(form.op)) + "_" + std::string(to_string(form.dtype));
+}
+
+std::string name_of(const kernel::UpdateStep& step, Dtype dtype, bool is_list) {
+  const std::string rule = std::holds_alternative<kernel::SgdStep>(step) ? "sgd" : "adam";
+  return "lockstep_" + rule + (is_list ? "_list_" : "_") + std::string(to_string(dtype));
 }
 
 }  // namespace
@@ -69,16 +83,25 @@ Kernels::~Kernels() {
   }
 }
 
-cuda::Function Kernels::of(const Request& request) {
-  const Signature& called = request.signature;
-  const kernel::Form form = kernel::find_form(called.dtype, called.reduce_op);
+template <class... Kind>
+cuda::Function Kernels::find(const Kind&... kind) {
   const std::lock_guard lock(mutex_);
-  const auto [place, is_new] = found_.try_emplace(key_of(called.operation, form), nullptr);
+  const auto [place, is_new] = found_.try_emplace(key_of(kind...), nullptr);
   if (is_new) {
-    const std::string name = name_of(called.operation, form);
+    const std::string name = name_of(kind...);
     gpu_->driver().check(sharing_.find_function(&place->second, module_, name.c_str()), "finding " + name);
   }
   return place->second;
+}
+
+cuda::Function Kernels::of(const Request& request) {
+  const Signature& called = request.signature;
+  if (request.update != nullptr) return find(request.update->step, called.dtype, false);
+  return find(called.operation, kernel::find_form(called.dtype, called.reduce_op));
+}
+
+cuda::Function Kernels::of_list(const kernel::UpdateStep& step, Dtype dtype) {
+  return find(step, dtype, true);
 }
 
 }  // namespace lockstep::device_arena

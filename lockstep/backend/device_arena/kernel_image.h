@@ -5,9 +5,11 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <unordered_map>
 
 #include "lockstep/backend/backend.h"
+#include "lockstep/kernel/update.h"
 #include "lockstep/memory/cuda_sharing.h"
 #include "lockstep/memory/gpu.h"
 
@@ -28,13 +30,18 @@ class Kernels {
   Kernels(const Kernels&) = delete;
   Kernels& operator=(const Kernels&) = delete;
 
-  /// That of the request's operation, type and reduction.
+  /// That of the request's operation, type and reduction, or update.
   cuda::Function of(const Request& request);
+  /// That of lists (update.h).
+  cuda::Function of_list(const kernel::UpdateStep& step, Dtype dtype);
+  const cuda::SharingDriver& sharing() const { return sharing_; }
   /// Multiprocessors of the GPU.
   int processors() const { return processors_; }
 
  private:
   explicit Kernels(std::shared_ptr<Gpu> gpu);
+  template <class... Kind>
+  cuda::Function find(const Kind&... kind);
 
   const std::shared_ptr<Gpu> gpu_;
   const cuda::SharingDriver& sharing_;

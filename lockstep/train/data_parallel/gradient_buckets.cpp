@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/group/gpu_calls.h"
+#include "lockstep/train/tensor/arena_tensor.h"
 #include "lockstep/train/tensor/gpu_place.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 
@@ -123,22 +124,10 @@ void GradientBuckets::wait_for(std::size_t bucket) {
 
 GradientBuckets::Filled GradientBuckets::make_on_gpu(BucketPlan plan) const {
   const torch::ScalarType type = gradients_[plan.slots.front().parameter].type;
-  const auto elements = static_cast<std::int64_t>(plan.elements);
-  const auto options = torch::dtype(type).device(*gpu_);
   const std::size_t bytes = plan.elements * size_of(plan.dtype);
   torch::Tensor flat;
   try {
-    void* memory = nullptr;
-    if (auto shared = allocate_on_gpu(group_, gpu_->index(), bytes, &memory)) {
-      flat = at::for_blob(memory, {elements})
-                 .deleter([shared](void*) {})
-                 .options(options)
-                 .target_device(*gpu_)
-                 .make_tensor()
-                 .zero_();
-    } else {
-      flat = torch::zeros({elements}, options);
-    }
+    flat = tensor_for_calls(group_, *gpu_, {static_cast<std::int64_t>(plan.elements)}, type).zero_();
   } catch (const c10::OutOfMemoryError& error) {
     throw Error(ErrorCode::system, c10::str("the gradients' bucket of ", bytes, " bytes on ", *gpu_, ": ",
                                             error.what_without_backtrace(),

@@ -69,6 +69,8 @@ class GradientBuckets {
   std::size_t bytes() const;
   /// Buckets are on a GPU, where the group's calls take them.
   bool are_on_gpu() const { return gpu_.has_value(); }
+  /// Where they lie.
+  torch::Device device() const { return gpu_.value_or(torch::kCPU); }
 
   /// Into its place, and if it comes from another device that takes a while.
   void put(std::size_t parameter, const torch::Tensor& gradient);

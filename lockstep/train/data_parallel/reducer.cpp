@@ -5,7 +5,6 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
-#include "lockstep/trace/recorder.h"
 #include "lockstep/train/data_parallel/sparse_average.h"
 #include "lockstep/train/replicas/exposed_time.h"
 #include "lockstep/train/replicas/finite_gradients.h"
@@ -21,7 +20,8 @@ Reducer::Reducer(Group group, std::vector<NamedTensor> parameters, std::vector<c
       options_(std::move(options)),
       buckets_(group_, std::move(parameters), sparse, options_.limits),
       exchange_(make_exchange(group_, buckets_, options_.hook)),
-      arrivals_(buckets_.parameters().size()) {}
+      arrivals_(buckets_.parameters().size()),
+      record_(group_) {}
 
 Reducer::~Reducer() {
   if (under_way_) abandon();
@@ -57,6 +57,7 @@ void Reducer::begin(std::uint64_t forward_ns, int contributors) {
   pending_.clear();
   for (const auto& filled : buckets_.all()) pending_.push_back(filled.plan().slots.size());
   exchange_->begin(contributors);
+  record_.begin();
   step_ = {.step = steps_,
            .begin_ns = forward_ns,
            .last_gradient_ns = 0,
@@ -240,7 +241,7 @@ void Reducer::finalize() {
   take_over_averages(true);
   step_.end_ns = trace::now_ns();
   step_.exposed_work_ns += step_.end_ns - begin - (step_.exposed_wait_ns - waited_before);
-  group_.recorder().record(step_);
+  record_.put(step_);
 }
 
 void Reducer::shadow(int contributors) {
@@ -295,12 +296,14 @@ bool Reducer::is_average_finite() const {
 void Reducer::wait_for_all(bool has_gradients) {
   for (; exchange_->sent() < buckets_.size(); send_ready()) buckets_.wait_for(exchange_->sent());
   const ExposedTime exposed(group_);
+  record_.begin_wait(buckets_.device());
   exchange_->complete_before_status();
   if (options_.agreement && has_gradients) {
     if (const auto digest = options_.agreement->digest(steps_)) status_.note_digest(*digest);
   }
   Work status = all_reduce(group_, status_.words(), ReduceOp::bor);
   exchange_->complete_after_status();
+  record_.end_wait();
   status.wait();
   step_.exposed_wait_ns += exposed.waited_ns();
   exchange_->end();

@@ -25,6 +25,7 @@
 #include "lockstep/train/replicas/agreement.h"
 #include "lockstep/train/replicas/named_tensor.h"
 #include "lockstep/train/replicas/non_finite.h"
+#include "lockstep/train/replicas/step_record.h"
 
 namespace lockstep {
 
@@ -156,6 +157,7 @@ class Reducer {
   std::size_t first_non_finite_ = 0;  // parameter of this rank; as many as there are: all are finite
   std::uint64_t steps_ = 0, skipped_ = 0;
   trace::TrainingStepEvent step_{};
+  StepRecord record_;
 };
 
 }  // namespace lockstep

@@ -1,9 +1,14 @@
 #include "lockstep/train/optimizer/fused_optimizer.h"
 
+#include <optional>
+#include <vector>
+
 #include "lockstep/base/error.h"
+#include "lockstep/group/gpu_update.h"
 #include "lockstep/train/optimizer/fitting_state.h"
 #include "lockstep/train/optimizer/state_of_parameter.h"
 #include "lockstep/train/optimizer/update_rule.h"
+#include "lockstep/train/tensor/gpu_place.h"
 #include "lockstep/train/tensor/gradient_layout.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 
@@ -49,10 +54,57 @@ Prepared prepare_state(ParameterStates& states, const torch::Tensor& parameter,
   return {*state, arrays, steps};
 }
 
+/// Parameters on one GPU, of one type, that take the same step: by one kernel where there is one.
+class TogetherOnGpu {
+ public:
+  /// All lie in memory alike. False where there is no such kernel.
+  bool take(const ParameterOptions& options, const torch::Tensor& parameter, const torch::Tensor& gradient,
+            const StateArrays& arrays, std::uint64_t steps) {
+    const MemoryPlace place = place_on(parameter.device());
+    if (!place.is_on_gpu() || !can_update_on_gpu(place.device)) return false;
+    const Kind kind{&options, parameter.device(), parameter.scalar_type(), steps};
+    if (kind_ != kind) flush();
+    kind_ = kind;
+    place_ = place;
+    const auto at = [](const torch::Tensor& array) {
+      return array.defined() ? array.mutable_data_ptr() : nullptr;
+    };
+    tensors_.push_back({.gradient = gradient.const_data_ptr(),
+                        .parameters = parameter.mutable_data_ptr(),
+                        .first = at(arrays[0]),
+                        .second = at(arrays[1]),
+                        .elements = static_cast<std::size_t>(parameter.numel())});
+    gradients_.push_back(gradient);
+    return true;
+  }
+  /// To be called at the end.
+  void flush() {
+    if (tensors_.empty()) return;
+    update_on_gpu(place_, reducible_dtype(kind_->type).value(), step_of(*kind_->options, kind_->steps), 1.0,
+                  tensors_);
+    tensors_.clear();
+    gradients_.clear();
+  }
+
+ private:
+  struct Kind {
+    const ParameterOptions* options;
+    torch::Device device;
+    torch::ScalarType type;
+    std::uint64_t steps;
+    friend bool operator==(const Kind&, const Kind&) = default;
+  };
+  std::optional<Kind> kind_;
+  MemoryPlace place_;
+  std::vector<TensorUpdate> tensors_;
+  std::vector<torch::Tensor> gradients_;  // some are copies
+};
+
 /// All of them lie in memory alike.
 void update(const ParameterOptions& options, const torch::Tensor& parameter, const torch::Tensor& gradient,
-            const StateArrays& arrays, std::uint64_t steps) {
+            const StateArrays& arrays, std::uint64_t steps, TogetherOnGpu& together) {
   if (!parameter.is_cpu()) {
+    if (together.take(options, parameter, gradient, arrays, steps)) return;
     StateArrays flat;
     for (std::size_t i = 0; i < state_arrays(options); ++i) flat[i] = in_memory_order(arrays[i]);
     return update_tensor(options,
@@ -73,32 +125,44 @@ void update(const ParameterOptions& options, const torch::Tensor& parameter, con
                pointers, steps);
 }
 
+/// `number`: the group's.
+void step_of_group(torch::optim::OptimizerParamGroup& group, std::size_t number, ParameterStates& states,
+                   TogetherOnGpu& together) {
+  const ParameterOptions& options = group.options();
+  require_known(options);
+  auto& parameters = group.params();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    torch::Tensor& parameter = parameters[i];
+    if (!parameter.grad().defined()) continue;
+    require_fusible(parameter);
+    const torch::Tensor gradient = like_parameter(parameter.grad(), parameter);
+    StateArrays arrays;
+    std::uint64_t steps = 0;
+    if (state_arrays(options) > 0) {
+      const Prepared prepared =
+          prepare_state(states, parameter, options, [&] { return label_of(i, number); });
+      steps = prepared.steps;
+      arrays = prepared.arrays;
+      set_steps(prepared.state, options, steps + 1);
+    }
+    update(options, parameter, gradient, arrays, steps, together);
+    parameter.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
 }  // namespace
 
 void fused_step(ParameterGroups& groups, ParameterStates& states) {
   const torch::NoGradGuard no_grad;
-  for (std::size_t group = 0; group < groups.size(); ++group) {
-    const ParameterOptions& options = groups[group].options();
-    require_known(options);
-    auto& parameters = groups[group].params();
-    for (std::size_t number = 0; number < parameters.size(); ++number) {
-      torch::Tensor& parameter = parameters[number];
-      if (!parameter.grad().defined()) continue;
-      require_fusible(parameter);
-      const torch::Tensor gradient = like_parameter(parameter.grad(), parameter);
-      StateArrays arrays;
-      std::uint64_t steps = 0;
-      if (state_arrays(options) > 0) {
-        const Prepared prepared =
-            prepare_state(states, parameter, options, [&] { return label_of(number, group); });
-        steps = prepared.steps;
-        arrays = prepared.arrays;
-        set_steps(prepared.state, options, steps + 1);
-      }
-      update(options, parameter, gradient, arrays, steps);
-      parameter.unsafeGetTensorImpl()->bump_version();
-    }
+  TogetherOnGpu together;
+  try {
+    for (std::size_t group = 0; group < groups.size(); ++group)
+      step_of_group(groups[group], group, states, together);
+  } catch (const std::exception&) {
+    together.flush();  // whose steps were counted
+    throw;
   }
+  together.flush();
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #include "lockstep/train/optimizer/update_rule.h"
 
 #include <cmath>
+#include <variant>
 
 #include "lockstep/base/error.h"
 
@@ -31,26 +32,6 @@ template <class Options>
 using StateOf = std::conditional_t<
     is_sgd<Options>, SGDParamState,
     std::conditional_t<std::is_same_v<Options, AdamWOptions>, AdamWParamState, AdamParamState>>;
-
-kernel::SgdStep step_of(const SGDOptions& options, bool is_first) {
-  return {.learning_rate = options.lr(),
-          .momentum = options.momentum(),
-          .dampening = options.dampening(),
-          .weight_decay = options.weight_decay(),
-          .nesterov = options.nesterov(),
-          .is_first = is_first};
-}
-
-template <class Options>
-kernel::AdamStep step_of(const Options& options, std::uint64_t t) {
-  return {.learning_rate = options.lr(),
-          .beta1 = std::get<0>(options.betas()),
-          .beta2 = std::get<1>(options.betas()),
-          .epsilon = options.eps(),
-          .weight_decay = options.weight_decay(),
-          .is_decoupled = std::is_same_v<Options, AdamWOptions>,
-          .t = t};
-}
 
 void update(const TensorSlice& slice, const torch::Tensor& values, const StateArrays& state,
             const kernel::SgdStep& step) {
@@ -163,27 +144,44 @@ void set_steps(ParameterState& state, const ParameterOptions& options, std::uint
   });
 }
 
-void update_slice(const ParameterOptions& options, const kernel::UpdateSlice& slice,
-                  std::span<std::byte* const, most_state_arrays> state, std::uint64_t steps) {
-  with(options, [&]<class Options>(const Options& known) {
+kernel::UpdateStep step_of(const ParameterOptions& options, std::uint64_t steps) {
+  return with(options, [&]<class Options>(const Options& known) -> kernel::UpdateStep {
     if constexpr (is_sgd<Options>) {
-      kernel::update_sgd(slice, known.momentum() != 0 ? state[0] : nullptr, step_of(known, steps == 0));
+      return kernel::SgdStep{.learning_rate = known.lr(),
+                             .momentum = known.momentum(),
+                             .dampening = known.dampening(),
+                             .weight_decay = known.weight_decay(),
+                             .nesterov = known.nesterov(),
+                             .is_first = steps == 0};
     } else {
-      kernel::update_adam(slice, state[0], state[1], step_of(known, steps + 1));
+      return kernel::AdamStep{.learning_rate = known.lr(),
+                              .beta1 = std::get<0>(known.betas()),
+                              .beta2 = std::get<1>(known.betas()),
+                              .epsilon = known.eps(),
+                              .weight_decay = known.weight_decay(),
+                              .is_decoupled = std::is_same_v<Options, AdamWOptions>,
+                              .t = steps + 1};
     }
   });
+}
+
+void update_slice(const ParameterOptions& options, const kernel::UpdateSlice& slice,
+                  std::span<std::byte* const, most_state_arrays> state, std::uint64_t steps) {
+  std::visit(
+      [&]<class Step>(const Step& step) {
+        if constexpr (std::is_same_v<Step, kernel::SgdStep>) {
+          kernel::update_sgd(slice, step.momentum != 0 ? state[0] : nullptr, step);
+        } else {
+          kernel::update_adam(slice, state[0], state[1], step);
+        }
+      },
+      step_of(options, steps));
 }
 
 void update_tensor(const ParameterOptions& options, const TensorSlice& slice, const StateArrays& state,
                    std::uint64_t steps) {
   const torch::Tensor& values = slice.master.defined() ? slice.master : slice.parameters;
-  with(options, [&]<class Options>(const Options& known) {
-    if constexpr (is_sgd<Options>) {
-      update(slice, values, state, step_of(known, steps == 0));
-    } else {
-      update(slice, values, state, step_of(known, steps + 1));
-    }
-  });
+  std::visit([&](const auto& step) { update(slice, values, state, step); }, step_of(options, steps));
   if (slice.master.defined()) slice.parameters.copy_(slice.master);
 }
 

@@ -35,6 +35,9 @@ std::unique_ptr<ParameterState> make_state(const ParameterOptions& options, cons
                                            std::uint64_t steps);
 void set_steps(ParameterState& state, const ParameterOptions& options, std::uint64_t steps);
 
+/// One step of a parameter that has had `steps` before.
+kernel::UpdateStep step_of(const ParameterOptions& options, std::uint64_t steps);
+
 /// One step of a slice of a parameter; `steps`: that it has had before. `state`: the slice's part of each
 /// array.
 void update_slice(const ParameterOptions& options, const kernel::UpdateSlice& slice,

@@ -2,6 +2,7 @@
 
 #include "lockstep/group/outcome.h"
 #include "lockstep/group/shared_memory.h"
+#include "lockstep/train/tensor/arena_tensor.h"
 
 namespace lockstep {
 
@@ -13,7 +14,10 @@ FlatArray::FlatArray(const Group& group, torch::Device device, torch::ScalarType
     flat_ = torch::from_blob(
         block->bytes().data(), {count}, [block](void*) {}, options);
   } else {
-    on_every_rank(group, [&] { flat_ = torch::zeros({count}, options.device(device)); });
+    on_every_rank(group, [&] {
+      flat_ = group.size() == 1 ? torch::zeros({count}, options.device(device))
+                                : tensor_for_calls(group, device, {count}, type).zero_();
+    });
   }
 }
 

@@ -5,10 +5,11 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/group/collectives.h"
+#include "lockstep/group/gpu_calls.h"
+#include "lockstep/group/gpu_update.h"
 #include "lockstep/group/outcome.h"
 #include "lockstep/group/shared_memory.h"
 #include "lockstep/kernel/reduce.h"
-#include "lockstep/trace/recorder.h"
 #include "lockstep/trace/traced_range.h"
 #include "lockstep/train/replicas/broadcast_tensors.h"
 #include "lockstep/train/replicas/exposed_time.h"
@@ -18,6 +19,7 @@
 #include "lockstep/train/replicas/same_options.h"
 #include "lockstep/train/replicas/told_where.h"
 #include "lockstep/train/tensor/arena_tensor.h"
+#include "lockstep/train/tensor/gpu_place.h"
 #include "lockstep/train/tensor/gradient_layout.h"
 #include "lockstep/train/tensor/openmp_runtimes.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
@@ -88,10 +90,12 @@ ShardedStep::ShardedStep(const torch::nn::Module& module, Group group, const Gro
       sees_all_state_(shares_memory_ || group_.size() == 1),
       family_states_(model_.families().size()),
       current_(model_.parameters().size()),
-      versions_(group_, shares_memory_) {
+      versions_(group_, shares_memory_),
+      record_(group_) {
   for (std::size_t i = 0; i < model_.parameters().size(); ++i)
     numbers_[model_.parameters()[i].item.tensor.unsafeGetTensorImpl()] = i;
   find_options(groups);
+  shares_gpu_ = stays_on_gpu(group_, model_.device()) && shares_gpu(group_, model_.device().index());
   warn_of_two_openmp_runtimes();
   trace_operators_if_asked();
   if (options_.shared_heap && group_.size() > 1 && model_.device().is_cpu())
@@ -128,6 +132,7 @@ void ShardedStep::take(Groups& groups, States& states) {
             .buckets = static_cast<std::uint32_t>(model_.families().size()),
             .buckets_complete_at_last_gradient = 0,
             .gradient_bytes = 0};
+  record_.begin();
   require_whole();
   watch_.note_step();
   try {
@@ -141,7 +146,7 @@ void ShardedStep::take(Groups& groups, States& states) {
     throw told;
   }
   event_.end_ns = trace::now_ns();
-  if (group_.size() > 1) group_.recorder().record(event_);
+  if (group_.size() > 1) record_.put(event_);
 }
 
 /// The error of a step, with where it came up, and whether parameters are a model still.
@@ -166,10 +171,13 @@ void ShardedStep::reduce_and_update(Groups& groups, States& states) {
   row[0] = option_digest(groups);
   exchange(row);
   require_same_options(groups);
-  if (!sees_all_state_ || !model_.device().is_cpu()) add_gradients();
+  if (!sees_all_state_ || !model_.device().is_cpu()) {
+    collect_gradients();
+    if (!moves_together()) add_gradients();
+  }
   make_state(states);
   double scale = 1.0 / group_.size();
-  if (options_.max_gradient_norm > 0 || options_.non_finite != NonFinite::ignore) {
+  if (needs_norm()) {
     const double length = norm();
     if (!may_go_on(length)) return;
     // As torch::nn::utils::clip_grad_norm_ does.
@@ -190,6 +198,14 @@ void ShardedStep::await(Work work) {
   const ExposedTime exposed(group_);
   work.synchronize();  // on a GPU, too: no parameter is moved by a sum that has failed
   event_.exposed_wait_ns += exposed.waited_ns();
+}
+
+/// A call on the parameters' device, for which its stream waits, too.
+template <class Submit>
+void ShardedStep::await_on_device(Submit submit) {
+  record_.begin_wait(model_.device());
+  await(submit());
+  record_.end_wait();
 }
 
 ShardedStep::Row ShardedStep::make_row() {
@@ -241,42 +257,70 @@ void ShardedStep::require_same_options(const Groups& groups) const {
   require_same_facts(group_, option_facts(groups), "Set the optimizer's options alike on every rank");
 }
 
-/// Without shared memory: all gradients into one array, and its sum over all ranks, of which each gets its
-/// slice.
+/// The average's length is asked for before anything is moved by it.
+bool ShardedStep::needs_norm() const {
+  return options_.max_gradient_norm > 0 || options_.non_finite != NonFinite::ignore;
+}
+
+/// Without shared memory: all gradients in one array, with zeros where there are none.
+void ShardedStep::collect_gradients() {
+  const std::uint64_t begin = trace::now_ns();
+  for (std::size_t number = 0; number < family_states_.size(); ++number) {
+    const FlatModel::Family& family = model_.families()[number];
+    FamilyState& state = family_states_[number];
+    if (!state.gradients.defined()) {
+      torch::Tensor gradients;
+      on_every_rank(group_, [&] {
+        gradients = tensor_for_calls(group_, model_.device(),
+                                     {static_cast<std::int64_t>(family.layout.elements)}, family.type)
+                        .zero_();
+      });
+      state.gradients = gradients;
+    }
+    std::vector<torch::Tensor> from, to;
+    for (const auto& [parameter, place] : family.layout.entries) {
+      Current& current = current_[parameter];
+      if (place.count == 0) continue;
+      auto part = state.gradients.narrow(0, static_cast<std::int64_t>(place.begin),
+                                         static_cast<std::int64_t>(place.count));
+      if (current.gradient.defined()) {
+        from.push_back(in_memory_order(current.gradient));
+        to.push_back(std::move(part));
+      } else if (current.is_filled) {
+        part.zero_();
+      }
+      current.is_filled = current.gradient.defined();
+    }
+    if (!to.empty()) at::_foreach_copy_(to, from);
+  }
+  event_.exposed_work_ns += trace::now_ns() - begin;
+}
+
+/// The sum of what was collected over all ranks, of which each gets its slice.
 void ShardedStep::add_gradients() {
   const std::uint64_t begin = trace::now_ns();
   const std::uint64_t waited_before = event_.exposed_wait_ns;
   for (std::size_t number = 0; number < family_states_.size(); ++number) {
     const FlatModel::Family& family = model_.families()[number];
     FamilyState& state = family_states_[number];
-    if (!state.gradients.defined()) {
-      const auto make = [&](std::size_t elements) {
-        return tensor_for_calls(group_, model_.device(), {static_cast<std::int64_t>(elements)}, family.type);
-      };
-      torch::Tensor gradients, sum;
+    if (!state.sum.defined()) {
+      torch::Tensor sum;
       on_every_rank(group_, [&] {
-        gradients = make(family.layout.elements);
-        sum = make(family.slice.count);
+        sum = tensor_for_calls(group_, model_.device(), {static_cast<std::int64_t>(family.slice.count)},
+                               family.type);
       });
-      state.gradients = gradients;
       state.sum = sum;
-    }
-    state.gradients.zero_();
-    for (const auto& [parameter, place] : family.layout.entries) {
-      const torch::Tensor& gradient = current_[parameter].gradient;
-      if (!gradient.defined() || place.count == 0) continue;
-      state.gradients
-          .narrow(0, static_cast<std::int64_t>(place.begin), static_cast<std::int64_t>(place.count))
-          .copy_(in_memory_order(gradient));
     }
     if (group_.size() == 1) {
       state.sum = state.gradients;
       continue;
     }
-    await(model_.device().is_cpu()
-              ? reduce_scatter_bytes(group_, elements_of(state.gradients), writable_bytes(state.sum, "a sum"),
-                                     {.dtype = family.dtype}, slice_counts(family))
-              : reduce_scatter(group_, state.gradients, state.sum));
+    await_on_device([&] {
+      return model_.device().is_cpu() ? reduce_scatter_bytes(group_, elements_of(state.gradients),
+                                                             writable_bytes(state.sum, "a sum"),
+                                                             {.dtype = family.dtype}, slice_counts(family))
+                                      : reduce_scatter(group_, state.gradients, state.sum);
+    });
   }
   event_.exposed_work_ns += trace::now_ns() - begin - (event_.exposed_wait_ns - waited_before);
 }
@@ -373,6 +417,12 @@ std::uint64_t ShardedStep::first_non_finite() const {
 }
 
 void ShardedStep::update_slices(double scale) {
+  if (moves_together()) {
+    const auto updates = shared_updates(scale);
+    if (!updates.empty())
+      await_on_device([&] { return update_on_shared_gpu(group_, place_on(model_.device()), updates); });
+    return;
+  }
   if (!model_.device().is_cpu()) return update_on_gpu(scale);
   for (std::size_t number = 0; number < family_states_.size(); ++number) {
     const FlatModel::Family& family = model_.families()[number];
@@ -401,12 +451,14 @@ void ShardedStep::update_slices(double scale) {
 
 /// After this every rank has all parameters, and may free its gradients.
 void ShardedStep::spread_parameters() {
+  if (moves_together()) return;
   if (sees_all_state_) {
     await(barrier(group_));
     return;
   }
   for (const FlatModel::Family& family : model_.families())
-    await(gather_slices(family, family.memory->part(family.slice), family.memory->flat()));
+    await_on_device(
+        [&] { return gather_slices(family, family.memory->part(family.slice), family.memory->flat()); });
 }
 
 void ShardedStep::require_whole() const {

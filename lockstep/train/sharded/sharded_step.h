@@ -8,7 +8,8 @@
 //     parameters, state         [ by 0 | by 1 ]             one pass over memory between two meetings
 //
 //   between hosts     reduce_scatter of gradients, the update of each rank's slice, all_gather of parameters
-//   on GPUs           the same, where the parameters are; the host knows of each step that it went well before it is over
+//   on GPUs           the same, where the parameters are; the host knows of each step that it went well before it is over. Where the ranks
+//                     share the GPU, one kernel adds up the gradients and updates all ranks' parameters
 #pragma once
 
 #include <torch/torch.h>
@@ -21,11 +22,13 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/execute/work.h"
+#include "lockstep/group/gpu_update.h"
 #include "lockstep/trace/event.h"
 #include "lockstep/train/optimizer/update_rule.h"
 #include "lockstep/train/replicas/non_finite.h"
 #include "lockstep/train/replicas/parameter_claim.h"
 #include "lockstep/train/replicas/sharded_state.h"
+#include "lockstep/train/replicas/step_record.h"
 #include "lockstep/train/replicas/step_watch.h"
 #include "lockstep/train/sharded/flat_model.h"
 #include "lockstep/train/sharded/sharded_optimizer_base.h"
@@ -72,8 +75,8 @@ class ShardedStep {
     std::array<std::shared_ptr<FlatArray>, most_state_arrays> arrays;
     std::shared_ptr<FlatArray> masters;  ///< halves: the parameters in f32
     std::size_t begin = 0;               ///< position of the first element
-    torch::Tensor gradients;             ///< without shared memory: this rank's, then the sum for its slice
-    torch::Tensor sum;
+    torch::Tensor gradients;             ///< without shared memory: this rank's
+    torch::Tensor sum;                   ///< of all ranks', for its slice, where moves_together() is not
   };
   /// What this rank knows of a parameter in this step.
   struct Current {
@@ -84,6 +87,12 @@ class ShardedStep {
     std::uint64_t steps = 0;
     std::int64_t version = -1;  ///< halves: of the parameter when masters were last equal to it
     bool is_updated = false;    ///< some rank has a gradient
+    bool is_filled = false;     ///< its part of FamilyState::gradients is not all zeros
+  };
+  /// Elements of a family's array, which all take a step as `like` does.
+  struct Run {
+    Range elements;
+    const Current* like;
   };
   using Row = std::vector<std::uint64_t>;
 
@@ -92,11 +101,14 @@ class ShardedStep {
   void reduce_and_update(Groups& groups, States& states);
   Error told_what_is_left(const Error& error) const;
   void await(Work work);
+  template <class Submit>
+  void await_on_device(Submit submit);
   Row make_row();
   std::uint64_t place_gradient(std::size_t parameter);
   void exchange(const Row& row);
   double norm();
   void require_same_options(const Groups& groups) const;
+  void collect_gradients();
   void add_gradients();
   void forget_state();
   void make_state(const States& states);
@@ -117,7 +129,11 @@ class ShardedStep {
   bool may_go_on(double norm);
   std::uint64_t first_non_finite() const;
   void update_slices(double scale);
+  bool needs_norm() const;
+  bool moves_together() const;
   void update_on_gpu(double scale);
+  std::vector<SharedUpdate> shared_updates(double scale) const;
+  std::vector<Run> runs_in(const FlatModel::Family& family, const Range& elements) const;
   void spread_parameters();
   std::vector<const std::byte*> sources(const FlatModel::Family& family, const Segment& segment) const;
 
@@ -129,6 +145,7 @@ class ShardedStep {
   StepWatch watch_;
   bool shares_memory_;
   bool sees_all_state_;                         ///< of all slices
+  bool shares_gpu_ = false;                     ///< all ranks of the group have the one
   std::map<const void*, std::size_t> numbers_;  // of parameters, by their TensorImpl
   std::vector<FamilyState> family_states_;
   std::vector<Current> current_;
@@ -138,6 +155,7 @@ class ShardedStep {
   std::uint64_t skipped_ = 0;
   std::uint64_t taken_ = 0;
   trace::TrainingStepEvent event_{};  // of this step
+  StepRecord record_;
 };
 
 }  // namespace lockstep

@@ -80,10 +80,26 @@ class FakeGuard final : public c10::impl::NoOpDeviceGuardImpl<fake_kind> {
   void* getStreamNativeHandle(const c10::Stream) const override { return nullptr; }  // the default stream
   void synchronizeStream(const c10::Stream&) const override {}
   void synchronizeDevice(const DeviceIndex) const override {}
-  void record(void**, const c10::Stream&, DeviceIndex, c10::EventFlag) const override {}
+  // Nor for a mark, but for one that tells the time.
+  void record(void** event, const c10::Stream& stream, DeviceIndex, c10::EventFlag flag) const override {
+    if (flag != c10::EventFlag::BACKEND_DEFAULT) return;
+    if (*event == nullptr) *event = new std::shared_ptr<FakeMark>;
+    auto& mark = *static_cast<std::shared_ptr<FakeMark>*>(*event);
+    mark = std::make_shared<FakeMark>();
+    fake_device_memory.mark(stream.device_index(), mark);
+  }
+  void destroyEvent(void* event, DeviceIndex) const noexcept override {
+    delete static_cast<std::shared_ptr<FakeMark>*>(event);
+  }
   void block(void*, const c10::Stream&) const override {}
-  bool queryEvent(void*) const override { return true; }
+  bool queryEvent(void* event) const override { return event == nullptr || mark_of(event).ns != 0; }
   void synchronizeEvent(void*) const override {}
+  double elapsedTime(void* from, void* to, DeviceIndex) const override {
+    return static_cast<double>(mark_of(to).ns - mark_of(from).ns) / 1e6;
+  }
+
+ private:
+  static FakeMark& mark_of(void* event) { return **static_cast<std::shared_ptr<FakeMark>*>(event); }
 };
 
 class FakeMemory final : public c10::Allocator {

@@ -6,8 +6,12 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/torch.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <string>
 
 namespace lockstep::test {
@@ -26,12 +30,22 @@ inline constexpr c10::DeviceType fake_kind = c10::DeviceType::LOCKSTEP_FAKE_KIND
 /// Its memory holds every byte inverted: who takes it for main memory reads garbage, and leaves some.
 inline torch::Device fake_device(int index) { return {fake_kind, static_cast<torch::DeviceIndex>(index)}; }
 
+/// When a device came to a mark of its stream; 0: it has not.
+struct FakeMark {
+  std::atomic<std::int64_t> ns = 0;
+  void set() { ns = std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
+};
+
 /// Where fake devices have their memory. By default that is main memory, with every byte inverted.
 struct FakeDeviceMemory {
   void* (*allocate)(int device, std::size_t bytes);
   void (*release)(void* memory);
   void (*read)(const void* from, void* to, std::size_t bytes);   ///< into main memory
   void (*write)(const void* from, void* to, std::size_t bytes);  ///< out of it
+  /// Sets it when the device's stream comes to it: at once, by default.
+  void (*mark)(int device, std::shared_ptr<FakeMark> mark) = [](int, std::shared_ptr<FakeMark> mark) {
+    mark->set();
+  };
 };
 /// To be changed before the first tensor is made on such a device.
 extern FakeDeviceMemory fake_device_memory;
