@@ -147,7 +147,7 @@ class RealRun(unittest.TestCase):
         self.assertIn("{" + ",".join(sorted(model_list.MODELS)) + "}", result.stderr)
 
     def test_all_our_ways_train_as_one_process_does(self):
-        result, made = self.bench("--others", "unconnected,unconnected_heap,unconnected_tuned,unconnected_kept")
+        result, made = self.bench("--others", "unconnected,unconnected_heap,unconnected_in_step,unconnected_tuned,unconnected_kept")
         self.assertEqual(result.returncode, 0, result.stderr)
         found = {row["program"]: row for row in made["programs"]}
         for name in programs.OURS:
@@ -155,7 +155,8 @@ class RealRun(unittest.TestCase):
             self.assertEqual(found[name]["allocator"], "shared heap")
             self.assertGreater(found[name]["of_alone"]["median"], 0)
         self.assertEqual(found["unconnected"]["allocator"], "malloc")
-        self.assertEqual(found["unconnected_heap"]["allocator"], "shared heap")
+        for name in ("unconnected_heap", "unconnected_in_step"):
+            self.assertEqual(found[name]["allocator"], "shared heap")
 
     def test_trains_between_hosts_over_a_shaped_link(self):
         drivers.require_hosts(self, "10g")

@@ -59,6 +59,7 @@ OTHERS = {program.name: program for program in (
     Program("unconnected", "unconnected", averages=False),
     Program("unconnected_kept", "unconnected", averages=False, on_gpu=False, settings={"malloc": "kept"}),
     Program("unconnected_heap", "unconnected_heap", averages=False),
+    Program("unconnected_in_step", "unconnected_in_step", averages=False, on_gpu=False),
     Program("unconnected_tuned", "unconnected_tuned", averages=False, on_gpu=False),
     Program("torch_ddp", "ddp", "torch", DDP_KNOBS, alone="torch_unconnected_tuned"),
     Program("torch_zero", "zero", "torch", ZERO_KNOBS, alone="torch_unconnected_tuned", on_gpu=False),

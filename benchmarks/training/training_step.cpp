@@ -169,8 +169,8 @@ int main(int argc, char** argv) {
   CLI::App app("Measures training steps.");
   app.add_option("--model", options.model)->check(CLI::IsMember(bench::model_names()));
   app.add_option("--mode", options.mode)
-      ->check(CLI::IsMember({"unconnected", "unconnected_heap", "unconnected_tuned", "ddp", "sharded",
-                             "distributed_optimizer", "named"}));
+      ->check(CLI::IsMember({"unconnected", "unconnected_heap", "unconnected_in_step", "unconnected_tuned",
+                             "ddp", "sharded", "distributed_optimizer", "named"}));
   app.add_option("--optimizer", options.optimizer)->check(CLI::IsMember({"sgd", "adamw"}));
   app.add_option("--device", options.device);
   app.add_option("--steps", options.steps);

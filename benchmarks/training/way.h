@@ -79,6 +79,7 @@ class Way {
     optimizer_ = optimizer_for(options, world);
     if (options.mode == "distributed_optimizer") distributed_.emplace(*optimizer_, *net_, world);
     if (options.mode == "named") named_.emplace(world);
+    if (options.mode == "unconnected_in_step") meets_ = world;
     if (options.without_averaging) stay_apart();
   }
 
@@ -87,6 +88,7 @@ class Way {
     const auto output = ddp_ ? (*ddp_)(batch.input) : net_->forward(batch.input);
     torch::nn::functional::cross_entropy(output, batch.target).backward();
     if (named_) average_by_name(*named_, parameters_);
+    if (meets_) barrier(*meets_).wait();
     if (distributed_) {
       distributed_->step();
     } else {
@@ -100,7 +102,8 @@ class Way {
  private:
   static std::unique_ptr<lockstep::SharedHeap> heap_for(const std::string& mode,
                                                         const lockstep::Group& world) {
-    const bool opened = mode == "unconnected_heap" || mode == "unconnected_tuned" || mode == "sharded";
+    const bool opened = mode == "unconnected_heap" || mode == "unconnected_in_step" ||
+                        mode == "unconnected_tuned" || mode == "sharded";
     return opened ? std::make_unique<lockstep::SharedHeap>(world) : nullptr;
   }
 
@@ -122,6 +125,7 @@ class Way {
   Optimizer optimizer_;
   std::optional<lockstep::DistributedOptimizer> distributed_;
   std::optional<lockstep::NamedCollectives> named_;
+  std::optional<lockstep::Group> meets_;
   std::shared_ptr<void> apart_;
 };
 

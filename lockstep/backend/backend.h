@@ -65,6 +65,9 @@ class Backend {
   virtual ArenaBlock allocate(std::size_t bytes) = 0;
   /// As Arena::register_memory(), where the rank has one.
   virtual RegisteredMemory register_memory(std::span<std::byte> bytes) = 0;
+  /// Of a group that has failed: what is freed there is not used again before all ranks of the host have let go of the group, so may write
+  /// there no more. `bytes`: in this rank's arena, or elsewhere.
+  virtual void keep_from_reuse(std::span<const std::byte> bytes) = 0;
   /// The memory that all ranks of the group reach, in which each has the number that it has in the group;
   /// null where there is none.
   virtual std::shared_ptr<HostRegion> shared_region() const = 0;

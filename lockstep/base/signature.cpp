@@ -9,7 +9,8 @@ namespace {
 
 std::string version(const Signature& signature) {
   if (signature.detail == 0 || signature.reduce_op == ReduceOp::custom) return "";
-  return signature.operation == Operation::all_reduce ? "_grouped" : "_v";
+  if (signature.operation != Operation::all_reduce) return "_v";
+  return signature.root == Signature::root_of_update ? "_update" : "_grouped";
 }
 
 std::string scaled(const Signature& signature) {

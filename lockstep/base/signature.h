@@ -20,9 +20,11 @@ struct Signature {
   /// Of the buffer or of one rank's block, as in Call; the v forms: of all blocks. all_to_all_v, where no rank
   /// knows them all: 0, but of the block that it belongs to in the header of a message. send, recv: bytes.
   std::uint64_t elements = 0;
-  std::int32_t root = 0;  ///< of operations that have one; a message's sender
+  static constexpr std::int32_t root_of_update = -1;
+  std::int32_t root = 0;  ///< of operations that have one; a message's sender; root_of_update: see detail
   /// What else ranks have to agree in: the v forms a hash of their counts, all_reduce_grouped of its buffers'
-  /// sizes, never 0; a user's operation a hash of its name and element size. A message: its tag.
+  /// sizes, all_reduce_update (group/gpu_update.h) of the optimizer's step, never 0; a user's operation a hash of its name and element size.
+  /// A message: its tag.
   std::uint32_t detail = 0;
   float prescale = 1.0F;
   Operation operation = Operation::barrier;

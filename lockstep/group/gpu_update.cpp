@@ -74,6 +74,7 @@ Work update_on_shared_gpu(const Group& group, const MemoryPlace& place,
   for (const SharedUpdate& update : updates) {
     const std::size_t size = size_of(update.dtype), elements = update.parameters.size() / size;
     requests.push_back({.signature = {.elements = elements,
+                                      .root = Signature::root_of_update,
                                       .detail = fingerprint(update),
                                       .operation = Operation::all_reduce,
                                       .dtype = update.dtype},

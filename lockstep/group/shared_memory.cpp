@@ -95,6 +95,10 @@ std::span<std::byte> memory_at(const Group& group, const ArenaPlace& place, std:
 
 std::shared_ptr<const void> memory_of(const Group& group) { return region_of(group); }
 
+void keep_from_reuse(const Group& group, std::span<const std::byte> bytes) {
+  if (const auto& backend = group.impl().backend) backend->keep_from_reuse(bytes);
+}
+
 SharedBlock::SharedBlock(const Group& group, std::size_t bytes) : mapping_(memory_of(group)) {
   const bool is_shared = mapping_ != nullptr;
   Waiting::all().free_unused();

@@ -38,6 +38,9 @@ std::optional<ArenaPlace> place_of(const Group& group, std::span<const std::byte
 std::span<std::byte> memory_at(const Group& group, const ArenaPlace& place, std::size_t bytes);
 std::shared_ptr<const void> memory_of(const Group& group);
 
+/// Of a group that has failed: nothing that is freed at `bytes` is used again before no rank can write there any more.
+void keep_from_reuse(const Group& group, std::span<const std::byte> bytes);
+
 /// One piece of memory for all ranks, in the arena of rank 0; where ranks do not share memory, each has its
 /// own. Ranks let go of it when they like: rank 0 uses the memory again only when the last of them has.
 class SharedBlock {

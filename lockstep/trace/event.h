@@ -43,8 +43,7 @@ struct TrainingStepEvent {
   std::uint64_t last_gradient_ns;  ///< the last gradient of this rank was ready
   std::uint64_t end_ns;            ///< all buckets complete; backward returns
   std::uint64_t exposed_work_ns;   ///< in our hooks and the last wait: copying and reducing
-  std::uint64_t
-      exposed_wait_ns;  ///< in our hooks and the last wait: waiting for others; on a GPU by its own clock
+  std::uint64_t exposed_wait_ns;   ///< there: waiting for others; on a GPU by its own clock
   std::uint32_t buckets;
   std::uint32_t buckets_complete_at_last_gradient;
   std::uint64_t gradient_bytes;

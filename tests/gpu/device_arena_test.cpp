@@ -147,7 +147,7 @@ TEST_F(SharedGpu, NameRanksWhoseOptimizersDiffer) {
                                          .own = {0, world.rank() == 0 ? 1U : 0U}}};
     EXPECT_THAT(failure_of([&] { update_on_shared_gpu(world, gpu, std::span(&update, 1)).synchronize(); },
                            ErrorCode::mismatch),
-                HasSubstr("all_reduce_grouped"));
+                HasSubstr("all_reduce_update (sum of f32 x 1)"));
   });
 }
 

@@ -1,7 +1,6 @@
 // Optimizers' steps as the kernels that take them know them (update.h).
 #pragma once
 
-#include <memory>
 #include <span>
 
 #include "lockstep/backend/device_arena/kernel_image.h"

@@ -363,12 +363,21 @@ void NativeBackend::close(const std::string& reason) {
 // is not known to have let go.
 void NativeBackend::quarantine() {
   if (!shares_arena_) return arena_->quarantine();
-  std::function<bool()> is_over;
-  if (!parts_.exchange) is_over = [region = parts_.region] { return region->all_have_let_go(); };
   for (const NativeTask* task : active_) {
-    arena_->quarantine(task->input(), is_over);
-    arena_->quarantine(task->output(), is_over);
+    arena_->quarantine(task->input(), others_have_let_go());
+    arena_->quarantine(task->output(), others_have_let_go());
   }
+}
+
+void NativeBackend::keep_from_reuse(std::span<const std::byte> bytes) {
+  const auto lock = progress_->lock();
+  if (shares_arena_) arena_->quarantine(bytes, others_have_let_go());
+}
+
+/// Null: never.
+std::function<bool()> NativeBackend::others_have_let_go() const {
+  if (parts_.exchange) return nullptr;
+  return [region = parts_.region] { return region->all_have_let_go(); };
 }
 
 void NativeBackend::end_calls() {

@@ -56,6 +56,7 @@ class NativeBackend final : public Backend,
   std::uint64_t own_work_ns() const override;
   ArenaBlock allocate(std::size_t bytes) override;
   RegisteredMemory register_memory(std::span<std::byte> bytes) override;
+  void keep_from_reuse(std::span<const std::byte> bytes) override;
   std::shared_ptr<HostRegion> shared_region() const override {
     return parts_.is_one_host ? parts_.region : nullptr;
   }
@@ -93,6 +94,7 @@ class NativeBackend final : public Backend,
   void notice_failure_elsewhere();
   void fail(FirstCause::Cause cause);
   void quarantine();
+  std::function<bool()> others_have_let_go() const;
   void end_calls();
   Error make_error(const Signature& signature, std::uint64_t number) const;
 

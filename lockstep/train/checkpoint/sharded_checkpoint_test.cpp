@@ -49,6 +49,7 @@ class OnOtherHosts final : public Backend {
   RegisteredMemory register_memory(std::span<std::byte> bytes) override {
     return real_->register_memory(bytes);
   }
+  void keep_from_reuse(std::span<const std::byte> bytes) override { real_->keep_from_reuse(bytes); }
   std::shared_ptr<HostRegion> shared_region() const override { return nullptr; }
   HostMemory host_memory() const override { return {}; }
   void leave() override { real_->leave(); }

@@ -30,10 +30,15 @@ void BucketExchange::abandon() noexcept {
   works_.clear();
 }
 
-std::unique_ptr<BucketExchange> make_exchange(const Group& group, const GradientBuckets& buckets,
+bool averages_in_place(const Group& group, const std::shared_ptr<CommunicationHook>& hook) {
+  return !hook && shares_memory(group);
+}
+
+std::unique_ptr<BucketExchange> make_exchange(const Group& group, GradientBuckets& buckets,
                                               std::shared_ptr<CommunicationHook> hook) {
+  if (averages_in_place(group, hook) && !buckets.are_on_gpu())
+    return std::make_unique<SharedExchange>(group, buckets);
   if (hook) return std::make_unique<HookExchange>(group, buckets, std::move(hook));
-  if (shares_memory(group) && !buckets.are_on_gpu()) return std::make_unique<SharedExchange>(group, buckets);
   return std::make_unique<HookExchange>(group, buckets, std::make_shared<AllReduceHook>());
 }
 

@@ -32,9 +32,9 @@ class BucketExchange {
   /// `contributors`: what the sum of gradients is divided by.
   virtual void begin(int contributors) = 0;
 
-  /// Whether the others can read a gradient, laid out as its place is, where it lies.
+  /// Whether a gradient, laid out as its place is, can be averaged where it lies.
   virtual bool can_lend(const torch::Tensor& /*gradient*/) const { return false; }
-  /// If so, they do in this pass instead of in its place; false if not.
+  /// If so, it is in this pass instead of in its place; false if not.
   virtual bool lend(const GradientBuckets::Place& /*place*/, const torch::Tensor& /*gradient*/) {
     return false;
   }
@@ -59,6 +59,8 @@ class BucketExchange {
   virtual void forget() {}
   /// Ends what is under way without waiting. The group is closed.
   void abandon() noexcept;
+  /// Then: others may still write what they add up in this pass.
+  virtual void keep_from_reuse() {}
 
  protected:
   const Group& group() const { return group_; }
@@ -78,9 +80,12 @@ class BucketExchange {
   std::size_t completed_ = 0;  // works known to be over, from the first on
 };
 
+/// Whether gradients are averaged where they lie, so that buckets need memory for others alone.
+bool averages_in_place(const Group& group, const std::shared_ptr<CommunicationHook>& hook);
+
 /// Collective. The hook's; without one the average, in whatever way is cheapest in this group. `buckets` stay
 /// as they are as long as it lives.
-std::unique_ptr<BucketExchange> make_exchange(const Group& group, const GradientBuckets& buckets,
+std::unique_ptr<BucketExchange> make_exchange(const Group& group, GradientBuckets& buckets,
                                               std::shared_ptr<CommunicationHook> hook);
 
 }  // namespace lockstep

@@ -25,8 +25,8 @@ namespace lockstep {
 ///   evaluate. All others every rank runs equally often; join() is for inputs that do not divide evenly.
 /// - Every trainable parameter takes part in each such backward, or every rank throws, naming those that did
 ///   not; find_unused_parameters and static_graph allow it. Frozen ones are left alone.
-/// - A gradient lies in a bucket that the next backward writes again: clone it to keep it. Both forms of
-///   zero_grad() work. Without zero_grad() gradients add up, and grad() is the average of the ranks' sums.
+/// - A gradient may lie in a bucket that the next backward writes again, and what a hook keeps of one may be the average in the end: clone
+///   it to keep it. Both forms of zero_grad() work. Without zero_grad() gradients add up, and grad() is the average of the ranks' sums.
 /// - Buffers (batch norm's running statistics) are rank 0's at the beginning of each training forward. After
 ///   the last one they differ: load a checkpoint, or broadcast() them, before an evaluation that is split
 ///   over ranks.
@@ -43,8 +43,8 @@ namespace lockstep {
 ///
 /// Thread safety: as the module's; one backward pass at a time.
 /// Cost: what the gradients' all_reduce leaves uncovered; each step is in the group's record as a
-/// TrainingStepEvent. Inside a host gradients are read where they are, if that is in a SharedHeap (which the
-/// wrapper opens unless told not to); otherwise they are copied once, into their buckets.
+/// TrainingStepEvent. Inside a host gradients are averaged where they are, if that is in a SharedHeap (which the
+/// wrapper opens unless told not to), and take no memory but their own; otherwise they are copied once, into their buckets.
 template <class Module>
 class DistributedDataParallel : public DataParallelBase {
  public:

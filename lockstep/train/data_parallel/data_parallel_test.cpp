@@ -126,7 +126,7 @@ TEST(DataParallel, AveragesWhatBackwardsWithoutItHaveAdded) {
 TEST(DataParallel, CopiesGradientsOnceAndLeavesThemInTheirBucket) {
   on_ranks(2, [](const Group& group) {
     auto net = ones(3, 2);
-    DistributedDataParallel ddp(net, group);
+    DistributedDataParallel ddp(net, group, {.shared_heap = false});
     ddp(row(1)).sum().backward();
     const void* const place = net->weight.grad().data_ptr();
     for (const bool set_to_none : {true, false}) {
@@ -138,21 +138,24 @@ TEST(DataParallel, CopiesGradientsOnceAndLeavesThemInTheirBucket) {
 }
 
 TEST(DataParallel, KeepsGradientsValidAfterItsEnd) {
-  on_ranks(2, [](const Group& group) {
-    auto net = ones(3, 2);
-    const void* place = nullptr;
-    {
-      DistributedDataParallel ddp(net, group);
-      ddp(row(group.rank() + 1)).sum().backward();
-      place = net->weight.grad().data_ptr();
-    }
-    expect_weight_gradient(net, average_of_inputs(group));
-    EXPECT_NE(net->weight.grad().data_ptr(), place);
-    net->zero_grad();
-    net->forward(row(group.rank() + 1)).sum().backward();
-    expect_weight_gradient(net, group.rank() + 1);
-    DistributedDataParallel again(net, group);  // the hooks are gone
-  });
+  for (const bool is_in_heap : {false, true}) {
+    on_ranks(2, [&](const Group& group) {
+      auto net = ones(3, 2);
+      const void* place = nullptr;
+      {
+        DistributedDataParallel ddp(net, group, {.shared_heap = is_in_heap});
+        ddp(row(group.rank() + 1)).sum().backward();
+        place = net->weight.grad().data_ptr();
+      }
+      expect_weight_gradient(net, average_of_inputs(group));
+      EXPECT_EQ(net->weight.grad().data_ptr() == place, is_in_heap) << "else it was in a bucket";
+      net->zero_grad();
+      net->forward(row(group.rank() + 1)).sum().backward();
+      expect_weight_gradient(net, group.rank() + 1);
+      DistributedDataParallel again(net, group);  // the hooks are gone
+      barrier(group).wait();
+    });
+  }
 }
 
 TEST(DataParallel, CommunicatesInTrainingOnly) {

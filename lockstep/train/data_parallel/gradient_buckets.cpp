@@ -16,21 +16,14 @@
 namespace lockstep {
 namespace {
 
-/// Autograd takes a gradient as it is only if it is laid out like its parameter.
-torch::Tensor make_place(const Bucket& bucket, const BucketPlan::Slot& slot, const torch::Tensor& like) {
-  const auto keep_alive = [memory = bucket.keep_alive()](void*) {};
-  void* const data = bucket.slot_data(slot);
-  const auto options = torch::dtype(like.scalar_type());
-  if (like.is_non_overlapping_and_dense())
-    return torch::from_blob(data, like.sizes(), like.strides(), keep_alive, options);
-  return torch::from_blob(data, like.sizes(), keep_alive, options);
-}
+// Gradients that are averaged while they are in a core's cache yet; a bucket costs a few microseconds.
+constexpr std::size_t in_place_cap_bytes = std::size_t{4} << 20;
 
-/// The same in a bucket on a GPU.
-torch::Tensor make_place(const torch::Tensor& flat, const BucketPlan::Slot& slot, const torch::Tensor& like) {
-  const auto begin = static_cast<std::int64_t>(slot.begin);
-  if (like.is_non_overlapping_and_dense()) return flat.as_strided(like.sizes(), like.strides(), begin);
-  return flat.narrow(0, begin, like.numel()).view(like.sizes());
+/// Autograd takes a gradient as it is only if it is laid out like its parameter.
+std::vector<std::int64_t> strides_of_place(const torch::Tensor& like) {
+  return (like.is_non_overlapping_and_dense() ? like.strides()
+                                              : torch::empty(like.sizes(), torch::kMeta).strides())
+      .vec();
 }
 
 torch::Tensor flat_view(const Bucket& bucket, torch::ScalarType type) {
@@ -41,30 +34,28 @@ torch::Tensor flat_view(const Bucket& bucket, torch::ScalarType type) {
 
 }  // namespace
 
-bool is_laid_out_as(const torch::Tensor& gradient, const torch::Tensor& place) {
-  return gradient.layout() == torch::kStrided && gradient.device() == place.device() &&
-         gradient.dtype() == place.dtype() && gradient.sizes() == place.sizes() &&
-         gradient.strides() == place.strides();
-}
-
 GradientBuckets::GradientBuckets(Group group, std::vector<NamedTensor> parameters,
-                                 const std::vector<char>& sparse, const BucketLimits& limits)
-    : group_(std::move(group)), parameters_(std::move(parameters)), limits_(limits) {
+                                 const std::vector<char>& sparse, const BucketLimits& limits, bool in_place)
+    : group_(std::move(group)), parameters_(std::move(parameters)), limits_(limits), in_place_(in_place) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const torch::Tensor& tensor = parameters_[i].tensor;
     gradients_.push_back({.type = tensor.scalar_type(),
                           .sizes = tensor.sizes().vec(),
+                          .strides = strides_of_place(tensor),
                           .device = tensor.device(),
                           .is_sparse = sparse[i] != 0});
   }
   gpu_ = gpu_of_all();
+  in_place_ =
+      in_place && std::ranges::all_of(gradients_, [](const Gradient& one) { return one.device.is_cpu(); });
+  if (in_place_ && limits_.cap_bytes == BucketLimits().cap_bytes) limits_.cap_bytes = in_place_cap_bytes;
   make(backward_order(parameters_.size()));
 }
 
 GradientBuckets::~GradientBuckets() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     try {
-      if (lies_in_place(i)) parameters_[i].tensor.mutable_grad() = place_of(i).tensor.clone();
+      if (lies_in_place(i)) parameters_[i].tensor.mutable_grad() = tensor_of(i).clone();
     } catch (const std::exception&) {
       continue;  // no memory: the gradient stays where it is, and keeps its bucket alive
     }
@@ -82,19 +73,59 @@ void GradientBuckets::make(std::span<const std::size_t> order) {
   // Their memory is libtorch's again, which knows nothing of the streams that have used it.
   if (gpu_ && !buckets_.empty()) c10::impl::VirtualGuardImpl(gpu_->type()).synchronizeDevice(gpu_->index());
   buckets_.clear();
-  for (Gradient& gradient : gradients_) gradient.place = {};
+  for (Gradient& gradient : gradients_) {
+    gradient.place = {};
+    gradient.tensor = torch::Tensor();
+  }
   for (auto& plan : plan_buckets(sizes, dense, limits_)) {
     const std::size_t number = buckets_.size();
-    Filled& made =
-        buckets_.emplace_back(gpu_ ? make_on_gpu(std::move(plan)) : make_in_main_memory(std::move(plan)));
-    const auto& slots = made.plan().slots;
-    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
-      const std::size_t parameter = slots[slot].parameter;
-      const torch::Tensor& like = parameters_[parameter].tensor;
-      gradients_[parameter].place = {
-          number, slot,
-          gpu_ ? make_place(made.flat, slots[slot], like) : make_place(*made.bucket, slots[slot], like)};
+    Filled& made = buckets_.emplace_back(Filled{.plan = std::move(plan)});
+    for (std::size_t slot = 0; slot < made.plan.slots.size(); ++slot)
+      gradients_[made.plan.slots[slot].parameter].place = {number, slot};
+    if (!in_place_) give_memory(made);
+  }
+}
+
+void GradientBuckets::give_memory(Filled& bucket) {
+  if (gpu_) {
+    bucket.flat = make_on_gpu(bucket.plan);
+  } else {
+    make_in_main_memory(bucket);
+  }
+  for (const BucketPlan::Slot& slot : bucket.plan.slots) {
+    Gradient& of = gradients_[slot.parameter];
+    if (gpu_) {
+      of.tensor = bucket.flat.as_strided(of.sizes, of.strides, static_cast<std::int64_t>(slot.begin));
+    } else {
+      of.tensor = torch::from_blob(
+          bucket.bucket->slot_data(slot), of.sizes, of.strides,
+          [memory = bucket.bucket->keep_alive()](void*) {}, of.type);
     }
+  }
+}
+
+const torch::Tensor& GradientBuckets::tensor_of(std::size_t parameter) {
+  const Gradient& gradient = gradients_[parameter];
+  if (!gradient.tensor.defined()) give_memory(buckets_[gradient.place.bucket]);
+  return gradient.tensor;
+}
+
+bool GradientBuckets::takes(std::size_t parameter, const torch::Tensor& gradient) const {
+  const Gradient& of = gradients_[parameter];
+  return !of.is_sparse && gradient.layout() == torch::kStrided &&
+         gradient.device() == (gpu_ ? of.device : torch::Device(torch::kCPU)) &&
+         gradient.scalar_type() == of.type && gradient.sizes() == torch::IntArrayRef(of.sizes);
+}
+
+bool GradientBuckets::is_laid_out_as_place(std::size_t parameter, const torch::Tensor& gradient) const {
+  return takes(parameter, gradient) &&
+         gradient.strides() == torch::IntArrayRef(gradients_[parameter].strides);
+}
+
+void GradientBuckets::clear() {
+  for (Filled& bucket : buckets_) {
+    if (!bucket.flat.defined()) give_memory(bucket);
+    bucket.flat.zero_();
   }
 }
 
@@ -122,29 +153,25 @@ void GradientBuckets::wait_for(std::size_t bucket) {
   if (!gpu_) buckets_[bucket].coming.wait();
 }
 
-GradientBuckets::Filled GradientBuckets::make_on_gpu(BucketPlan plan) const {
+torch::Tensor GradientBuckets::make_on_gpu(const BucketPlan& plan) const {
   const torch::ScalarType type = gradients_[plan.slots.front().parameter].type;
   const std::size_t bytes = plan.elements * size_of(plan.dtype);
-  torch::Tensor flat;
   try {
-    flat = tensor_for_calls(group_, *gpu_, {static_cast<std::int64_t>(plan.elements)}, type).zero_();
+    return tensor_for_calls(group_, *gpu_, {static_cast<std::int64_t>(plan.elements)}, type).zero_();
   } catch (const c10::OutOfMemoryError& error) {
     throw Error(ErrorCode::system, c10::str("the gradients' bucket of ", bytes, " bytes on ", *gpu_, ": ",
                                             error.what_without_backtrace(),
                                             "; gradients take as much memory as the model's parameters"));
   }
-  return {.on_gpu = std::move(plan), .flat = std::move(flat)};
 }
 
-GradientBuckets::Filled GradientBuckets::make_in_main_memory(BucketPlan plan) const {
+void GradientBuckets::make_in_main_memory(Filled& bucket) const {
   const bool has_devices =
       std::ranges::any_of(gradients_, [](const Gradient& gradient) { return !gradient.device.is_cpu(); });
-  const torch::ScalarType type = gradients_[plan.slots.front().parameter].type;
-  Bucket memory(group_, std::move(plan), has_devices);
-  auto flat = flat_view(memory, type);
-  Filled made{.bucket = std::move(memory), .flat = std::move(flat)};
-  if (has_devices) made.lock.emplace(made.bucket->bytes());
-  return made;
+  const torch::ScalarType type = gradients_[bucket.plan.slots.front().parameter].type;
+  bucket.bucket.emplace(group_, bucket.plan, has_devices);
+  bucket.flat = flat_view(*bucket.bucket, type);
+  if (has_devices) bucket.lock.emplace(bucket.bucket->bytes());
 }
 
 void GradientBuckets::rebuild(std::span<const std::size_t> order) {
@@ -155,8 +182,8 @@ void GradientBuckets::rebuild(std::span<const std::size_t> order) {
   make(order);
   for (const std::size_t i : moving) {
     torch::Tensor& gradient = parameters_[i].tensor.mutable_grad();
-    place_of(i).tensor.copy_(gradient);
-    gradient = place_of(i).tensor.detach();
+    tensor_of(i).copy_(gradient);
+    gradient = tensor_of(i).detach();
   }
 }
 
@@ -169,25 +196,25 @@ bool GradientBuckets::fits(std::size_t parameter) const {
 
 bool GradientBuckets::lies_in_place(std::size_t parameter) const {
   const torch::Tensor& gradient = parameters_[parameter].tensor.grad();
-  const torch::Tensor& place = place_of(parameter).tensor;
-  return place.defined() && gradient.defined() && is_laid_out_as(gradient, place) &&
+  const torch::Tensor& place = gradients_[parameter].tensor;
+  return place.defined() && gradient.defined() && is_laid_out_as_place(parameter, gradient) &&
          gradient.data_ptr() == place.data_ptr();
 }
 
 std::size_t GradientBuckets::bytes() const {
   std::size_t sum = 0;
-  for (const Filled& one : buckets_) sum += one.flat.nbytes();
+  for (const Filled& one : buckets_) sum += one.plan.elements * size_of(one.plan.dtype);
   return sum;
 }
 
 void GradientBuckets::put(std::size_t parameter, const torch::Tensor& gradient) {
-  const Place& place = place_of(parameter);
-  buckets_[place.bucket].coming.copy(place.tensor, gradient);
+  const torch::Tensor& place = tensor_of(parameter);
+  buckets_[place_of(parameter).bucket].coming.copy(place, gradient);
 }
 
 void GradientBuckets::take_out(std::size_t parameter, bool is_new) {
   torch::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
-  const torch::Tensor& place = place_of(parameter).tensor;
+  const torch::Tensor& place = tensor_of(parameter);
   const bool keeps_its_memory = gradient.defined() && !is_new;
   if (gpu_) {  // in the order of the stream
     if (keeps_its_memory) {

@@ -3,8 +3,10 @@
 // gradient is copied there, and the average back.
 //
 //   parameters      0     1     2     3 (sparse)
-//   buckets      [ 2 ][    1      ][     0     ]    made once backward's order is foreseen, and anew when it
+//   buckets      [ 2 ][    1      ][     0     ]    planned once backward's order is foreseen, and anew when it
 //                                                  is known
+//
+// Where gradients are averaged where they lie, a bucket has no memory before something is put into it.
 #pragma once
 
 #include <torch/torch.h>
@@ -21,31 +23,25 @@
 
 namespace lockstep {
 
-/// Whether elements lie in `gradient` as they do in `place`.
-bool is_laid_out_as(const torch::Tensor& gradient, const torch::Tensor& place);
-
 /// Thread safety: none.
 class GradientBuckets {
  public:
   /// Where the gradient of a parameter belongs.
   struct Place {
     std::size_t bucket = 0, slot = 0;
-    torch::Tensor tensor{};  ///< in the bucket, seen as the parameter is; undefined if the gradient is sparse
   };
   struct Filled {
-    std::optional<Bucket> bucket{};    ///< in the arena
-    BucketPlan on_gpu{};               ///< instead
-    torch::Tensor flat{};              ///< all of it, one dimension
+    BucketPlan plan;
+    std::optional<Bucket> bucket{};    ///< in the arena; on a GPU it has none
+    torch::Tensor flat{};              ///< all of it, one dimension; undefined before it has memory
     std::optional<PageLocked> lock{};  ///< where gradients are on other devices
     DeviceCopies coming{};             ///< gradients into it that are under way
-
-    const BucketPlan& plan() const { return bucket ? bucket->plan() : on_gpu; }
   };
 
-  /// `sparse`: for each of `parameters`, whether its gradients are, which then are in no bucket. Throws what
-  /// Group::allocate_bytes() does.
+  /// `sparse`: for each of `parameters`, whether its gradients are, which then are in no bucket. `in_place`: in main memory gradients are
+  /// averaged where they are. Throws what Group::allocate_bytes() does.
   GradientBuckets(Group group, std::vector<NamedTensor> parameters, const std::vector<char>& sparse,
-                  const BucketLimits& limits);
+                  const BucketLimits& limits, bool in_place);
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
   /// Gradients that lie in buckets are copied out, so that they stay valid and are nobody else's.
@@ -60,9 +56,17 @@ class GradientBuckets {
   bool fits(std::size_t parameter) const;
   bool is_sparse(std::size_t parameter) const { return gradients_[parameter].is_sparse; }
   const Place& place_of(std::size_t parameter) const { return gradients_[parameter].place; }
+  /// The place, seen as the parameter is. Its bucket has memory from now on. REQUIRES: !is_sparse(). Throws as the constructor.
+  const torch::Tensor& tensor_of(std::size_t parameter);
+  /// Whether a gradient is one of the parameter that could lie in the place, however its elements are ordered.
+  bool takes(std::size_t parameter, const torch::Tensor& gradient) const;
+  /// Whether its elements, too, lie as they do there.
+  bool is_laid_out_as_place(std::size_t parameter, const torch::Tensor& gradient) const;
   /// Whether grad() is the place itself.
   bool lies_in_place(std::size_t parameter) const;
 
+  /// All places are zeros.
+  void clear();
   /// In the order in which they are sent.
   const std::vector<Filled>& all() const { return buckets_; }
   std::size_t size() const { return buckets_.size(); }
@@ -87,19 +91,23 @@ class GradientBuckets {
     // Of the parameter, as it was:
     torch::ScalarType type;
     std::vector<std::int64_t> sizes;
+    std::vector<std::int64_t> strides;  ///< of the place
     torch::Device device;
     bool is_sparse = false;
     Place place{};
+    torch::Tensor tensor{};  ///< the place; undefined before its bucket has memory
   };
 
   void make(std::span<const std::size_t> order);
   std::optional<torch::Device> gpu_of_all() const;
-  Filled make_on_gpu(BucketPlan plan) const;
-  Filled make_in_main_memory(BucketPlan plan) const;
+  void give_memory(Filled& bucket);
+  torch::Tensor make_on_gpu(const BucketPlan& plan) const;
+  void make_in_main_memory(Filled& bucket) const;
 
   Group group_;
   std::vector<NamedTensor> parameters_;
   BucketLimits limits_;
+  bool in_place_;
   std::vector<Gradient> gradients_;  // per parameter
   std::optional<torch::Device> gpu_;
   std::vector<Filled> buckets_;

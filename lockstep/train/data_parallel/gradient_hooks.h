@@ -1,5 +1,5 @@
 // Autograd tells nobody that a gradient is ready, unless asked by hooks. These are the hooks: they bring
-// every new gradient into its bucket, tell the Reducer, and see to it that only a backward pass that belongs
+// every new gradient into its bucket, unless it is averaged where it is, tell the Reducer, and see to it that only a backward pass that belongs
 // to a training forward communicates.
 //
 //   forward    the output's hook               a backward that comes through here is one to average

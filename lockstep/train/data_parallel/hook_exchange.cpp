@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-HookExchange::HookExchange(const Group& group, const GradientBuckets& buckets,
+HookExchange::HookExchange(const Group& group, GradientBuckets& buckets,
                            std::shared_ptr<CommunicationHook> hook)
     : BucketExchange(group), hook_(std::move(hook)) {
   for (const auto& filled : buckets.all()) {
@@ -13,8 +13,8 @@ HookExchange::HookExchange(const Group& group, const GradientBuckets& buckets,
     view.group = group;
     view.number = views_.size() - 1;
     view.flat = filled.flat;
-    for (const auto& slot : filled.plan().slots) {
-      view.gradients.push_back(buckets.place_of(slot.parameter).tensor);
+    for (const auto& slot : filled.plan.slots) {
+      view.gradients.push_back(buckets.tensor_of(slot.parameter));
       view.names.push_back(buckets.parameters()[slot.parameter].name);
     }
   }

@@ -10,7 +10,7 @@ namespace lockstep {
 
 class HookExchange final : public BucketExchange {
  public:
-  HookExchange(const Group& group, const GradientBuckets& buckets, std::shared_ptr<CommunicationHook> hook);
+  HookExchange(const Group& group, GradientBuckets& buckets, std::shared_ptr<CommunicationHook> hook);
 
   void begin(int contributors) override;
   void complete_after_status() override;

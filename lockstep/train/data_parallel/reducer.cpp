@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/group/collectives.h"
 #include "lockstep/train/data_parallel/sparse_average.h"
 #include "lockstep/train/replicas/exposed_time.h"
@@ -13,12 +14,22 @@
 #include "lockstep/train/tensor/tensor_bytes.h"
 
 namespace lockstep {
+namespace {
+
+/// Whether no other tensor sees its memory, which might be another parameter's gradient, but the one that it was made of as a view.
+bool has_memory_alone(const torch::Tensor& gradient) {
+  const std::size_t tensors = gradient.is_view() && gradient._base().use_count() == 1 ? 2 : 1;
+  return gradient.unsafeGetTensorImpl()->unsafe_storage().use_count() <= tensors;
+}
+
+}  // namespace
 
 Reducer::Reducer(Group group, std::vector<NamedTensor> parameters, std::vector<char> sparse,
                  ReducerOptions options)
     : group_(std::move(group)),
       options_(std::move(options)),
-      buckets_(group_, std::move(parameters), sparse, options_.limits),
+      buckets_(group_, std::move(parameters), sparse, options_.limits,
+               averages_in_place(group_, options_.hook)),
       exchange_(make_exchange(group_, buckets_, options_.hook)),
       arrivals_(buckets_.parameters().size()),
       record_(group_) {}
@@ -35,13 +46,14 @@ void Reducer::rebuild_buckets() {
   broadcast(group_, order, 0).wait();
   const std::vector<std::size_t> wanted(order.begin(), order.end());
   if (wanted == backward_order(arrivals_.size())) return;
-  exchange_.reset();  // it keeps the old ones alive
+  exchange_.reset();  // it keeps the old ones alive, or refers to them
   buckets_.rebuild(wanted);
   exchange_ = make_exchange(group_, buckets_, options_.hook);
   exchange_->forget();
 }
 
 void Reducer::begin(std::uint64_t forward_ns, int contributors) {
+  if (!exchange_) throw Error(ErrorCode::aborted, "its buckets could not be made anew; wrap the model again");
   buckets_.wait_for_taken_out();
   under_way_ = true;
   all_ranks_threw_ = misses_some_ = false;
@@ -49,13 +61,14 @@ void Reducer::begin(std::uint64_t forward_ns, int contributors) {
   contributors_ = contributors;
   for (Arrival& arrival : arrivals_) {
     arrival.visits = 0;
-    arrival.is_ready = arrival.is_lent = arrival.is_new = false;
+    arrival.is_ready = arrival.is_lent = false;
+    arrival.lendable = nullptr;
   }
   status_.begin(options_.find_unused || options_.static_graph ? arrivals_.size() : 0);
   first_non_finite_ = arrivals_.size();
   order_.clear();
   pending_.clear();
-  for (const auto& filled : buckets_.all()) pending_.push_back(filled.plan().slots.size());
+  for (const auto& filled : buckets_.all()) pending_.push_back(filled.plan.slots.size());
   exchange_->begin(contributors);
   record_.begin();
   step_ = {.step = steps_,
@@ -74,16 +87,14 @@ void Reducer::begin(std::uint64_t forward_ns, int contributors) {
 
 torch::Tensor Reducer::place(std::size_t parameter, const torch::Tensor& gradient) {
   const std::uint64_t begin = trace::now_ns();
-  const torch::Tensor& place = buckets_.place_of(parameter).tensor;
-  if (!place.defined() || gradient.layout() != torch::kStrided || gradient.device() != place.device() ||
-      gradient.dtype() != place.dtype() || gradient.sizes() != place.sizes())
-    return {};
-  if (is_laid_out_as(gradient, place) && exchange_->can_lend(gradient)) {
-    arrivals_[parameter].is_new = true;
+  if (!buckets_.takes(parameter, gradient)) return {};
+  if (buckets_.is_laid_out_as_place(parameter, gradient) && has_memory_alone(gradient) &&
+      exchange_->can_lend(gradient)) {
+    arrivals_[parameter].lendable = gradient.const_data_ptr();
     return {};
   }
   buckets_.put(parameter, gradient);
-  torch::Tensor placed = place.detach();
+  torch::Tensor placed = buckets_.tensor_of(parameter).detach();
   step_.exposed_work_ns += trace::now_ns() - begin;
   return placed;
 }
@@ -107,10 +118,15 @@ void Reducer::collect(std::size_t parameter) {
                     "sparse(false)");
   }
   if (is_sparse) return;
-  const GradientBuckets::Place& place = buckets_.place_of(parameter);
   if (!gradient.defined()) {
-    place.tensor.zero_();
-  } else if (is_laid_out_as(gradient, place.tensor) && exchange_->lend(place, gradient)) {
+    buckets_.tensor_of(parameter).zero_();
+    return;
+  }
+  // Of a new one autograd has a tensor yet. What has a history is needed by backward of backward, and what no rank has used stays as it is.
+  const bool is_alone = gradient.const_data_ptr() == arrival.lendable || has_memory_alone(gradient);
+  const bool may_change = arrival.is_used && gradient.use_count() == 1 && !gradient.requires_grad();
+  if (is_alone && may_change && buckets_.is_laid_out_as_place(parameter, gradient) &&
+      exchange_->lend(buckets_.place_of(parameter), gradient)) {
     arrival.is_lent = true;
   } else {
     buckets_.put(parameter, gradient);
@@ -187,11 +203,8 @@ void Reducer::send_ready() {
 }
 
 void Reducer::look_for_non_finite(std::size_t bucket) {
-  for (const auto& slot : buckets_.all()[bucket].plan().slots) {
-    const torch::Tensor& gradient = arrivals_[slot.parameter].is_lent
-                                        ? parameters()[slot.parameter].tensor.grad()
-                                        : buckets_.place_of(slot.parameter).tensor;
-    if (is_finite(gradient)) continue;
+  for (const auto& slot : buckets_.all()[bucket].plan.slots) {
+    if (is_finite(averaged(slot.parameter))) continue;
     first_non_finite_ = std::min(first_non_finite_, slot.parameter);
     status_.note_non_finite();
   }
@@ -226,10 +239,10 @@ void Reducer::finalize() {
   const trace::WithinStep step;
   const std::uint64_t begin = trace::now_ns();
   const torch::NoGradGuard no_grad;
-  const std::uint64_t waited_before = step_.exposed_wait_ns;
+  std::uint64_t waited_ns = 0;
   try {
     bring_to_an_end();
-    wait_for_all(true);
+    waited_ns = wait_for_all(true);
     average_sparse_ones(true);
   } catch (const Error& error) {
     abandon();
@@ -240,15 +253,17 @@ void Reducer::finalize() {
   }
   take_over_averages(true);
   step_.end_ns = trace::now_ns();
-  step_.exposed_work_ns += step_.end_ns - begin - (step_.exposed_wait_ns - waited_before);
+  step_.exposed_work_ns += step_.end_ns - begin - waited_ns;
+  if (!buckets_.are_on_gpu()) step_.exposed_wait_ns = waited_ns;
   record_.put(step_);
 }
 
 void Reducer::shadow(int contributors) {
   const torch::NoGradGuard no_grad;
   forget_uses();
+  for (const auto& item : parameters()) item.tensor.mutable_grad().reset();
   begin(trace::now_ns(), contributors);
-  for (const auto& filled : buckets_.all()) filled.flat.zero_();
+  buckets_.clear();
   for (Arrival& arrival : arrivals_) arrival.is_ready = true;
   ready_ = arrivals_.size();
   pending_.assign(pending_.size(), 0);
@@ -287,13 +302,21 @@ void Reducer::forget_uses() {
 }
 
 /// What ranks have in common is the same on all of them: sums too large, or for a hook's type.
-bool Reducer::is_average_finite() const {
-  return options_.non_finite == NonFinite::ignore ||
-         std::ranges::all_of(buckets_.all(), is_finite, &GradientBuckets::Filled::flat);
+bool Reducer::is_average_finite() {
+  if (options_.non_finite == NonFinite::ignore) return true;
+  for (std::size_t i = 0; i < arrivals_.size(); ++i) {
+    if (!buckets_.is_sparse(i) && !is_finite(averaged(i))) return false;
+  }
+  return true;
 }
 
-/// With them is said what needs no gradients: the others do not follow an optimizer's schedule.
-void Reducer::wait_for_all(bool has_gradients) {
+/// Where the parameter's average comes to be in this pass.
+const torch::Tensor& Reducer::averaged(std::size_t parameter) {
+  return arrivals_[parameter].is_lent ? parameters()[parameter].tensor.grad() : buckets_.tensor_of(parameter);
+}
+
+/// With them is said what needs no gradients: the others do not follow an optimizer's schedule. Returns how long the host waited.
+std::uint64_t Reducer::wait_for_all(bool has_gradients) {
   for (; exchange_->sent() < buckets_.size(); send_ready()) buckets_.wait_for(exchange_->sent());
   const ExposedTime exposed(group_);
   record_.begin_wait(buckets_.device());
@@ -305,8 +328,9 @@ void Reducer::wait_for_all(bool has_gradients) {
   exchange_->complete_after_status();
   record_.end_wait();
   status.wait();
-  step_.exposed_wait_ns += exposed.waited_ns();
+  const std::uint64_t waited_ns = exposed.waited_ns();
   exchange_->end();
+  return waited_ns;
 }
 
 /// Unless the pass fails on all ranks anyway.
@@ -320,8 +344,8 @@ void Reducer::average_sparse_ones(bool has_gradients) {
 
 void Reducer::copy_back() {
   for (std::size_t i = 0; i < arrivals_.size(); ++i) {
-    if (!buckets_.is_sparse(i) && !buckets_.lies_in_place(i) && status_.is_used(i))
-      buckets_.take_out(i, arrivals_[i].is_new);
+    if (!buckets_.is_sparse(i) && !arrivals_[i].is_lent && !buckets_.lies_in_place(i) && status_.is_used(i))
+      buckets_.take_out(i, arrivals_[i].lendable != nullptr);
   }
 }
 
@@ -341,7 +365,17 @@ void Reducer::abandon() noexcept {
   if (!std::exchange(under_way_, false)) return;
   // The buckets sent so far may be complete, and their works no longer close anything.
   group_.abort("an exception ended " + where() + " early");
-  if (exchange_) exchange_->abandon();  // null while buckets are made anew
+  if (!exchange_) return;  // buckets are being made anew
+  exchange_->abandon();
+  try {
+    exchange_->keep_from_reuse();
+  } catch (const std::exception& error) {
+    log::debug(error.what());
+  }
+  // A rank that was stopped may write there when it goes on.
+  for (std::size_t i = 0; i < arrivals_.size(); ++i) {
+    if (arrivals_[i].is_lent) parameters()[i].tensor.mutable_grad().reset();
+  }
 }
 
 }  // namespace lockstep

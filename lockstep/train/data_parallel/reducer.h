@@ -74,7 +74,7 @@ class Reducer {
 
   /// Copies a new gradient into its place in the bucket, and returns that place as a tensor that nobody else
   /// holds, so that autograd takes it for grad() as it is; an undefined one if the gradient cannot lie there
-  /// (a sparse one, or one on another device), or need not (the others can read it where it is). Only while
+  /// (a sparse one, or one on another device), or need not (it is averaged where it is). Only while
   /// grad() is undefined: else the place may hold what it is to be added to.
   torch::Tensor place(std::size_t parameter, const torch::Tensor& gradient);
 
@@ -113,9 +113,10 @@ class Reducer {
     unsigned visits = 0;    // in this pass
     unsigned expected = 1;  // of each pass
     bool is_ready = false;  // in this pass: it is in its bucket, or lent, or there will be none
-    bool is_lent = false;   // in this pass: the others read grad() itself
-    bool is_new = false;    // grad() was made in this pass, so that the place may take its place
+    bool is_lent = false;   // in this pass: it is averaged where it is
     bool is_used = false;   // since the last average
+    const void* lendable =
+        nullptr;  // memory of the gradient that was made in this pass, which nobody else sees
   };
 
   void rebuild_buckets();
@@ -128,11 +129,12 @@ class Reducer {
   void bring_to_an_end();
   std::string where() const;
   void send_ready();
-  void wait_for_all(bool has_gradients);
+  std::uint64_t wait_for_all(bool has_gradients);
   void take_over_averages(bool has_gradients);
   bool is_first_of_static_graph() const { return options_.static_graph && !knows_passes_; }
   void average_sparse_ones(bool has_gradients);
-  bool is_average_finite() const;
+  bool is_average_finite();
+  const torch::Tensor& averaged(std::size_t parameter);
   void copy_back();
   void forget_uses();
   [[noreturn]] void throw_missing() const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -23,20 +24,10 @@ std::uint64_t signature_of(const BucketPlan& plan, std::size_t number) {
 
 }  // namespace
 
-SharedAverage::SharedAverage(const Group& group, std::span<const Bucket> buckets) : group_(group) {
-  const auto ranks = static_cast<std::size_t>(group.size());
-  std::vector<std::uint64_t> mine, all(ranks * buckets.size());
-  for (const Bucket& bucket : buckets)
-    mine.push_back(to_word(lockstep::place_of(group, bucket.bytes()).value()));
-  all_gather(group, mine, all).wait();
-  for (std::size_t number = 0; number < buckets.size(); ++number) {
-    Part& part = parts_.emplace_back();
-    part.plan = buckets[number].plan();
-    part.signature = signature_of(part.plan, number);
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      const ArenaPlace place = place_of_word(all[rank * buckets.size() + number]);
-      part.places.push_back(memory_at(group, place, buckets[number].bytes().size()).data());
-    }
+SharedAverage::SharedAverage(const Group& group, std::vector<BucketPlan> plans) : group_(group) {
+  for (BucketPlan& plan : plans) {
+    const std::uint64_t signature = signature_of(plan, parts_.size());
+    parts_.push_back({.plan = std::move(plan), .signature = signature});
   }
 }
 
@@ -68,8 +59,7 @@ void SharedAverage::add_up(std::size_t bucket, double scale) {
   };
   const std::size_t first = border(static_cast<std::size_t>(group_.rank()));
   const std::size_t last = border(static_cast<std::size_t>(group_.rank()) + 1);
-  std::vector<const std::byte*> sources(ranks);
-  std::vector<std::byte*> destinations(ranks);
+  std::vector<std::byte*> places(ranks);
   for (std::size_t number = 0; number < part.plan.slots.size(); ++number) {
     const BucketPlan::Slot& slot = part.plan.slots[number];
     const std::size_t begin = std::max(first, slot.begin);
@@ -77,10 +67,9 @@ void SharedAverage::add_up(std::size_t bucket, double scale) {
     if (begin >= end) continue;
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       const ArenaPlace place = place_of_word(part.all[rank * words + 1 + number]);
-      sources[rank] = memory_at(group_, place, slot.elements * size).data() + (begin - slot.begin) * size;
-      destinations[rank] = part.places[rank] + begin * size;
+      places[rank] = memory_at(group_, place, slot.elements * size).data() + (begin - slot.begin) * size;
     }
-    kernel::reduce(part.plan.dtype, ReduceOp::sum, end - begin, sources, destinations, scale);
+    kernel::reduce(part.plan.dtype, ReduceOp::sum, end - begin, places, places, scale);
   }
 }
 

@@ -1,11 +1,9 @@
 // The average of gradients on one host, without a copy of them: each rank adds up its share of every bucket
-// from where the ranks' gradients lie, and writes it into the buckets of all ranks.
+// where the ranks' gradients lie, and writes it there.
 //
 //     gradients, anywhere in the arenas     rank 0 [  a  |  b  ]    [  a  |  b  ] rank 1
-//                                                     \     \       /     /
+//                                                     \\    \\      //    //
 //                                          rank 0 adds a's    rank 1 adds b's
-//                                                     /     /       \     \                        .
-//     buckets                               rank 0 [  a  |  b  ]    [  a  |  b  ] rank 1
 #pragma once
 
 #include <cstddef>
@@ -19,20 +17,20 @@
 
 namespace lockstep {
 
-/// Bit for bit what an all_reduce of the buckets would give that adds rank by rank. Thread safety: none.
+/// Bit for bit what an all_reduce in place would give that adds rank by rank. Thread safety: none.
 /// Cost: the traffic of that all_reduce, and an all_gather of 8 bytes for each gradient.
 class SharedAverage {
  public:
-  /// Collective. REQUIRES: shares_memory(group).
-  SharedAverage(const Group& group, std::span<const Bucket> buckets);
+  /// `plans`: of the buckets. REQUIRES: shares_memory(group).
+  SharedAverage(const Group& group, std::vector<BucketPlan> plans);
 
-  /// Where this rank's gradient lies, if the others can read it there.
+  /// Where this rank's gradient lies, if the others can reach it there.
   std::optional<ArenaPlace> place_of(std::span<const std::byte> gradient) const {
     return lockstep::place_of(group_, gradient);
   }
 
-  /// Collective, in the order of buckets. `gradients`: where those of its slots lie, as words; they and the
-  /// bucket stay as they are until every rank has added up its share.
+  /// Collective, in the order of buckets. `gradients`: where those of its slots lie, as words. Nobody uses them until every rank has
+  /// added up its share; they are averages then. No two have memory in common.
   Work tell(std::size_t bucket, std::span<const std::uint64_t> gradients);
   /// REQUIRES: the Work of tell() is over. All is done when all ranks have returned from here: they have to
   /// meet afterwards. Throws Error{mismatch} if a rank told of another bucket.
@@ -41,10 +39,9 @@ class SharedAverage {
  private:
   struct Part {
     BucketPlan plan;
-    std::vector<std::byte*> places;  // of this bucket, by rank
     // A word that says which bucket it is, then the places of its gradients: this rank's, and all ranks'.
     std::uint64_t signature = 0;
-    std::vector<std::uint64_t> mine, all;
+    std::vector<std::uint64_t> mine = {}, all = {};
   };
   Group group_;
   std::vector<Part> parts_;

@@ -1,31 +1,30 @@
 #include "lockstep/train/data_parallel/shared_exchange.h"
 
+#include <algorithm>
+
+#include "lockstep/base/keep_for_ever.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 
 namespace lockstep {
 namespace {
 
-std::vector<Bucket> memory_of(const GradientBuckets& buckets) {
-  std::vector<Bucket> memory;
-  for (const auto& filled : buckets.all()) memory.push_back(*filled.bucket);
-  return memory;
+std::vector<BucketPlan> plans_of(const GradientBuckets& buckets) {
+  std::vector<BucketPlan> plans;
+  for (const auto& filled : buckets.all()) plans.push_back(filled.plan);
+  return plans;
 }
 
 }  // namespace
 
-SharedExchange::SharedExchange(const Group& group, const GradientBuckets& buckets)
-    : BucketExchange(group), average_(group, memory_of(buckets)) {
-  for (const auto& filled : buckets.all()) {
-    Sources& sources = sources_.emplace_back();
-    for (const auto& slot : filled.plan().slots)
-      sources.home.push_back(to_word(average_.place_of({filled.bucket->slot_data(slot), 0}).value()));
-  }
+SharedExchange::SharedExchange(const Group& group, GradientBuckets& buckets)
+    : BucketExchange(group), buckets_(buckets), average_(group, plans_of(buckets)) {
+  for (const auto& filled : buckets.all()) lent_.emplace_back(filled.plan.slots.size());
 }
 
 void SharedExchange::begin(int contributors) {
   start_anew();
   contributors_ = contributors;
-  for (Sources& sources : sources_) sources.now = sources.home;
+  for (auto& places : lent_) std::ranges::fill(places, 0);
 }
 
 bool SharedExchange::can_lend(const torch::Tensor& gradient) const {
@@ -34,8 +33,35 @@ bool SharedExchange::can_lend(const torch::Tensor& gradient) const {
 
 bool SharedExchange::lend(const GradientBuckets::Place& place, const torch::Tensor& gradient) {
   const auto there = average_.place_of(elements_of(gradient));
-  if (there) sources_[place.bucket].now[place.slot] = to_word(*there);
+  if (there) lent_[place.bucket][place.slot] = to_word(*there);
   return there.has_value();
+}
+
+void SharedExchange::keep_from_reuse() {
+  for (std::size_t bucket = 0; bucket < lent_.size(); ++bucket) {
+    const auto& filled = buckets_.all()[bucket];
+    if (filled.flat.defined()) lockstep::keep_from_reuse(group(), elements_of(filled.flat));
+    for (std::size_t slot = 0; slot < lent_[bucket].size(); ++slot) {
+      const torch::Tensor& gradient = buckets_.parameters()[filled.plan.slots[slot].parameter].tensor.grad();
+      const std::uint64_t word = lent_[bucket][slot];
+      if (word == 0 || !gradient.defined()) continue;
+      // Ranks that are threads have one heap, in the arena of one of them.
+      if (place_of_word(word).rank != group().rank()) base::keep_for_ever(torch::Tensor(gradient));
+      lockstep::keep_from_reuse(group(), elements_of(gradient));
+    }
+  }
+}
+
+Work SharedExchange::start(std::size_t bucket) {
+  std::vector<std::uint64_t> places = lent_[bucket];
+  const auto& filled = buckets_.all()[bucket];
+  for (std::size_t slot = 0; slot < places.size(); ++slot) {
+    if (places[slot] != 0) continue;
+    const auto& in_plan = filled.plan.slots[slot];
+    const std::size_t bytes = buckets_.tensor_of(in_plan.parameter).nbytes();
+    places[slot] = to_word(average_.place_of({filled.bucket->slot_data(in_plan), bytes}).value());
+  }
+  return average_.tell(bucket, places);
 }
 
 }  // namespace lockstep

@@ -19,8 +19,8 @@ concept Fusible = std::same_as<Optimizer, torch::optim::SGD> || std::same_as<Opt
 /// What FusedOptimizer does.
 void fused_step(ParameterGroups& groups, ParameterStates& states);
 
-/// Of parameters of type f32 or f64; gradients may be sparse. On a GPU all that take the same step are one kernel for each 64 of them; where
-/// Lockstep was built without CUDA's nvcc, libtorch's operations, which take as long as libtorch's optimizers. A parameter without a gradient is left alone. step() throws Error{unsupported} for other types, and for amsgrad.
+/// Of parameters of type f32 or f64; gradients may be sparse. On a GPU all that take the same step are one kernel
+/// for each 64 of them; where Lockstep was built without CUDA's nvcc, libtorch's operations, which take as long as libtorch's optimizers. A parameter without a gradient is left alone. step() throws Error{unsupported} for other types, and for amsgrad.
 ///
 /// Results are those of libtorch's optimizers but for rounding: the same operations in the same order, of
 /// which libtorch fuses some.

@@ -33,6 +33,11 @@ StepRecord::~StepRecord() {
   for (const Coming& coming : coming_) group_.recorder().record(coming.step);
 }
 
+void StepRecord::begin() {
+  waits_.clear();
+  take_up();
+}
+
 void StepRecord::begin_wait(torch::Device device) {
   if (device.is_cpu()) return;
   const c10::Stream stream = current_stream(device);
@@ -58,7 +63,6 @@ void StepRecord::take_up() {
   for (; !coming_.empty(); coming_.pop_front()) {
     auto& [waits, step] = coming_.front();
     if (!std::ranges::all_of(waits, [](const Wait& wait) { return wait.to.query(); })) return;
-    if (!waits.empty()) step.exposed_wait_ns = 0;
     for (const Wait& wait : waits)
       step.exposed_wait_ns += static_cast<std::uint64_t>(wait.from.elapsedTime(wait.to) * 1e6);
     group_.recorder().record(step);

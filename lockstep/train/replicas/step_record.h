@@ -23,16 +23,16 @@ class StepRecord {
   explicit StepRecord(Group group) : group_(std::move(group)) {}
   StepRecord(const StepRecord&) = delete;
   StepRecord& operator=(const StepRecord&) = delete;
-  /// What a GPU is not through with is recorded with what the host waited.
+  /// What a GPU is not through with is recorded without its waits there.
   ~StepRecord();
 
-  /// A step begins. What one before had that was not put() is forgotten.
-  void begin() { waits_.clear(); }
-  /// Between these libtorch's current stream of `device` waits for others, and does nothing else; in main memory nothing is noted. A step
-  /// may have several.
+  /// A step begins. What one before had that was not put() is forgotten, and what is known by now is recorded.
+  void begin();
+  /// Between these libtorch's current stream of `device` has nothing but calls, and waits for them; in main memory nothing is noted. A
+  /// step may have several.
   void begin_wait(torch::Device device);
   void end_wait();
-  /// The step is over for the host. Where its waits were on a GPU, they replace `exposed_wait_ns`.
+  /// The step is over for the host. Its waits on a GPU are added to `exposed_wait_ns`.
   void put(const trace::TrainingStepEvent& step);
 
  private:

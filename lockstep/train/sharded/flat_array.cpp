@@ -14,10 +14,7 @@ FlatArray::FlatArray(const Group& group, torch::Device device, torch::ScalarType
     flat_ = torch::from_blob(
         block->bytes().data(), {count}, [block](void*) {}, options);
   } else {
-    on_every_rank(group, [&] {
-      flat_ = group.size() == 1 ? torch::zeros({count}, options.device(device))
-                                : tensor_for_calls(group, device, {count}, type).zero_();
-    });
+    on_every_rank(group, [&] { flat_ = tensor_for_calls(group, device, {count}, type).zero_(); });
   }
 }
 

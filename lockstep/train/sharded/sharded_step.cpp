@@ -95,7 +95,8 @@ ShardedStep::ShardedStep(const torch::nn::Module& module, Group group, const Gro
   for (std::size_t i = 0; i < model_.parameters().size(); ++i)
     numbers_[model_.parameters()[i].item.tensor.unsafeGetTensorImpl()] = i;
   find_options(groups);
-  shares_gpu_ = stays_on_gpu(group_, model_.device()) && shares_gpu(group_, model_.device().index());
+  shares_gpu_ = group_.size() > 1 && stays_on_gpu(group_, model_.device()) &&
+                shares_gpu(group_, model_.device().index());
   warn_of_two_openmp_runtimes();
   trace_operators_if_asked();
   if (options_.shared_heap && group_.size() > 1 && model_.device().is_cpu())
@@ -193,18 +194,22 @@ void ShardedStep::reduce_and_update(Groups& groups, States& states) {
   hand_out(states);
 }
 
-void ShardedStep::await(Work work) {
+/// Returns how long.
+std::uint64_t ShardedStep::wait_for(Work work) {
   const trace::WithinStep step;
   const ExposedTime exposed(group_);
   work.synchronize();  // on a GPU, too: no parameter is moved by a sum that has failed
-  event_.exposed_wait_ns += exposed.waited_ns();
+  const std::uint64_t waited_ns = exposed.waited_ns();
+  waited_ns_ += waited_ns;
+  return waited_ns;
 }
 
-/// A call on the parameters' device, for which its stream waits, too.
+/// A call on the parameters' device, which itself says how long it took.
 template <class Submit>
 void ShardedStep::await_on_device(Submit submit) {
+  if (model_.device().is_cpu()) return await(submit());
   record_.begin_wait(model_.device());
-  await(submit());
+  wait_for(submit());
   record_.end_wait();
 }
 
@@ -299,10 +304,14 @@ void ShardedStep::collect_gradients() {
 /// The sum of what was collected over all ranks, of which each gets its slice.
 void ShardedStep::add_gradients() {
   const std::uint64_t begin = trace::now_ns();
-  const std::uint64_t waited_before = event_.exposed_wait_ns;
+  const std::uint64_t waited_before = waited_ns_;
   for (std::size_t number = 0; number < family_states_.size(); ++number) {
     const FlatModel::Family& family = model_.families()[number];
     FamilyState& state = family_states_[number];
+    if (group_.size() == 1) {
+      state.sum = state.gradients;
+      continue;
+    }
     if (!state.sum.defined()) {
       torch::Tensor sum;
       on_every_rank(group_, [&] {
@@ -311,10 +320,6 @@ void ShardedStep::add_gradients() {
       });
       state.sum = sum;
     }
-    if (group_.size() == 1) {
-      state.sum = state.gradients;
-      continue;
-    }
     await_on_device([&] {
       return model_.device().is_cpu() ? reduce_scatter_bytes(group_, elements_of(state.gradients),
                                                              writable_bytes(state.sum, "a sum"),
@@ -322,7 +327,7 @@ void ShardedStep::add_gradients() {
                                       : reduce_scatter(group_, state.gradients, state.sum);
     });
   }
-  event_.exposed_work_ns += trace::now_ns() - begin - (event_.exposed_wait_ns - waited_before);
+  event_.exposed_work_ns += trace::now_ns() - begin - (waited_ns_ - waited_before);
 }
 
 std::vector<std::size_t> ShardedStep::slice_counts(const FlatModel::Family& family) const {

@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -100,7 +101,8 @@ class ShardedStep {
   void find_options(const Groups& groups);
   void reduce_and_update(Groups& groups, States& states);
   Error told_what_is_left(const Error& error) const;
-  void await(Work work);
+  std::uint64_t wait_for(Work work);
+  void await(Work work) { event_.exposed_wait_ns += wait_for(std::move(work)); }
   template <class Submit>
   void await_on_device(Submit submit);
   Row make_row();
@@ -155,6 +157,7 @@ class ShardedStep {
   std::uint64_t skipped_ = 0;
   std::uint64_t taken_ = 0;
   trace::TrainingStepEvent event_{};  // of this step
+  std::uint64_t waited_ns_ = 0;       // by the host, of this and all steps before
   StepRecord record_;
 };
 

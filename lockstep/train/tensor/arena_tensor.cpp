@@ -28,7 +28,7 @@ torch::Tensor tensor_for_calls(const Group& group, torch::Device device, torch::
   const auto options = torch::dtype(type).device(device);
   const std::size_t bytes = elements_in(shape) * torch::elementSize(type);
   void* memory = nullptr;
-  if (bytes == 0 || !stays_on_gpu(group, device)) return torch::empty(shape, options);
+  if (bytes == 0 || group.size() == 1 || !stays_on_gpu(group, device)) return torch::empty(shape, options);
   const auto shared = allocate_on_gpu(group, device.index(), bytes, &memory);
   if (shared == nullptr) return torch::empty(shape, options);
   return at::for_blob(memory, shape)
