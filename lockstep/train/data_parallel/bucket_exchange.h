@@ -59,8 +59,8 @@ class BucketExchange {
   virtual void forget() {}
   /// Ends what is under way without waiting. The group is closed.
   void abandon() noexcept;
-  /// Then: others may still write what they add up in this pass.
-  virtual void keep_from_reuse() {}
+  /// Whether other ranks write averages into this rank's gradients and buckets.
+  virtual bool is_in_place() const { return false; }
 
  protected:
   const Group& group() const { return group_; }
@@ -83,8 +83,8 @@ class BucketExchange {
 /// Whether gradients are averaged where they lie, so that buckets need memory for others alone.
 bool averages_in_place(const Group& group, const std::shared_ptr<CommunicationHook>& hook);
 
-/// Collective. The hook's; without one the average, in whatever way is cheapest in this group. `buckets` stay
-/// as they are as long as it lives.
+/// The hook's; without one the average, in whatever way is cheapest in this group, the same on all ranks. `buckets` are not made anew as
+/// long as it lives.
 std::unique_ptr<BucketExchange> make_exchange(const Group& group, GradientBuckets& buckets,
                                               std::shared_ptr<CommunicationHook> hook);
 

@@ -13,7 +13,7 @@ namespace lockstep {
 struct DataParallelOptions {
   /// Gradients are averaged in buckets; one is full when it holds at least so many bytes. Small buckets begin
   /// early, large ones cost fewer waits. Where gradients are averaged in place (data_parallel.h), which waits for nobody, a cap
-  /// of 25 MiB stands for 4.
+  /// of 25 MiB, after a first of 1, stands for 4.
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
   std::size_t bucket_cap_bytes = std::size_t{25} << 20;
   /// Each training forward begins with rank 0's buffers (batch norm's running statistics). Costs one

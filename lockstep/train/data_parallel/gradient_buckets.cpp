@@ -48,7 +48,9 @@ GradientBuckets::GradientBuckets(Group group, std::vector<NamedTensor> parameter
   gpu_ = gpu_of_all();
   in_place_ =
       in_place && std::ranges::all_of(gradients_, [](const Gradient& one) { return one.device.is_cpu(); });
-  if (in_place_ && limits_.cap_bytes == BucketLimits().cap_bytes) limits_.cap_bytes = in_place_cap_bytes;
+  const bool are_default =
+      limits_.first_bytes == BucketLimits().first_bytes && limits_.cap_bytes == BucketLimits().cap_bytes;
+  if (in_place_ && are_default) limits_.cap_bytes = in_place_cap_bytes;
   make(backward_order(parameters_.size()));
 }
 

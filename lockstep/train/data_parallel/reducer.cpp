@@ -4,8 +4,10 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/keep_for_ever.h"
 #include "lockstep/base/log.h"
 #include "lockstep/group/collectives.h"
+#include "lockstep/group/shared_memory.h"
 #include "lockstep/train/data_parallel/sparse_average.h"
 #include "lockstep/train/replicas/exposed_time.h"
 #include "lockstep/train/replicas/finite_gradients.h"
@@ -61,8 +63,9 @@ void Reducer::begin(std::uint64_t forward_ns, int contributors) {
   contributors_ = contributors;
   for (Arrival& arrival : arrivals_) {
     arrival.visits = 0;
-    arrival.is_ready = arrival.is_lent = false;
+    arrival.is_ready = false;
     arrival.lendable = nullptr;
+    arrival.lent = torch::Tensor();
   }
   status_.begin(options_.find_unused || options_.static_graph ? arrivals_.size() : 0);
   first_non_finite_ = arrivals_.size();
@@ -101,7 +104,12 @@ torch::Tensor Reducer::place(std::size_t parameter, const torch::Tensor& gradien
 
 /// What is in grad() into its bucket, or zeros if this pass left it out.
 void Reducer::collect(std::size_t parameter) {
-  if (buckets_.lies_in_place(parameter)) return;
+  if (buckets_.lies_in_place(parameter)) {
+    // What no rank has used stays as it is, so the average may not come there by itself.
+    torch::Tensor& in_place = parameters()[parameter].tensor.mutable_grad();
+    if (!arrivals_[parameter].is_used) in_place = in_place.clone();
+    return;
+  }
   const auto& [name, tensor, is_parameter] = parameters()[parameter];
   const torch::Tensor& gradient = tensor.grad();
   Arrival& arrival = arrivals_[parameter];
@@ -127,7 +135,7 @@ void Reducer::collect(std::size_t parameter) {
   const bool may_change = arrival.is_used && gradient.use_count() == 1 && !gradient.requires_grad();
   if (is_alone && may_change && buckets_.is_laid_out_as_place(parameter, gradient) &&
       exchange_->lend(buckets_.place_of(parameter), gradient)) {
-    arrival.is_lent = true;
+    arrival.lent = gradient;
   } else {
     buckets_.put(parameter, gradient);
   }
@@ -213,7 +221,10 @@ void Reducer::look_for_non_finite(std::size_t bucket) {
 /// Nobody has gradients after this pass, so that no optimizer changes anything.
 void Reducer::take_no_gradients() {
   ++steps_;
-  for (const auto& item : parameters()) item.tensor.mutable_grad().reset();
+  for (std::size_t i = 0; i < arrivals_.size(); ++i) {
+    arrivals_[i].lent.reset();
+    parameters()[i].tensor.mutable_grad().reset();
+  }
   exchange_->forget();
   take_non_finite(group_, options_.non_finite, steps_ - 1, first_non_finite_, parameters());
   ++skipped_;
@@ -262,12 +273,12 @@ void Reducer::shadow(int contributors) {
   const torch::NoGradGuard no_grad;
   forget_uses();
   for (const auto& item : parameters()) item.tensor.mutable_grad().reset();
-  begin(trace::now_ns(), contributors);
-  buckets_.clear();
-  for (Arrival& arrival : arrivals_) arrival.is_ready = true;
-  ready_ = arrivals_.size();
-  pending_.assign(pending_.size(), 0);
   try {
+    begin(trace::now_ns(), contributors);
+    buckets_.clear();
+    for (Arrival& arrival : arrivals_) arrival.is_ready = true;
+    ready_ = arrivals_.size();
+    pending_.assign(pending_.size(), 0);
     wait_for_all(false);
     average_sparse_ones(false);
   } catch (...) {
@@ -312,7 +323,8 @@ bool Reducer::is_average_finite() {
 
 /// Where the parameter's average comes to be in this pass.
 const torch::Tensor& Reducer::averaged(std::size_t parameter) {
-  return arrivals_[parameter].is_lent ? parameters()[parameter].tensor.grad() : buckets_.tensor_of(parameter);
+  const torch::Tensor& lent = arrivals_[parameter].lent;
+  return lent.defined() ? lent : buckets_.tensor_of(parameter);
 }
 
 /// With them is said what needs no gradients: the others do not follow an optimizer's schedule. Returns how long the host waited.
@@ -344,8 +356,12 @@ void Reducer::average_sparse_ones(bool has_gradients) {
 
 void Reducer::copy_back() {
   for (std::size_t i = 0; i < arrivals_.size(); ++i) {
-    if (!buckets_.is_sparse(i) && !arrivals_[i].is_lent && !buckets_.lies_in_place(i) && status_.is_used(i))
+    if (arrivals_[i].lent.defined()) {
+      // Also where a hook has taken it away meanwhile.
+      parameters()[i].tensor.mutable_grad() = std::exchange(arrivals_[i].lent, torch::Tensor());
+    } else if (!buckets_.is_sparse(i) && !buckets_.lies_in_place(i) && status_.is_used(i)) {
       buckets_.take_out(i, arrivals_[i].lendable != nullptr);
+    }
   }
 }
 
@@ -367,15 +383,27 @@ void Reducer::abandon() noexcept {
   group_.abort("an exception ended " + where() + " early");
   if (!exchange_) return;  // buckets are being made anew
   exchange_->abandon();
-  try {
-    exchange_->keep_from_reuse();
-  } catch (const std::exception& error) {
-    log::debug(error.what());
+  if (exchange_->is_in_place()) forget_gradients();
+}
+
+/// A rank that was stopped may write there when it goes on.
+void Reducer::forget_gradients() noexcept try {
+  for (const auto& filled : buckets_.all()) {
+    if (filled.flat.defined()) keep_from_reuse(group_, elements_of(filled.flat));
   }
-  // A rank that was stopped may write there when it goes on.
   for (std::size_t i = 0; i < arrivals_.size(); ++i) {
-    if (arrivals_[i].is_lent) parameters()[i].tensor.mutable_grad().reset();
+    torch::Tensor lent = std::exchange(arrivals_[i].lent, torch::Tensor());
+    torch::Tensor& gradient = parameters()[i].tensor.mutable_grad();
+    if (lent.defined()) {
+      keep_from_reuse(group_, elements_of(lent));
+      // Ranks that are threads have one heap, in the arena of one of them.
+      if (lockstep::place_of(group_, elements_of(lent)).value().rank != group_.rank())
+        base::keep_for_ever(lent);
+    }
+    if (lent.defined() || buckets_.lies_in_place(i)) gradient.reset();
   }
+} catch (const std::exception& error) {
+  log::debug(error.what());
 }
 
 }  // namespace lockstep

@@ -113,7 +113,7 @@ class Reducer {
     unsigned visits = 0;    // in this pass
     unsigned expected = 1;  // of each pass
     bool is_ready = false;  // in this pass: it is in its bucket, or lent, or there will be none
-    bool is_lent = false;   // in this pass: it is averaged where it is
+    torch::Tensor lent;     // in this pass: grad(), which is averaged where it is
     bool is_used = false;   // since the last average
     const void* lendable =
         nullptr;  // memory of the gradient that was made in this pass, which nobody else sees
@@ -133,6 +133,7 @@ class Reducer {
   void take_over_averages(bool has_gradients);
   bool is_first_of_static_graph() const { return options_.static_graph && !knows_passes_; }
   void average_sparse_ones(bool has_gradients);
+  void forget_gradients() noexcept;
   bool is_average_finite();
   const torch::Tensor& averaged(std::size_t parameter);
   void copy_back();

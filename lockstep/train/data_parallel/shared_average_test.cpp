@@ -143,6 +143,29 @@ TEST(SharedAverage, LeavesAloneWhatNobodyHasUsed) {
   });
 }
 
+/// The first rank's gradient of the first pass was where autograd had made it, the others' were in their buckets.
+TEST(SharedAverage, LeavesAloneWhatNobodyHasUsedSinceAPassInWhichOneHad) {
+  on_ranks(3, [](const Group& group) {
+    auto used = ones(3, 2), sometimes = ones(30, 20);
+    torch::nn::Sequential net(used);
+    net->register_module("sometimes", sometimes.ptr());
+    DistributedDataParallel ddp(net, group, {.find_unused_parameters = true});
+    torch::Tensor before;
+    for (const bool uses : {true, false, false}) {
+      used->zero_grad();
+      auto loss = ddp(row(group.rank() + 1)).sum();
+      if (uses && group.rank() == 0)
+        loss = loss + (sometimes(torch::linspace(0.1, 0.7, 30).view({1, 30}))).sum();
+      loss.backward();
+      const auto& gradient = sometimes->weight.grad();
+      if (before.defined()) {
+        EXPECT_TRUE(torch::equal(gradient, before));
+      }
+      before = gradient.clone();
+    }
+  });
+}
+
 /// A rank that is stopped meanwhile writes there when it goes on.
 TEST(SharedAverage, OfAPassThatIsCutOffHasItsMemoryToItself) {
   on_ranks(2, [](const Group& world) {
@@ -173,18 +196,49 @@ TEST(SharedAverage, OfAPassThatIsCutOffHasItsMemoryToItself) {
   });
 }
 
+/// As a hook sees it when it is final, which may be what the user keeps.
+struct Seen : torch::autograd::PostAccumulateGradHook {
+  explicit Seen(torch::Tensor& gradient) : gradient(gradient) {}
+  void operator()(const torch::Tensor& parameter) override { gradient = parameter.grad(); }
+  torch::Tensor& gradient;
+};
+
 TEST(SharedAverage, LeavesAloneWhatTheUserKeeps) {
   on_ranks(2, [](const Group& group) {
     auto net = ones(3, 2);
+    torch::Tensor kept, final;
+    torch::autograd::impl::set_post_acc_grad_hooks(net->bias, std::make_unique<Seen>(final));
     DistributedDataParallel ddp(net, group);
-    torch::Tensor kept;
     net->weight.register_hook([&](const torch::Tensor& gradient) { kept = gradient; });
     for (int step = 0; step < 3; ++step) {
       net->zero_grad();
       (ddp(row(group.rank() + 1)) * (group.rank() + 1)).sum().backward();
       const int own = group.rank() + 1;
       EXPECT_TRUE(torch::equal(kept, torch::full({2, 3}, own * own)));
+      EXPECT_TRUE(torch::equal(final, torch::full({2}, own)));
       EXPECT_TRUE(torch::equal(net->weight.grad(), torch::full({2, 3}, 2.5)));
+      EXPECT_TRUE(torch::equal(net->bias.grad(), torch::full({2}, 1.5)));
+    }
+  });
+}
+
+/// What autograd has taken away from the parameter while it is averaged.
+TEST(SharedAverage, IsThereAlsoWhereAHookHasTakenTheGradientAway) {
+  on_ranks(2, [](const Group& group) {
+    auto first = ones(3, 3), last = ones(3, 2);
+    torch::nn::Sequential net(first, last);
+    DistributedDataParallel ddp(net, group, {.first_bucket_bytes = 1});
+    bool takes = false;
+    first->weight.register_hook([&](const torch::Tensor&) {
+      if (takes) last->weight.mutable_grad().reset();
+    });
+    for (takes = false;; takes = true) {
+      net->zero_grad();
+      ddp(row(group.rank() + 1)).sum().backward();
+      EXPECT_TRUE(last->weight.grad().defined());
+      EXPECT_TRUE(
+          torch::allclose(last->weight.grad(), torch::full({2, 3}, 1 + 3 * average_of_inputs(group))));
+      if (takes) break;
     }
   });
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "lockstep/base/keep_for_ever.h"
 #include "lockstep/train/tensor/tensor_bytes.h"
 
 namespace lockstep {
@@ -35,21 +34,6 @@ bool SharedExchange::lend(const GradientBuckets::Place& place, const torch::Tens
   const auto there = average_.place_of(elements_of(gradient));
   if (there) lent_[place.bucket][place.slot] = to_word(*there);
   return there.has_value();
-}
-
-void SharedExchange::keep_from_reuse() {
-  for (std::size_t bucket = 0; bucket < lent_.size(); ++bucket) {
-    const auto& filled = buckets_.all()[bucket];
-    if (filled.flat.defined()) lockstep::keep_from_reuse(group(), elements_of(filled.flat));
-    for (std::size_t slot = 0; slot < lent_[bucket].size(); ++slot) {
-      const torch::Tensor& gradient = buckets_.parameters()[filled.plan.slots[slot].parameter].tensor.grad();
-      const std::uint64_t word = lent_[bucket][slot];
-      if (word == 0 || !gradient.defined()) continue;
-      // Ranks that are threads have one heap, in the arena of one of them.
-      if (place_of_word(word).rank != group().rank()) base::keep_for_ever(torch::Tensor(gradient));
-      lockstep::keep_from_reuse(group(), elements_of(gradient));
-    }
-  }
 }
 
 Work SharedExchange::start(std::size_t bucket) {

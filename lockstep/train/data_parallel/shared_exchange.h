@@ -20,7 +20,7 @@ class SharedExchange final : public BucketExchange {
   bool lend(const GradientBuckets::Place& place, const torch::Tensor& gradient) override;
   /// Who shares memory meets the others by the status: it has added up its shares before.
   void complete_before_status() override { complete_all(); }
-  void keep_from_reuse() override;
+  bool is_in_place() const override { return true; }
 
  private:
   Work start(std::size_t bucket) override;

@@ -1,6 +1,7 @@
 #include "lockstep/train/optimizer/fused_optimizer.h"
 
-#include <optional>
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -54,7 +55,7 @@ Prepared prepare_state(ParameterStates& states, const torch::Tensor& parameter,
   return {*state, arrays, steps};
 }
 
-/// Parameters on one GPU, of one type, that take the same step: by one kernel where there is one.
+/// Parameters on GPUs: those of one GPU, and one type, that take the same step do so by one kernel where there is one.
 class TogetherOnGpu {
  public:
   /// All lie in memory alike. False where there is no such kernel.
@@ -63,27 +64,24 @@ class TogetherOnGpu {
     const MemoryPlace place = place_on(parameter.device());
     if (!place.is_on_gpu() || !can_update_on_gpu(place.device)) return false;
     const Kind kind{&options, parameter.device(), parameter.scalar_type(), steps};
-    if (kind_ != kind) flush();
-    kind_ = kind;
-    place_ = place;
+    auto found = std::ranges::find(lists_, kind, &List::kind);
+    if (found == lists_.end()) found = lists_.insert(found, List{.kind = kind, .place = place});
     const auto at = [](const torch::Tensor& array) {
       return array.defined() ? array.mutable_data_ptr() : nullptr;
     };
-    tensors_.push_back({.gradient = gradient.const_data_ptr(),
-                        .parameters = parameter.mutable_data_ptr(),
-                        .first = at(arrays[0]),
-                        .second = at(arrays[1]),
-                        .elements = static_cast<std::size_t>(parameter.numel())});
-    gradients_.push_back(gradient);
+    found->tensors.push_back({.gradient = gradient.const_data_ptr(),
+                              .parameters = parameter.mutable_data_ptr(),
+                              .first = at(arrays[0]),
+                              .second = at(arrays[1]),
+                              .elements = static_cast<std::size_t>(parameter.numel())});
+    found->gradients.push_back(gradient);
     return true;
   }
   /// To be called at the end.
   void flush() {
-    if (tensors_.empty()) return;
-    update_on_gpu(place_, reducible_dtype(kind_->type).value(), step_of(*kind_->options, kind_->steps), 1.0,
-                  tensors_);
-    tensors_.clear();
-    gradients_.clear();
+    for (const auto& [kind, place, tensors, gradients] : std::exchange(lists_, {}))
+      update_on_gpu(place, reducible_dtype(kind.type).value(), step_of(*kind.options, kind.steps), 1.0,
+                    tensors);
   }
 
  private:
@@ -94,10 +92,13 @@ class TogetherOnGpu {
     std::uint64_t steps;
     friend bool operator==(const Kind&, const Kind&) = default;
   };
-  std::optional<Kind> kind_;
-  MemoryPlace place_;
-  std::vector<TensorUpdate> tensors_;
-  std::vector<torch::Tensor> gradients_;  // some are copies
+  struct List {
+    Kind kind;
+    MemoryPlace place;
+    std::vector<TensorUpdate> tensors = {};
+    std::vector<torch::Tensor> gradients = {};  // some are copies
+  };
+  std::vector<List> lists_;  // one or two, but for parameters that miss steps
 };
 
 /// All of them lie in memory alike.

@@ -25,11 +25,7 @@ c10::Event timed_mark(const c10::Stream& stream) {
 }  // namespace
 
 StepRecord::~StepRecord() {
-  try {
-    take_up();
-  } catch (const std::exception& error) {  // the GPU has failed
-    log::debug(error.what());
-  }
+  take_up();
   for (const Coming& coming : coming_) group_.recorder().record(coming.step);
 }
 
@@ -62,9 +58,13 @@ void StepRecord::put(const trace::TrainingStepEvent& step) {
 void StepRecord::take_up() {
   for (; !coming_.empty(); coming_.pop_front()) {
     auto& [waits, step] = coming_.front();
-    if (!std::ranges::all_of(waits, [](const Wait& wait) { return wait.to.query(); })) return;
-    for (const Wait& wait : waits)
-      step.exposed_wait_ns += static_cast<std::uint64_t>(wait.from.elapsedTime(wait.to) * 1e6);
+    try {
+      if (!std::ranges::all_of(waits, [](const Wait& wait) { return wait.to.query(); })) return;
+      for (const Wait& wait : waits)
+        step.exposed_wait_ns += static_cast<std::uint64_t>(wait.from.elapsedTime(wait.to) * 1e6);
+    } catch (const std::exception& error) {  // the GPU has failed, which who uses it will find
+      log::debug(error.what());
+    }
     group_.recorder().record(step);
   }
 }

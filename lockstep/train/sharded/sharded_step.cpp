@@ -194,22 +194,17 @@ void ShardedStep::reduce_and_update(Groups& groups, States& states) {
   hand_out(states);
 }
 
-/// Returns how long.
-std::uint64_t ShardedStep::wait_for(Work work) {
+/// What `submit` begins. A GPU may have enough to do meanwhile, and itself says how long it had not.
+template <class Submit>
+void ShardedStep::await(Submit submit) {
   const trace::WithinStep step;
+  record_.begin_wait(model_.device());
+  Work work = submit();
   const ExposedTime exposed(group_);
   work.synchronize();  // on a GPU, too: no parameter is moved by a sum that has failed
   const std::uint64_t waited_ns = exposed.waited_ns();
   waited_ns_ += waited_ns;
-  return waited_ns;
-}
-
-/// A call on the parameters' device, which itself says how long it took.
-template <class Submit>
-void ShardedStep::await_on_device(Submit submit) {
-  if (model_.device().is_cpu()) return await(submit());
-  record_.begin_wait(model_.device());
-  wait_for(submit());
+  if (model_.device().is_cpu()) event_.exposed_wait_ns += waited_ns;
   record_.end_wait();
 }
 
@@ -242,7 +237,7 @@ std::uint64_t ShardedStep::place_gradient(std::size_t parameter) {
 void ShardedStep::exchange(const Row& row) {
   Row all(row.size() * static_cast<std::size_t>(group_.size()));
   try {
-    await(all_gather(group_, row, all));
+    await([&] { return all_gather(group_, row, all); });
   } catch (const Error&) {
     versions_.give_up();
     throw;
@@ -320,7 +315,7 @@ void ShardedStep::add_gradients() {
       });
       state.sum = sum;
     }
-    await_on_device([&] {
+    await([&] {
       return model_.device().is_cpu() ? reduce_scatter_bytes(group_, elements_of(state.gradients),
                                                              writable_bytes(state.sum, "a sum"),
                                                              {.dtype = family.dtype}, slice_counts(family))
@@ -371,7 +366,7 @@ std::vector<const std::byte*> ShardedStep::sources(const FlatModel::Family& fami
 double ShardedStep::norm() {
   std::array<double, 1> sum = {squared_norm()};
   try {
-    await(all_reduce(group_, sum));
+    await([&] { return all_reduce(group_, sum); });
   } catch (const Error&) {
     versions_.give_up();
     throw;
@@ -425,7 +420,7 @@ void ShardedStep::update_slices(double scale) {
   if (moves_together()) {
     const auto updates = shared_updates(scale);
     if (!updates.empty())
-      await_on_device([&] { return update_on_shared_gpu(group_, place_on(model_.device()), updates); });
+      await([&] { return update_on_shared_gpu(group_, place_on(model_.device()), updates); });
     return;
   }
   if (!model_.device().is_cpu()) return update_on_gpu(scale);
@@ -458,12 +453,11 @@ void ShardedStep::update_slices(double scale) {
 void ShardedStep::spread_parameters() {
   if (moves_together()) return;
   if (sees_all_state_) {
-    await(barrier(group_));
+    await([&] { return barrier(group_); });
     return;
   }
   for (const FlatModel::Family& family : model_.families())
-    await_on_device(
-        [&] { return gather_slices(family, family.memory->part(family.slice), family.memory->flat()); });
+    await([&] { return gather_slices(family, family.memory->part(family.slice), family.memory->flat()); });
 }
 
 void ShardedStep::require_whole() const {

@@ -18,7 +18,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -101,10 +100,8 @@ class ShardedStep {
   void find_options(const Groups& groups);
   void reduce_and_update(Groups& groups, States& states);
   Error told_what_is_left(const Error& error) const;
-  std::uint64_t wait_for(Work work);
-  void await(Work work) { event_.exposed_wait_ns += wait_for(std::move(work)); }
   template <class Submit>
-  void await_on_device(Submit submit);
+  void await(Submit submit);
   Row make_row();
   std::uint64_t place_gradient(std::size_t parameter);
   void exchange(const Row& row);
