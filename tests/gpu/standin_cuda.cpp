@@ -302,16 +302,20 @@ CUfunc_st list_kernel() {
 std::map<std::string, CUfunc_st>& kernels() {
   using namespace lockstep;
   using namespace lockstep::device_arena;
-  static auto* const all = new std::map<std::string, CUfunc_st>{
+  static auto* const all = [] {
+    auto* const made = new std::map<std::string, CUfunc_st>{
 #define STANDIN_REDUCTION(name, type, op) {"lockstep_" #name, kernel<Reduce<type, op>>(sizeof(type))},
-      LOCKSTEP_DEVICE_REDUCTIONS(STANDIN_REDUCTION){"lockstep_move", kernel<Move>(1)},
-      {"lockstep_barrier", kernel<Nothing>(1)},
+        LOCKSTEP_DEVICE_REDUCTIONS(STANDIN_REDUCTION){"lockstep_move", kernel<Move>(1)},
+        {"lockstep_barrier", kernel<Nothing>(1)},
 #define STANDIN_UPDATE(name, type)                                \
   {"lockstep_sgd_" #name, update_kernel<type, SgdMove>()},        \
       {"lockstep_adam_" #name, update_kernel<type, AdamMove>()},  \
       {"lockstep_sgd_list_" #name, list_kernel<type, SgdMove>()}, \
       {"lockstep_adam_list_" #name, list_kernel<type, AdamMove>()},
-      LOCKSTEP_DEVICE_UPDATES(STANDIN_UPDATE)};
+        LOCKSTEP_DEVICE_UPDATES(STANDIN_UPDATE)};
+    for (auto& [name, function] : *made) function.name = name;
+    return made;
+  }();
   return *all;
 }
 
@@ -592,7 +596,6 @@ Result cuModuleUnload(CUmod_st* module) {
 Result cuModuleGetFunction(CUfunc_st** function, CUmod_st*, const char* name) {
   const auto found = kernels().find(name);
   if (found == kernels().end()) return 500;  // CUDA_ERROR_NOT_FOUND
-  found->second.name = name;
   *function = &found->second;
   return 0;
 }
