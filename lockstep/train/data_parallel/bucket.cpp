@@ -70,8 +70,8 @@ ArenaBlock allocate_bucket(const Group& group, std::size_t bytes) try {
 
 }  // namespace
 
-Bucket::Bucket(const Group& group, BucketPlan plan, bool in_own_pages) : plan_(std::move(plan)) {
-  const std::size_t bytes = plan_.elements * size_of(plan_.dtype);
+Bucket::Bucket(const Group& group, const BucketPlan& plan, bool in_own_pages) : dtype_(plan.dtype) {
+  const std::size_t bytes = plan.elements * size_of(plan.dtype);
   const std::size_t border = in_own_pages ? static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) : 1;
   const std::size_t room = (bytes + border - 1) / border * border + (border - 1);
   block_ = std::make_shared<ArenaBlock>(allocate_bucket(group, std::max(room, alignment_bytes)));

@@ -42,21 +42,20 @@ std::vector<std::size_t> backward_order(std::size_t parameters);
 std::vector<BucketPlan> plan_buckets(std::span<const GradientSize> parameters,
                                      std::span<const std::size_t> order, const BucketLimits& limits);
 
-/// A plan with memory in the arena, zeroed. The memory lives as long as any copy of `keep_alive()`.
+/// A plan's memory in the arena, zeroed. The memory lives as long as any copy of `keep_alive()`.
 class Bucket {
  public:
   /// `in_own_pages`: nothing else lies in the pages that it takes, as PageLocked wants it.
-  Bucket(const Group& group, BucketPlan plan, bool in_own_pages = false);
+  Bucket(const Group& group, const BucketPlan& plan, bool in_own_pages = false);
 
-  const BucketPlan& plan() const { return plan_; }
   std::span<std::byte> bytes() const { return bytes_; }
   std::byte* slot_data(const BucketPlan::Slot& slot) const {
-    return bytes_.data() + slot.begin * size_of(plan_.dtype);
+    return bytes_.data() + slot.begin * size_of(dtype_);
   }
   std::shared_ptr<const void> keep_alive() const { return block_; }
 
  private:
-  BucketPlan plan_;
+  Dtype dtype_;
   std::shared_ptr<ArenaBlock> block_;
   std::span<std::byte> bytes_;
 };

@@ -28,7 +28,7 @@ std::vector<std::int64_t> strides_of_place(const torch::Tensor& like) {
 
 torch::Tensor flat_view(const Bucket& bucket, torch::ScalarType type) {
   return torch::from_blob(
-      bucket.bytes().data(), {static_cast<std::int64_t>(bucket.plan().elements)},
+      bucket.bytes().data(), {static_cast<std::int64_t>(bucket.bytes().size() / torch::elementSize(type))},
       [memory = bucket.keep_alive()](void*) {}, type);
 }
 

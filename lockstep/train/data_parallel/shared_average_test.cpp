@@ -89,11 +89,17 @@ TEST(SharedAverage, IsOfGradientsThatShareMemory) {
   }
 }
 
+/// `used`, beside which there is another layer that its forward leaves out.
+torch::nn::Sequential with_another(const torch::nn::Linear& used, const torch::nn::Linear& another) {
+  torch::nn::Sequential net(used);
+  net->register_module("another", another.ptr());
+  return net;
+}
+
 TEST(SharedAverage, TakesParametersWithoutElements) {
   on_ranks(2, [](const Group& group) {
     auto used = ones(3, 2), empty = ones(3, 0);
-    torch::nn::Sequential net(used);
-    net->register_module("empty", empty.ptr());
+    auto net = with_another(used, empty);
     DistributedDataParallel ddp(net, group);
     for (int step = 0; step < 2; ++step) {
       net->zero_grad();
@@ -107,8 +113,7 @@ TEST(SharedAverage, TakesParametersWithoutElements) {
 TEST(SharedAverage, IsOfParametersWhoseOrderChanges) {
   on_ranks(2, [](const Group& group) {
     auto used = ones(3, 2), turned = ones(4, 5);
-    torch::nn::Sequential net(used);
-    net->register_module("turned", turned.ptr());
+    auto net = with_another(used, turned);
     DistributedDataParallel ddp(net, group, {.find_unused_parameters = true});
     const auto step = [&](bool uses) {
       net->zero_grad();
@@ -129,8 +134,7 @@ TEST(SharedAverage, IsOfParametersWhoseOrderChanges) {
 TEST(SharedAverage, LeavesAloneWhatNobodyHasUsed) {
   on_ranks(3, [](const Group& group) {
     auto used = ones(3, 2), unused = ones(30, 20);
-    torch::nn::Sequential net(used);
-    net->register_module("unused", unused.ptr());
+    auto net = with_another(used, unused);
     DistributedDataParallel ddp(net, group, {.find_unused_parameters = true});
     const auto values = torch::linspace(0.1, 0.7, 600).view({20, 30});
     for (int step = 0; step < 3; ++step) {
@@ -147,8 +151,7 @@ TEST(SharedAverage, LeavesAloneWhatNobodyHasUsed) {
 TEST(SharedAverage, LeavesAloneWhatNobodyHasUsedSinceAPassInWhichOneHad) {
   on_ranks(3, [](const Group& group) {
     auto used = ones(3, 2), sometimes = ones(30, 20);
-    torch::nn::Sequential net(used);
-    net->register_module("sometimes", sometimes.ptr());
+    auto net = with_another(used, sometimes);
     DistributedDataParallel ddp(net, group, {.find_unused_parameters = true});
     torch::Tensor before;
     for (const bool uses : {true, false, false}) {
