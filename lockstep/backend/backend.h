@@ -37,6 +37,8 @@ struct Request {
   int tag = 0;                   ///< of a message, or any_tag
   Received* received = nullptr;  ///< receive: filled in if given
   MemoryPlace place = {};        ///< of both buffers
+  /// ReduceOp::average: what the sum is divided by in the end, the same in all calls of a group; 0: its ranks.
+  int averaged = 0;
   /// Of an all_reduce on a GPU that ranks share: its sum moves `output`, which are parameters (gpu/gpu_update.h). Until it is submitted.
   const GpuUpdate* update = nullptr;
 };

@@ -15,7 +15,7 @@ Group twin_of(const Group& group) {
   std::vector<int> ranks(static_cast<std::size_t>(group.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   const auto& impl = group.shared_impl();
-  return make_subgroup(impl, ranks, impl->tuning, trace::named_purpose);
+  return make_subgroup(impl, ranks, impl->tuning, {.purpose = std::string(trace::named_purpose)});
 }
 
 class NamedWork final : public PendingWork {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <future>
+#include <map>
 #include <mutex>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -11,6 +13,7 @@
 #include "lockstep/backend/device_arena/arena_engine.h"
 #include "lockstep/backend/gpu/gpu_group.h"
 #include "lockstep/backend/gpu/gpu_meeting.h"
+#include "lockstep/backend/gpu_hosts/hosts_engine.h"
 #include "lockstep/backend/nccl/nccl_engine.h"
 #include "lockstep/base/log.h"
 #include "lockstep/execute/shut_down.h"
@@ -38,7 +41,13 @@ std::shared_ptr<Store> store_of(const Group::Impl& impl, std::size_t number) {
 GpuOffer offer_of(const Group::Impl& impl, const Gpu& gpu) {
   GpuOffer offer;
   offer.gpu = gpu.uuid();
-  offer.no_arena = device_arena::why_not(impl.members, impl.backend.get());
+  const bool is_one_host = impl.members.are_on_one_host();
+  offer.no_arena = is_one_host
+                       ? device_arena::why_not(impl.size(), impl.backend && impl.backend->shared_region())
+                       : gpu_hosts::why_not(impl.members, *impl.backend);
+  const auto sizes = gpu_hosts::Sizes::from_environment();
+  offer.sliced_from = sizes.sliced_from;
+  offer.piece_bytes = sizes.piece_bytes;
   try {
     offer.nccl = nccl::Library::get().version_text();
   } catch (const Error& error) {
@@ -47,8 +56,57 @@ GpuOffer offer_of(const Group::Impl& impl, const Gpu& gpu) {
   return offer;
 }
 
+/// Groups for calls on GPUs alone, whose order is not that of the program's calls in main memory, and whose deadlines begin when the GPU
+/// comes to them.
+struct HostGroups {
+  Group all, here, peers;
+};
+
+/// What carries the calls on a host, and between hosts. Collective.
+gpu_hosts::Engine::Parts hosts_of(Group::Impl& impl, const GpuEngine::Options& of_group, std::size_t number,
+                                  Deadline deadline) {
+  // It outlives what it has on its GPUs.
+  const std::shared_ptr<Group::Impl> parent(std::shared_ptr<Group::Impl>(), &impl);
+  const auto make = [&](const std::vector<int>& ranks, const std::string& purpose) {
+    return make_subgroup(parent, ranks, impl.tuning, {.purpose = purpose, .has_deadlines = false});
+  };
+  std::map<int, std::vector<int>> by_host;
+  const std::vector<int> hosts = impl.members.hosts();
+  for (int rank = 0; rank < impl.size(); ++rank)
+    by_host[hosts[static_cast<std::size_t>(rank)]].push_back(rank);
+  std::size_t slices = by_host.begin()->second.size();
+  for (const auto& [host, ranks] : by_host) slices = std::min(slices, ranks.size());
+  const auto slice = static_cast<std::size_t>(impl.members.self().local);
+
+  const auto groups = std::make_shared<HostGroups>();
+  gpu_hosts::Engine::Parts parts{.groups = groups,
+                                 .slices = static_cast<int>(slices),
+                                 .most_on_a_host = gpu_hosts::most_ranks_on_a_host(impl.members)};
+  std::vector<int> everybody(static_cast<std::size_t>(impl.size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  groups->all = make(everybody, "between hosts, by GPUs ");
+  parts.all = groups->all.impl().backend;
+  if (parts.most_on_a_host == 1) return parts;  // nobody has anything to add up before
+  if (slice < slices) {
+    std::vector<int> peers;
+    for (const auto& [host, ranks] : by_host) peers.push_back(ranks[slice]);
+    groups->peers = make(peers, "slices between hosts, by GPUs ");
+    parts.peers = groups->peers.impl().backend;
+    parts.of_peers = {.rank = groups->peers.rank(), .ranks = groups->peers.size()};
+  }
+  groups->here = make(impl.members.here(), "on a host's GPU ");
+  const Group::Impl& here = groups->here.impl();
+  parts.here = here.members;
+  GpuEngine::Options of_host = of_group;
+  of_host.members = here.members;
+  of_host.store = store_of(here, number);
+  of_host.backend = here.backend;
+  parts.on_host = std::make_unique<device_arena::Engine>(std::move(of_host), deadline);
+  return parts;
+}
+
 /// The ranks meet, choose an engine, and connect it.
-Group::Impl::OnGpu connect_gpus(const Group::Impl& impl, int device, std::size_t number) {
+Group::Impl::OnGpu connect_gpus(Group::Impl& impl, int device, std::size_t number) {
   const Context& context = *impl.context;
   const auto store = store_of(impl, number);
   std::shared_ptr<Gpu> gpu;
@@ -60,8 +118,7 @@ Group::Impl::OnGpu connect_gpus(const Group::Impl& impl, int device, std::size_t
   }
   const Deadline deadline = Deadline::after(context.options.timeout);
   const GpuOffer offer = offer_of(impl, *gpu);
-  const GpuEngineKind kind =
-      store ? meet_on_gpus(*store, impl.members, offer, deadline) : choose_engine(offer);
+  const GpuChoice choice = store ? meet_on_gpus(*store, impl.members, offer, deadline) : choose_engine(offer);
   GpuEngine::Options of_engine{.name = impl.name,
                                .members = impl.members,
                                .gpu = gpu,
@@ -74,12 +131,22 @@ Group::Impl::OnGpu connect_gpus(const Group::Impl& impl, int device, std::size_t
                                }};
   Group::Impl::OnGpu connected;
   std::unique_ptr<GpuEngine> engine;
-  if (kind == GpuEngineKind::nccl) {
-    engine = std::make_unique<nccl::Engine>(std::move(of_engine), deadline);
-  } else {
-    auto arena = std::make_unique<device_arena::Engine>(std::move(of_engine), deadline);
-    connected.arena = arena.get();
-    engine = std::move(arena);
+  switch (choice.kind) {
+    case GpuEngineKind::nccl: engine = std::make_unique<nccl::Engine>(std::move(of_engine), deadline); break;
+    case GpuEngineKind::device_arena: {
+      auto arena = std::make_unique<device_arena::Engine>(std::move(of_engine), deadline);
+      connected.arena = arena.get();
+      connected.is_shared_by_all = true;
+      engine = std::move(arena);
+      break;
+    }
+    case GpuEngineKind::gpu_hosts: {
+      auto parts = hosts_of(impl, of_engine, number, deadline);
+      parts.sizes = {.sliced_from = choice.sliced_from, .piece_bytes = choice.piece_bytes};
+      connected.arena = parts.on_host.get();
+      engine = std::make_unique<gpu_hosts::Engine>(std::move(of_engine), std::move(parts));
+      break;
+    }
   }
   connected.messages = engine->messages_at_once();
   GpuGroup::Options options{
@@ -103,7 +170,7 @@ Group::Impl::OnGpu connect_gpus(const Group::Impl& impl, int device, std::size_t
 }
 
 /// By what all ranks have told each other, they refuse alike. Other failures close the group, so that nobody waits for this rank.
-Group::Impl::OnGpu connected(const Group::Impl& impl, int device, std::size_t number) {
+Group::Impl::OnGpu connected(Group::Impl& impl, int device, std::size_t number) {
   try {
     return connect_gpus(impl, device, number);
   } catch (const Error& error) {
@@ -157,7 +224,7 @@ bool can_call_on_gpu(const Group& group, int device, std::string* why) {
 }
 
 bool shares_gpu(const Group& group, int device) {
-  return group.size() > 1 && on_gpu(group.impl(), device).arena != nullptr;
+  return group.size() > 1 && on_gpu(group.impl(), device).is_shared_by_all;
 }
 
 std::size_t messages_on_gpu(const Group& group, int device) { return on_gpu(group.impl(), device).messages; }

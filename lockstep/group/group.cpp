@@ -122,7 +122,7 @@ int Group::world_rank(int rank) const {
 const std::string& Group::name() const { return impl_->name; }
 
 Group make_subgroup(const std::shared_ptr<Group::Impl>& parent, std::span<const int> ranks,
-                    const Tuning& tuning, const std::string& purpose) {
+                    const Tuning& tuning, const SubgroupWishes& wishes) {
   if (parent->is_shut_down())
     throw Error(ErrorCode::aborted, "subgroup of \"" + parent->name + "\": " + shut_down_reason);
   const Group group(parent);
@@ -145,13 +145,14 @@ Group make_subgroup(const std::shared_ptr<Group::Impl>& parent, std::span<const 
   }
   {
     const std::lock_guard lock(parent->mutex);
-    const int count = ++parent->subgroups_made[worlds];
-    made->name = parent->name + "/" + purpose + list + (count > 1 ? "#" + std::to_string(count) : "");
+    const int count = ++parent->subgroups_made[wishes.purpose + list];
+    made->name = parent->name + "/" + wishes.purpose + list + (count > 1 ? "#" + std::to_string(count) : "");
   }
   made->context = parent->context;
   made->members = Members(mine, worlds, parent->context->places);
   made->tuning = tuning;
   made->parent = parent;
+  made->has_deadlines = wishes.has_deadlines;
   try {
     if (made->context->threads) {
       connect_in_process(*made);

@@ -39,8 +39,9 @@ class Group::Impl {
   std::shared_ptr<Backend> backend;  ///< null in a group of one
   std::shared_ptr<Backend> itself;   ///< of a group of one that sends messages to itself; see to_itself()
   std::shared_ptr<Impl> parent;      ///< keeps the world until its last group is gone
+  bool has_deadlines = true;         ///< of its calls; or whoever makes them looks at the clock
   std::function<void()> check;  ///< while it is made, now and then: throws if one of its ranks will not come
-  std::map<std::vector<int>, int> subgroups_made;
+  std::map<std::string, int> subgroups_made;  ///< by purpose and ranks
   std::map<std::string, int>
       hosts_seen;            ///< of a job whose ranks may die and come back: the numbers of its hosts
   SpareMemory spare_memory;  ///< of calls that need buffers of their own
@@ -48,7 +49,8 @@ class Group::Impl {
   /// One of this rank's GPUs that was used.
   struct OnGpu {
     std::shared_ptr<GpuGroup> group = nullptr;
-    device_arena::Engine* arena = nullptr;        ///< of `group`, where its ranks share the GPU
+    device_arena::Engine* arena = nullptr;        ///< of `group`, where its ranks on this host share the GPU
+    bool is_shared_by_all = false;                ///< by all ranks of `group`, which are on this host then
     std::size_t messages = 0;                     ///< as GpuEngine::messages_at_once()
     std::optional<Error> refusal = std::nullopt;  ///< instead: the same on all ranks
   };
@@ -72,8 +74,12 @@ class Group::Impl {
 /// ranks. `impl` has name, members, context, tuning and parent.
 void connect(Group::Impl& impl);
 
-/// Group::subgroup(), which decides by `tuning`: the same on all its ranks. `purpose` stands before the ranks in its name.
+struct SubgroupWishes {
+  std::string purpose = {};   ///< stands before the ranks in its name
+  bool has_deadlines = true;  ///< as in Group::Impl
+};
+/// Group::subgroup(), which decides by `tuning`. All of it the same on all its ranks.
 Group make_subgroup(const std::shared_ptr<Group::Impl>& parent, std::span<const int> ranks,
-                    const Tuning& tuning, const std::string& purpose = "");
+                    const Tuning& tuning, const SubgroupWishes& wishes = {});
 
 }  // namespace lockstep

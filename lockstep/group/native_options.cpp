@@ -59,6 +59,7 @@ std::shared_ptr<Blame*> blame_of_world(const Group::Impl& impl) {
 NativeOptions native_options(const Group::Impl& impl, std::shared_ptr<HostRegion> region,
                              std::unique_ptr<Transport> transport) {
   const Context& context = *impl.context;
+  constexpr auto never = std::chrono::nanoseconds::max();
   return {.name = impl.name,
           .members = impl.members,
           .ranks_per_node = ranks_per_node(impl),
@@ -70,8 +71,8 @@ NativeOptions native_options(const Group::Impl& impl, std::shared_ptr<HostRegion
           .record = record_places(context),
           .tuning = impl.tuning,
           .mailbox_bytes = context.mailbox_bytes,
-          .timeout = context.options.timeout,
-          .warn_after = context.options.warn_after,
+          .timeout = impl.has_deadlines ? context.options.timeout : never,
+          .warn_after = impl.has_deadlines ? context.options.warn_after : never,
           .goes_on = context.goes_on,
           .is_whole_job = is_whole_job(impl),
           .blame_of_world = blame_of_world(impl)};

@@ -185,7 +185,7 @@ cuda::Address address_of(const void* memory) {
 }
 
 /// Optimizers' steps: of this rank's tensors, and of all ranks that share the GPU together.
-void try_updates(const Group& world, const Driver& driver, int device, bool is_shared) {
+void try_updates(const Group& world, const Driver& driver, int device) {
   if (!lockstep::can_update_on_gpu(device)) {
     std::printf("optimizers: not in this Lockstep, which was built without nvcc\n");
     return;
@@ -214,7 +214,7 @@ void try_updates(const Group& world, const Driver& driver, int device, bool is_s
             if (bytes > 0) require(driver.copy_out(to, address_of(on_gpu), bytes) == 0, "cuMemcpyDtoH");
           }};
   lockstep::testing::check_updates(Group(), access);
-  if (is_shared && world.size() > 1) {
+  if (lockstep::shares_gpu(world, device)) {
     access.allocate = [&](std::size_t bytes, void** on_gpu) {
       return lockstep::allocate_on_gpu(world, device, bytes, on_gpu);
     };
@@ -387,7 +387,7 @@ int main(int argc, char** argv) try {
               is_shared ? "which ranks share" : ("NCCL " + nccl::Library::get().version_text()).c_str());
   if (arguments.times == 0) return time_arena(world, driver, arguments), 0;
   conform(world, device, driver, is_shared);
-  try_updates(world, driver, device, is_shared);
+  try_updates(world, driver, device);
   if (is_shared) {
     std::printf("collectives: right, of all types\n");
     try_random_sizes(world, driver, arguments);

@@ -85,6 +85,19 @@ TEST_P(AnyGpuJobs, NameARankThatIsStoppedBeforeACall) {
       ContainsRegex("probe rank 0 failed: timeout 1 all_reduce #1 .*: rank 1 did not call all_reduce #1"));
 }
 
+/// On both ranks: of the one that it was, and of the one that has to know that it was not its own.
+TEST_P(AnyGpuJobs, NameARankWhoseKernelGoesWrong) {
+  const auto ending = job("break");
+  EXPECT_EQ(ending.exit_code, 1);
+  for (const char* const rank : {"rank 0", "rank 1"}) {
+    EXPECT_THAT(
+        ending.out,
+        ContainsRegex(std::string("probe ") + rank +
+                      " failed: system 1 all_reduce.*: rank 1: .*CUDA_ERROR_ILLEGAL_ADDRESS.; a kernel "
+                      "that the program ran before this went wrong"));
+  }
+}
+
 TEST_P(AnyGpuJobs, NameARankThatLeaves) {
   const auto ending = job("leave");
   EXPECT_EQ(ending.exit_code, 1);

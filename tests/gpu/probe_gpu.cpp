@@ -23,9 +23,9 @@ const lockstep::MemoryPlace gpu{.device = 0};
 void say(const std::string& text) { std::cout << "probe " + text + "\n" << std::flush; }
 
 /// All ranks' numbers, from 1, on their GPUs.
-float sum(const lockstep::Group& world, const std::function<void()>& before_the_second = {}) {
+float sum(const lockstep::Group& world, const std::function<void()>& before_the_second = {},
+          std::size_t elements = 1000) {
   lockstep::barrier(world, gpu).synchronize();
-  constexpr std::size_t elements = 1000;
   void* const memory = standin::allocate(0, elements * sizeof(float));
   const std::span<float> values(static_cast<float*>(memory), elements);
   auto* const seen = reinterpret_cast<float*>(standin::host(memory));
@@ -50,6 +50,12 @@ void run(const std::string& action) {
   if (action == "main_memory") lockstep::barrier(world).wait();
   if (action == "kill") (void)sum(world, rank_1(SIGKILL));
   if (action == "stop") (void)sum(world, rank_1(SIGSTOP));
+  if (action == "mismatch") (void)sum(world, {}, world.rank() == 1 ? 999 : 1000);
+  // A kernel of rank 1's program goes wrong.
+  if (action == "break")
+    (void)sum(world, [&] {
+      if (world.rank() == 1) standin::break_gpu(0, lockstep::cuda::illegal_address);
+    });
   if (action == "worlds") say_sum(world);
   if (action == "leave") {
     lockstep::barrier(world, gpu).synchronize();

@@ -86,6 +86,28 @@ TEST_F(C10dOnGpus, CasesAreDoneWhereRanksShareOne) {
   EXPECT_THAT(expect_all_cases("[1-9][0-9]+", {{"STANDIN_ONE_GPU", "1"}}).err,
               Not(ContainsRegex(through_main_memory)));
 }
+/// Two launchers are two hosts. The ranks of each share its GPU.
+TEST_F(C10dOnGpus, CasesAreDoneOnTwoHosts) {
+  const Variables more = on_fake_gpu({{"STANDIN_ONE_GPU", "1"},
+                                      {"LOCKSTEP_GPU_SLICED_FROM", "16"},
+                                      {"LOCKSTEP_SECRET_FILE", secret_file("hosts with GPUs")}});
+  std::vector<Process> launchers;
+  for (const char* const node : {"0", "1"}) {
+    launchers.push_back(start({program("lockstep"), "run", "--no-prefix", "--nnodes", "2", "--node-rank",
+                               node, "--master-addr", "127.0.0.1", "--master-port", std::to_string(port()),
+                               "--nproc-per-node", "2", python(), source("tests/python/c10d_cases.py")},
+                              variables(more)));
+  }
+  const std::vector<Ending> endings = finish(launchers);
+  for (const Ending& ending : endings) {
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    EXPECT_THAT(ending.err, Not(ContainsRegex(through_main_memory)));
+  }
+  EXPECT_THAT(
+      endings[0].out,
+      ContainsRegex("^1[0-9][0-9] cases, 1 that Gloo refuses, 0 differ\n[1-9][0-9]+ calls on a GPU\n$"));
+}
+
 TEST_F(C10dOnGpus, CasesAreDoneInMainMemoryWithoutNccl) {
   // A group of one rank needs none.
   const Ending ending = expect_all_cases("1", {{"LOCKSTEP_NCCL_LIBRARY", "/nowhere/libnccl.so.2"}});

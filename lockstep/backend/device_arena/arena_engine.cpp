@@ -30,6 +30,9 @@ static_assert(GpuEngine::most_at_once <= collective_slots);
 // What lets a stream that waits for a flag go on: beyond all that are awaited, but not so far that it were before them.
 constexpr std::uint32_t beyond = std::uint32_t{1} << 30;
 
+// Places in lanes_.
+constexpr std::size_t behind_others = 1, first_pair = 2;
+
 bool has_come(std::uint32_t flag, std::uint32_t awaited) {
   return static_cast<std::int32_t>(flag - awaited) >= 0;
 }
@@ -44,14 +47,13 @@ std::byte* aligned(std::byte* memory) {
 
 }  // namespace
 
-std::string why_not(const Members& members, const Backend* backend) try {
+std::string why_not(int ranks, bool share_memory) try {
   (void)cuda::SharingDriver::get();
   if (kernel_image().empty())
     return "this Lockstep has no kernels for GPUs: it was built where there is no nvcc of CUDA's";
-  if (members.size() > most_ranks)
-    return fmt::format("{} ranks are more than the {} that can share a GPU", members.size(), most_ranks);
-  if (backend != nullptr && !(members.are_on_one_host() && backend->shared_region()))
-    return "its host's ranks share no memory";
+  if (ranks > most_ranks)
+    return fmt::format("{} ranks are more than the {} that can share a GPU", ranks, most_ranks);
+  if (ranks > 1 && !share_memory) return "its host's ranks share no memory";
   return "";
 } catch (const Error& error) {
   return error.what();
@@ -100,11 +102,13 @@ void Engine::connect(Deadline deadline) {
   std::vector<int> all(static_cast<std::size_t>(members.size()));
   std::iota(all.begin(), all.end(), 0);
   lanes_.push_back({.slots = collective_slots, .ranks = all});
+  lanes_.push_back({.first_slot = collective_slots, .slots = collective_slots, .ranks = all});
   for (const int from : all) {
     for (const int to : all) {
-      const std::size_t pair = lanes_.size() - 1;
+      const std::size_t pair = lanes_.size() - first_pair;
       const std::uint64_t slots = message_slots_of(members.size());
-      lanes_.push_back({.first_slot = collective_slots + pair * slots, .slots = slots, .ranks = {from, to}});
+      lanes_.push_back(
+          {.first_slot = 2 * collective_slots + pair * slots, .slots = slots, .ranks = {from, to}});
     }
   }
   meet(deadline);
@@ -215,7 +219,7 @@ Engine::Lane& Engine::lane_of(const Request& request) {
   const int own = options_.members.rank();
   const int from = operation == Operation::send ? own : request.peer;
   const int to = operation == Operation::send ? request.peer : own;
-  return lanes_[1 + static_cast<std::size_t>(from * options_.members.size() + to)];
+  return lanes_[first_pair + static_cast<std::size_t>(from * options_.members.size() + to)];
 }
 
 int Engine::party_of(const Request& request) const {
@@ -227,8 +231,9 @@ int Engine::party_of(const Request& request) const {
 /// The calls that were put as one.
 class Engine::ArenaCall final : public GpuCall {
  public:
-  ArenaCall(const Engine& engine, cuda::Stream stream)
-      : stream(stream), engine_(engine), events_(engine.events_) {}
+  /// `end_stream`: copies results out.
+  ArenaCall(const Engine& engine, cuda::Stream stream, cuda::Stream end_stream)
+      : stream(stream), end_stream(end_stream), engine_(engine), events_(engine.events_) {}
   ~ArenaCall() override {
     if (end_ != nullptr) events_->put_back(end_);
   }
@@ -244,12 +249,12 @@ class Engine::ArenaCall final : public GpuCall {
     if (end_ == nullptr) end_ = events_->take();
     const cuda::Driver& driver = engine_.options_.gpu->driver();
     driver.check(driver.record_event(end_, stream), "marking a stream");
-    driver.check(driver.make_wait(engine_.end_stream_, end_, 0), "making a stream wait");
+    driver.check(driver.make_wait(end_stream, end_, 0), "making a stream wait");
   }
   /// Nor is it over before the end stream comes to this. REQUIRES: let_end_follow().
   void mark_end() {
     const cuda::Driver& driver = engine_.options_.gpu->driver();
-    driver.check(driver.record_event(end_, engine_.end_stream_), "marking a stream");
+    driver.check(driver.record_event(end_, end_stream), "marking a stream");
   }
 
   bool has_begun() override {
@@ -282,7 +287,7 @@ class Engine::ArenaCall final : public GpuCall {
     return end > begin ? end - begin : 0;
   }
 
-  const cuda::Stream stream;  // the program's
+  const cuda::Stream stream, end_stream;
   std::vector<std::shared_ptr<Block>> staged;
 
  private:
@@ -304,9 +309,16 @@ class Engine::ArenaCall final : public GpuCall {
 
 GpuEngine::Placed Engine::put(std::span<const Request> requests, cuda::Stream stream, bool) {
   require_own_stream(requests.front().signature, stream);
-  auto call = std::make_unique<ArenaCall>(*this, stream);
-  for (const Request& request : requests) put_one(request, *call);
+  auto call = std::make_unique<ArenaCall>(*this, stream, end_stream_);
+  for (const Request& request : requests) put_one(request, lane_of(request), *call);
   return {std::move(call)};
+}
+
+std::unique_ptr<GpuCall> Engine::put_behind(const Request& request, cuda::Stream stream) {
+  // Nor may its copy wait behind those of calls that come after it on the program's streams, which may wait for it.
+  auto call = std::make_unique<ArenaCall>(*this, stream, stream);
+  put_one(request, lanes_[behind_others], *call);
+  return call;
 }
 
 /// Before the others are told of the call.
@@ -323,8 +335,7 @@ void Engine::require_own_stream(const Signature& called, cuda::Stream stream) {
   own_stream_ = stream;
 }
 
-void Engine::put_one(const Request& request, ArenaCall& call) {
-  Lane& lane = lane_of(request);
+void Engine::put_one(const Request& request, Lane& lane, ArenaCall& call) {
   const int party = party_of(request);
   std::uint64_t& next = lane.next[static_cast<std::size_t>(party)];
   await_slot(lane, party, next);
@@ -470,7 +481,7 @@ void fill_moves(Part& part, const Request& request, int own) {
 /// Elements of the result that this rank wants.
 Range wanted(const Request& request, int own) {
   const Call& call = request.call;
-  switch (request.signature.operation) {
+  switch (call.operation) {
     case Operation::reduce: return own == call.root ? Range{0, call.elements} : Range{};
     case Operation::reduce_scatter: return block_of(call, own);
     default: return {0, call.elements};
@@ -564,10 +575,10 @@ void Engine::launch(const Request& request, const Lane& lane, int party, std::ui
   arena_call.add(page_.progress(slot, party), done, call.flag, is_copied_out);
   if (is_copied_out) {
     arena_call.let_end_follow();
-    driver.check(sharing_.wait_for_value(end_stream_, done, call.flag, cuda::wait_for_at_least),
+    driver.check(sharing_.wait_for_value(arena_call.end_stream, done, call.flag, cuda::wait_for_at_least),
                  "making a stream wait for other ranks");
     copy(address_of(request.output.data()), buffers.staged_output->address(), request.output.size(),
-         end_stream_);
+         arena_call.end_stream);
     arena_call.mark_end();
   }
   for (auto* const block : {&buffers.staged_input, &buffers.staged_output}) {

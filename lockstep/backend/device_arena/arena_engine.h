@@ -20,9 +20,8 @@
 
 namespace lockstep::device_arena {
 
-/// Why this rank cannot be one of those that share a GPU; empty: it can. `members`: of the group; its backend may be null in a group of
-/// one.
-std::string why_not(const Members& members, const Backend* backend);
+/// Why this rank cannot be one of `ranks` of a host that share a GPU; empty: it can. `share_memory`: they have a HostRegion.
+std::string why_not(int ranks, bool share_memory);
 
 class Engine final : public GpuEngine {
  public:
@@ -39,6 +38,9 @@ class Engine final : public GpuEngine {
   std::size_t messages_at_once() const override { return message_slots_of(options_.members.size()); }
   bool can_be_captured() const override { return false; }
   Placed put(std::span<const Request> requests, cuda::Stream stream, bool is_captured) override;
+  /// A collective that ends what others have begun, when those are over here: the same on all ranks, in an order of their own. `stream`:
+  /// not the program's; what it gets next may have to wait for other ranks.
+  std::unique_ptr<GpuCall> put_behind(const Request& request, cuda::Stream stream);
   State look() override;
   std::chrono::nanoseconds looks_when_idle() const override { return std::chrono::milliseconds(5); }
   void abort() noexcept override;
@@ -70,7 +72,7 @@ class Engine final : public GpuEngine {
   void require_own_stream(const Signature& called, cuda::Stream stream);
   Lane& lane_of(const Request& request);
   int party_of(const Request& request) const;
-  void put_one(const Request& request, ArenaCall& call);
+  void put_one(const Request& request, Lane& lane, ArenaCall& call);
   void await_slot(const Lane& lane, int party, std::uint64_t number);
   void tell(const Request& request, const Lane& lane, int party, std::uint64_t number);
   void require_same(const Notice& other, int other_rank, const Signature& called, std::uint64_t number) const;
@@ -97,7 +99,7 @@ class Engine final : public GpuEngine {
   std::shared_ptr<DeviceArena> arena_;
   std::shared_ptr<Block> boards_block_;  // of the group's first rank
   cuda::Address boards_ = 0;
-  std::vector<Lane> lanes_;  // collectives, then from each rank to each
+  std::vector<Lane> lanes_;  // collectives, those behind others, then from each rank to each
   std::mutex mutex_;         // of what is put, and of what follows
   bool is_aborted_ = false;
 };

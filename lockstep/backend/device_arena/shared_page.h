@@ -15,7 +15,7 @@
 
 namespace lockstep::device_arena {
 
-/// Calls that may be under way at once: collectives, and messages from one rank to another. Two ranks have room for many, as stages of a
+/// Calls that may be under way at once: collectives, twice (Engine::put_behind), and messages from one rank to another. Two ranks have room for many, as stages of a
 /// pipeline need it; of more there are so many pairs.
 inline constexpr std::uint64_t collective_slots = 32;
 inline constexpr std::uint64_t message_slots_of(int ranks) { return ranks <= 2 ? 64 : 4; }
@@ -53,7 +53,7 @@ class SharedPage {
 
   static std::size_t slots_of(int ranks) {
     const auto count = static_cast<std::size_t>(ranks);
-    return collective_slots + count * count * message_slots_of(ranks);
+    return 2 * collective_slots + count * count * message_slots_of(ranks);
   }
   static std::size_t bytes_of(int ranks) {
     const auto count = static_cast<std::size_t>(ranks);

@@ -13,6 +13,7 @@
 
 #include "lockstep/backend/backend.h"
 #include "lockstep/base/deadline.h"
+#include "lockstep/base/error.h"
 #include "lockstep/memory/gpu.h"
 #include "lockstep/rendezvous/store.h"
 #include "lockstep/transport/members.h"
@@ -85,6 +86,8 @@ class GpuEngine {
   virtual State look() = 0;
   /// How often look() has to be called where nothing is under way; zero: never.
   virtual std::chrono::nanoseconds looks_when_idle() const = 0;
+  /// Tells its ranks why the group has failed, where there is a way beside the group's own. Before abort().
+  virtual void tell_failure(const Error& /*cause*/) noexcept {}
   /// Lets what was put end, right or wrong, wherever it is.
   virtual void abort() noexcept = 0;
   /// Ends it in order, with the others; goes on by itself where they take longer than `deadline`, or `gives_up`.

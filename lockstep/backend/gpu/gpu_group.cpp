@@ -237,9 +237,10 @@ std::shared_ptr<GpuGroup::Call> GpuGroup::begin_call(std::span<const Request> re
   call->begin_ns = trace::record_now_ns();
   call->is_captured = options_.gpu->is_captured(call->stream);
   if (call->is_captured && !engine_->can_be_captured()) {
-    throw Error(ErrorCode::unsupported,
-                to_string(call->signature) +
-                    ": ranks that share a GPU cannot have a graph capture their calls; call between graphs");
+    throw Error(ErrorCode::unsupported, to_string(call->signature) +
+                                            ": ranks that share a GPU cannot have a graph capture their "
+                                            "calls, nor can those of several hosts "
+                                            "without NCCL; call between graphs");
   }
   if (!call->is_captured) open(*call);
   try {
@@ -310,21 +311,26 @@ void GpuGroup::watch() {
   }
 }
 
-/// Until there is something to do, or the engine wants to be looked at.
+/// Until there is something to do. Meanwhile the engine is looked at if it wants to be, and the others are told, once, how far this rank is.
 void GpuGroup::wait_idle(std::unique_lock<std::mutex>& lock) {
   const auto is_called = [this] { return stops_ || !active_.empty(); };
   const std::chrono::nanoseconds looks = engine_->looks_when_idle();
-  const bool tells = looks == 0ns && told_through_ != next_number_;
-  if (failure_ || (looks == 0ns && !tells)) return base::wait_on(changed_, lock, is_called);
-  if (changed_.wait_for(lock, tells ? tell_after() : looks, is_called)) return;
-  if (tells) told_through_ = next_number_;
-  lock.unlock();
-  try {
-    tells ? engine_->tell_through(told_through_) : void(engine_->look());
-  } catch (const Error& error) {
-    fail(explained(error), true);
+  const Deadline telling = Deadline::after(tell_after());
+  while (!is_called()) {
+    const bool is_untold = told_through_ != next_number_;
+    if (failure_ || (looks == 0ns && !is_untold)) return base::wait_on(changed_, lock, is_called);
+    if (changed_.wait_for(lock, looks > 0ns ? looks : tell_after(), is_called)) return;
+    const bool tells = is_untold && telling.expired();
+    if (tells) told_through_ = next_number_;
+    lock.unlock();
+    try {
+      if (looks > 0ns) (void)engine_->look();
+      if (tells) engine_->tell_through(told_through_);
+    } catch (const Error& error) {
+      fail(explained(error), true);
+    }
+    lock.lock();
   }
-  lock.lock();
 }
 
 void GpuGroup::look() {
@@ -411,6 +417,8 @@ Error GpuGroup::timed_out(const Call& call) {
     missing = engine_->missing_in(call.number, call.signature);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::mismatch) return error;
+    if (const auto cause = word_from_elsewhere())
+      return *cause;  // who has told it may have ended, and the store with it
     return Error(ErrorCode::timeout, what + " did not end within " + within +
                                          ", and who is missing is not known (" + error.what() + ")");
   }
@@ -422,15 +430,20 @@ Error GpuGroup::timed_out(const Call& call) {
                missing.size() == 1 ? std::optional(missing.front()) : std::nullopt);
 }
 
+/// What others have failed of, which may be on its way yet.
+std::optional<Error> GpuGroup::word_from_elsewhere() const {
+  if (!options_.failure_elsewhere) return std::nullopt;
+  for (const auto deadline = Deadline::after(word_takes); !deadline.expired();
+       std::this_thread::sleep_for(between_looks)) {
+    if (auto cause = failure_elsewhere()) return cause;
+  }
+  return std::nullopt;
+}
+
 /// One that fails because of another rank waits until it is known which.
 Error GpuGroup::explained(const Error& of_engine) const {
-  if (options_.failure_elsewhere && of_engine.code() == ErrorCode::system) {
-    for (const auto deadline = Deadline::after(word_takes); !deadline.expired();
-         std::this_thread::sleep_for(between_looks)) {
-      if (const auto cause = failure_elsewhere()) return *cause;
-    }
-  }
-  return of_engine;
+  if (of_engine.code() != ErrorCode::system) return of_engine;
+  return word_from_elsewhere().value_or(of_engine);
 }
 
 /// The engine is aborted before calls are over for the program, which takes their buffers back then.
@@ -439,9 +452,13 @@ void GpuGroup::fail(const Error& cause, bool is_told) noexcept {
     const std::lock_guard lock(mutex_);
     if (failure_) return;
   }
-  Error first = cause;
+  // What CUDA says to one rank is news to the others.
+  const bool is_own =
+      is_told && cause.code() == ErrorCode::system && !cause.peer() && options_.members.size() > 1;
+  const int own = options_.members.self().world;
+  Error first = is_own ? Error(cause.code(), fmt::format("rank {}: {}", own, cause.what()), own) : cause;
   if (is_told && options_.tell_failure) {
-    options_.tell_failure(cause);
+    options_.tell_failure(first);
     if (const auto earlier = failure_elsewhere()) first = *earlier;
   }
   std::deque<std::shared_ptr<Call>> ended;
@@ -456,6 +473,7 @@ void GpuGroup::fail(const Error& cause, bool is_told) noexcept {
     failure_ = first;
     ended.swap(active_);
   }
+  engine_->tell_failure(first);
   engine_->abort();
   const std::lock_guard lock(mutex_);
   const Call* dropped = nullptr;

@@ -82,6 +82,7 @@ class GpuGroup final : public std::enable_shared_from_this<GpuGroup> {
   void look_at_clock(Call& call);
   void tell_waiting(const Call& call);
   Error timed_out(const Call& call);
+  std::optional<Error> word_from_elsewhere() const;
   Error explained(const Error& of_engine) const;
   void fail(const Error& cause, bool is_told) noexcept;
   void finish(Call& call, bool has_failed);

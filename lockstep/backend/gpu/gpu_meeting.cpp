@@ -3,10 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <optional>
 #include <vector>
 
+#include "lockstep/base/quote.h"
 #include "lockstep/base/words.h"
 
 namespace lockstep {
@@ -22,7 +24,8 @@ std::string line_of(std::string text) {
 }
 
 std::string text_of(const GpuOffer& offer) {
-  return line_of(offer.gpu) + line_of(offer.nccl) + line_of(offer.no_nccl) + line_of(offer.no_arena);
+  return line_of(offer.gpu) + line_of(offer.nccl) + line_of(offer.no_nccl) + line_of(offer.no_arena) +
+         line_of(std::to_string(offer.sliced_from)) + line_of(std::to_string(offer.piece_bytes));
 }
 
 GpuOffer offer_of(const std::string& text) {
@@ -35,6 +38,13 @@ GpuOffer offer_of(const std::string& text) {
   };
   GpuOffer offer;
   for (std::string* const field : {&offer.gpu, &offer.nccl, &offer.no_nccl, &offer.no_arena}) *field = line();
+  for (std::size_t* const field : {&offer.sliced_from, &offer.piece_bytes}) {
+    const std::string number = line();
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), *field);
+    if (error != std::errc())
+      throw Error(ErrorCode::corrupt_data,
+                  "a rank's offer for calls on GPUs has no number: " + base::quote(text));
+  }
   return offer;
 }
 
@@ -82,7 +92,7 @@ std::optional<std::pair<int, int>> sharing_ranks(const std::vector<GpuOffer>& of
   return std::nullopt;
 }
 
-GpuEngineKind choose_nccl(const std::vector<GpuOffer>& offers, const Members& members) {
+GpuChoice choose_nccl(const std::vector<GpuOffer>& offers, const Members& members) {
   const GpuOffer& own = offers[static_cast<std::size_t>(members.rank())];
   if (own.nccl.empty()) throw Error(ErrorCode::unsupported, own.no_nccl);
   for (int rank = 0; rank < std::ssize(offers); ++rank) {
@@ -96,21 +106,44 @@ GpuEngineKind choose_nccl(const std::vector<GpuOffer>& offers, const Members& me
                               members[0].world, offers.front().nccl));
     }
   }
-  return GpuEngineKind::nccl;
+  return {GpuEngineKind::nccl};
+}
+
+/// Whether those of each host have one GPU.
+bool share_host_by_host(const std::vector<GpuOffer>& offers, const std::vector<int>& hosts) {
+  std::map<int, std::string> gpus;
+  for (std::size_t rank = 0; rank < offers.size(); ++rank) {
+    if (gpus.emplace(hosts[rank], offers[rank].gpu).first->second != offers[rank].gpu) return false;
+  }
+  return true;
+}
+
+GpuChoice choose_without_nccl(const std::vector<GpuOffer>& offers, const Members& members) {
+  if (members.are_on_one_host()) return {GpuEngineKind::device_arena};
+  return {GpuEngineKind::gpu_hosts, offers.front().sliced_from, offers.front().piece_bytes};
 }
 
 /// All ranks have the same offers, and so choose, or refuse, alike.
-GpuEngineKind choose(const std::vector<GpuOffer>& offers, const Members& members) {
+GpuChoice choose(const std::vector<GpuOffer>& offers, const Members& members) {
   const auto sharing = sharing_ranks(offers);
-  if (!sharing) return choose_nccl(offers, members);
+  const bool is_one_host = members.are_on_one_host();
+  const bool is_one_each = !is_one_host && share_host_by_host(offers, members.hosts());
+  if (!sharing) {
+    const bool does_without =
+        is_one_each &&
+        std::ranges::any_of(offers, [](const GpuOffer& offer) { return offer.nccl.empty(); }) &&
+        std::ranges::all_of(offers, [](const GpuOffer& offer) { return offer.no_arena.empty(); });
+    return does_without ? choose_without_nccl(offers, members) : choose_nccl(offers, members);
+  }
   const std::string same = fmt::format("ranks {} and {} have the same GPU ({}), which NCCL does not allow",
                                        members[sharing->first].world, members[sharing->second].world,
                                        offers[static_cast<std::size_t>(sharing->first)].gpu);
   const bool is_one =
       std::ranges::all_of(offers, [&](const GpuOffer& offer) { return offer.gpu == offers.front().gpu; });
-  if (!is_one) {
-    throw Error(ErrorCode::unsupported,
-                same + ": give each rank its own (device_for), or all the same, or copy to main memory");
+  if (!(is_one_host ? is_one : is_one_each)) {
+    throw Error(ErrorCode::unsupported, same + ": give each rank its own (device_for), or all" +
+                                            (is_one_host ? "" : " of a host") +
+                                            " the same, or copy to main memory");
   }
   for (int rank = 0; rank < std::ssize(offers); ++rank) {
     const std::string& why = offers[static_cast<std::size_t>(rank)].no_arena;
@@ -121,14 +154,14 @@ GpuEngineKind choose(const std::vector<GpuOffer>& offers, const Members& members
                               same, members[rank].world, why));
     }
   }
-  return GpuEngineKind::device_arena;
+  return choose_without_nccl(offers, members);
 }
 
 }  // namespace
 
-GpuEngineKind choose_engine(const GpuOffer& alone) {
-  if (!alone.nccl.empty()) return GpuEngineKind::nccl;
-  if (alone.no_arena.empty()) return GpuEngineKind::device_arena;
+GpuChoice choose_engine(const GpuOffer& alone) {
+  if (!alone.nccl.empty()) return {GpuEngineKind::nccl};
+  if (alone.no_arena.empty()) return {GpuEngineKind::device_arena};
   throw Error(ErrorCode::unsupported, alone.no_nccl);
 }
 
@@ -136,7 +169,7 @@ void decline_gpus(Store& store, const Members& members, const Error& why) {
   store.set(key_of(members.rank()), std::string(declined) + why.what());
 }
 
-GpuEngineKind meet_on_gpus(Store& store, const Members& members, const GpuOffer& offer, Deadline deadline) {
+GpuChoice meet_on_gpus(Store& store, const Members& members, const GpuOffer& offer, Deadline deadline) {
   store.set(key_of(members.rank()), text_of(offer));
   await_all(store, members, deadline);
   const auto offers = offers_of_all(store, members);

@@ -2,6 +2,7 @@
 // alike.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "lockstep/base/deadline.h"
@@ -16,20 +17,27 @@ struct GpuOffer {
   std::string gpu;       ///< Gpu::uuid()
   std::string nccl;      ///< its version; empty: none, see no_nccl
   std::string no_nccl;   ///< why there is none
-  std::string no_arena;  ///< why it cannot take part in a device arena; empty: it can
+  std::string no_arena;  ///< why it can do without NCCL in neither way; empty: it can
+  /// What the first rank says of these holds for all, as in gpu_hosts::Sizes.
+  std::size_t sliced_from = 0, piece_bytes = 0;
 };
 
 enum class GpuEngineKind {
   nccl,          ///< each rank has a GPU of its own
   device_arena,  ///< all share one
+  gpu_hosts,     ///< those of each host share one
+};
+struct GpuChoice {
+  GpuEngineKind kind;
+  std::size_t sliced_from = 0, piece_bytes = 0;  ///< of gpu_hosts
 };
 
 /// One rank with nobody to meet.
-GpuEngineKind choose_engine(const GpuOffer& alone);
+GpuChoice choose_engine(const GpuOffer& alone);
 
 /// Collective. Throws Error: unsupported, on all ranks, where one declines or has what does not fit; timeout and peer_lost naming
 /// ranks that do not come.
-GpuEngineKind meet_on_gpus(Store& store, const Members& members, const GpuOffer& offer, Deadline deadline);
+GpuChoice meet_on_gpus(Store& store, const Members& members, const GpuOffer& offer, Deadline deadline);
 
 /// In place of it: this rank cannot, and the others get `why`.
 void decline_gpus(Store& store, const Members& members, const Error& why);

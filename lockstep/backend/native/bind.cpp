@@ -9,7 +9,7 @@ void bind_call(Bindings& bindings, const Request& request, int rank, int ranks) 
   bindings.dtype = signature.dtype;
   bindings.reduce_op = signature.reduce_op;
   bindings.custom = request.custom.get();
-  bindings.scale = static_cast<double>(signature.prescale) / divisor_of(signature.reduce_op, ranks);
+  bindings.scale = static_cast<double>(signature.prescale) / divisor_of(request, ranks);
   bindings.inputs.resize(count);
   bindings.outputs.resize(count);
   bind_buffers(bindings, request, rank);

@@ -10,8 +10,9 @@
 namespace lockstep {
 
 /// What a sum of `ranks` ranks is divided by in the end.
-inline double divisor_of(ReduceOp reduce_op, int ranks) {
-  return reduce_op == ReduceOp::average ? static_cast<double>(ranks) : 1.0;
+inline double divisor_of(const Request& request, int ranks) {
+  if (request.signature.reduce_op != ReduceOp::average) return 1.0;
+  return static_cast<double>(request.averaged > 0 ? request.averaged : ranks);
 }
 
 /// The user's buffers of this rank, `rank` of `ranks`, and what is done with their elements.

@@ -227,7 +227,7 @@ void NativeTask::prescale() {
   kernel::reduce(signature().dtype, ReduceOp::sum, request_.input.size() / request_.element_bytes,
                  std::span(&source, 1), std::span(&destination, 1), signature().prescale);
   bindings.inputs[static_cast<std::size_t>(parts_.rank())] = prescaled_.data();
-  bindings.scale = 1.0 / divisor_of(signature().reduce_op, parts_.ranks());
+  bindings.scale = 1.0 / divisor_of(request_, parts_.ranks());
   request_.call.in_place = false;  // what an engine sends is not what lies in the output
 }
 

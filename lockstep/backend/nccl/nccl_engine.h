@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "lockstep/backend/gpu/gpu_engine.h"
+#include "lockstep/backend/gpu/positions.h"
 #include "lockstep/backend/nccl/nccl_calls.h"
-#include "lockstep/backend/nccl/nccl_positions.h"
 #include "lockstep/base/error.h"
 
 namespace lockstep::nccl {
@@ -48,9 +48,9 @@ class Engine final : public GpuEngine {
   cuda::Stream stream_ = nullptr;
   cuda::Address scratch_ = 0;
   std::optional<Calls> calls_;
-  std::optional<Positions> positions_;  // where there are other ranks
-  mutable std::mutex mutex_;            // of the communicator, which one thread may abort while others use it
-  bool is_aborted_ = false;             // it is gone
+  std::optional<GpuPositions> positions_;  // where there are other ranks
+  mutable std::mutex mutex_;  // of the communicator, which one thread may abort while others use it
+  bool is_aborted_ = false;   // it is gone
 };
 
 }  // namespace lockstep::nccl

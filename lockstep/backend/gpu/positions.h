@@ -1,4 +1,4 @@
-// Where the ranks of a group are in their calls on GPUs. NCCL tells nobody who is missing, so a rank that waits long says so in
+// Where the ranks of a group are in their calls on GPUs, of which engines tell nobody who is missing: a rank that waits long says so in
 // the store, and one that has nothing to do says what it has ended; at the deadline others read it.
 #pragma once
 
@@ -12,13 +12,13 @@
 #include "lockstep/rendezvous/store.h"
 #include "lockstep/transport/members.h"
 
-namespace lockstep::nccl {
+namespace lockstep {
 
 /// Thread safety: as the store's.
-class Positions {
+class GpuPositions {
  public:
-  /// Borrows `store`, which is of this communicator alone, and `members`.
-  Positions(Store& store, const Members& members) : store_(store), members_(members) {}
+  /// Borrows `store`, which is of this GPU's calls alone, and `members`.
+  GpuPositions(Store& store, const Members& members) : store_(store), members_(members) {}
 
   /// This rank waits in collective `number`. Where the store is gone, the others know less.
   void tell_waiting(std::uint64_t number, const Signature& called) { tell({number, called}); }
@@ -47,4 +47,4 @@ class Positions {
   const Members& members_;
 };
 
-}  // namespace lockstep::nccl
+}  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "lockstep/backend/nccl/nccl_positions.h"
+#include "lockstep/backend/gpu/positions.h"
 
 #include <cstring>
 
@@ -6,9 +6,9 @@
 #include "lockstep/base/log.h"
 #include "lockstep/trace/event.h"
 
-namespace lockstep::nccl {
+namespace lockstep {
 
-void Positions::tell(const Position& position) {
+void GpuPositions::tell(const Position& position) {
   try {
     store_.set(key_of(members_.rank()),
                std::string(reinterpret_cast<const char*>(&position), sizeof(position)));
@@ -17,7 +17,7 @@ void Positions::tell(const Position& position) {
   }
 }
 
-std::optional<Positions::Position> Positions::of(int rank) const {
+std::optional<GpuPositions::Position> GpuPositions::of(int rank) const {
   const auto text = store_.try_get(key_of(rank));
   Position position;
   if (!text || text->size() != sizeof(position)) return std::nullopt;
@@ -27,7 +27,7 @@ std::optional<Positions::Position> Positions::of(int rank) const {
   return position;
 }
 
-std::vector<int> Positions::missing_in(std::uint64_t number, const Signature& called) const {
+std::vector<int> GpuPositions::missing_in(std::uint64_t number, const Signature& called) const {
   std::vector<int> missing;
   for (int rank = 0; rank < members_.size(); ++rank) {
     if (rank == members_.rank()) continue;
@@ -45,4 +45,4 @@ std::vector<int> Positions::missing_in(std::uint64_t number, const Signature& ca
   return missing;
 }
 
-}  // namespace lockstep::nccl
+}  // namespace lockstep
