@@ -37,11 +37,17 @@ struct Request {
   int tag = 0;                   ///< of a message, or any_tag
   Received* received = nullptr;  ///< receive: filled in if given
   MemoryPlace place = {};        ///< of both buffers
-  /// ReduceOp::average: what the sum is divided by in the end, the same in all calls of a group; 0: its ranks.
+  /// ReduceOp::average: what the sum is divided by in the end, the same in all calls of a group; 0: the number of its ranks.
   int averaged = 0;
   /// Of an all_reduce on a GPU that ranks share: its sum moves `output`, which are parameters (gpu/gpu_update.h). Until it is submitted.
   const GpuUpdate* update = nullptr;
 };
+
+/// What a sum of a group of `ranks` is divided by in the end.
+inline double divisor_of(const Request& request, int ranks) {
+  if (request.signature.reduce_op != ReduceOp::average) return 1.0;
+  return static_cast<double>(request.averaged > 0 ? request.averaged : ranks);
+}
 
 /// What a group's ranks on this host share, and the arena of this one in it; null where there are none.
 struct HostMemory {

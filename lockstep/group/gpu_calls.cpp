@@ -19,6 +19,7 @@
 #include "lockstep/execute/shut_down.h"
 #include "lockstep/group/joining.h"
 #include "lockstep/group/native_options.h"
+#include "lockstep/schedule/hosts.h"
 
 namespace lockstep {
 namespace {
@@ -62,46 +63,50 @@ struct HostGroups {
   Group all, here, peers;
 };
 
-/// What carries the calls on a host, and between hosts. Collective.
+/// What carries the calls on a host, and between hosts, of the rank's `number`th GPU. Collective. Throws unsupported on all ranks alike.
 gpu_hosts::Engine::Parts hosts_of(Group::Impl& impl, const GpuEngine::Options& of_group, std::size_t number,
                                   Deadline deadline) {
-  // It outlives what it has on its GPUs.
+  // Works may keep these groups longer than it lives, but they do not come back to it.
   const std::shared_ptr<Group::Impl> parent(std::shared_ptr<Group::Impl>(), &impl);
+  const std::string of_gpus = "gpus" + (number > 0 ? "#" + std::to_string(number + 1) : "");
   const auto make = [&](const std::vector<int>& ranks, const std::string& purpose) {
-    return make_subgroup(parent, ranks, impl.tuning, {.purpose = purpose, .has_deadlines = false});
+    return make_subgroup(parent, ranks, impl.tuning,
+                         {.purpose = of_gpus + " " + purpose + " of ranks ", .is_for_gpus = true});
   };
-  std::map<int, std::vector<int>> by_host;
-  const std::vector<int> hosts = impl.members.hosts();
-  for (int rank = 0; rank < impl.size(); ++rank)
-    by_host[hosts[static_cast<std::size_t>(rank)]].push_back(rank);
-  std::size_t slices = by_host.begin()->second.size();
-  for (const auto& [host, ranks] : by_host) slices = std::min(slices, ranks.size());
-  const auto slice = static_cast<std::size_t>(impl.members.self().local);
-
+  const schedule::Hosts hosts(
+      Call{.rank = impl.rank(), .ranks = impl.size(), .host_of = impl.members.hosts()});
   const auto groups = std::make_shared<HostGroups>();
   gpu_hosts::Engine::Parts parts{.groups = groups,
-                                 .slices = static_cast<int>(slices),
-                                 .most_on_a_host = gpu_hosts::most_ranks_on_a_host(impl.members)};
+                                 .slices = hosts.slices,
+                                 .most_on_a_host = gpu_hosts::most_ranks_on_a_host(impl.members),
+                                 .is_by_mpi = impl.context->mpi != nullptr};
   std::vector<int> everybody(static_cast<std::size_t>(impl.size()));
   std::iota(everybody.begin(), everybody.end(), 0);
-  groups->all = make(everybody, "between hosts, by GPUs ");
+  groups->all = make(everybody, "between hosts");
   parts.all = groups->all.impl().backend;
   if (parts.most_on_a_host == 1) return parts;  // nobody has anything to add up before
-  if (slice < slices) {
+  if (hosts.owns_one()) {
     std::vector<int> peers;
-    for (const auto& [host, ranks] : by_host) peers.push_back(ranks[slice]);
-    groups->peers = make(peers, "slices between hosts, by GPUs ");
+    for (int host = 0; host < hosts.count(); ++host) peers.push_back(hosts.owner(host, hosts.local));
+    groups->peers = make(peers, "slices");
     parts.peers = groups->peers.impl().backend;
     parts.of_peers = {.rank = groups->peers.rank(), .ranks = groups->peers.size()};
   }
-  groups->here = make(impl.members.here(), "on a host's GPU ");
+  groups->here = make(hosts.here(), "host");
   const Group::Impl& here = groups->here.impl();
   parts.here = here.members;
   GpuEngine::Options of_host = of_group;
   of_host.members = here.members;
   of_host.store = store_of(here, number);
   of_host.backend = here.backend;
-  parts.on_host = std::make_unique<device_arena::Engine>(std::move(of_host), deadline);
+  std::string refusal;
+  try {
+    parts.on_host = std::make_unique<device_arena::Engine>(std::move(of_host), deadline);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported) throw;
+    refusal = error.what();
+  }
+  agree_on_hosts(*of_group.store, impl.members, refusal, deadline);
   return parts;
 }
 

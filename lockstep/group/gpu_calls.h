@@ -29,7 +29,7 @@ std::size_t messages_on_gpu(const Group& group, int device);
 /// Rank 0 logs, once for each reason, that what lies on GPUs goes through main memory.
 void say_through_main_memory(const Group& group, const std::string& why);
 
-/// Memory of the rank's GPU that calls take as it is, where all ranks of the group share one: `memory` is where it begins, until the
+/// Memory of the rank's GPU that calls take as it is, where the group's ranks on this host share one: `memory` is where it begins, until the
 /// result is gone. Null elsewhere: any memory will do. Throws Error: system (the GPU has not so much), timeout (other ranks do not
 /// map it), and as can_call_on_gpu(). Not collective.
 std::shared_ptr<void> allocate_on_gpu(const Group& group, int device, std::size_t bytes, void** memory);

@@ -63,8 +63,9 @@ GroupOptions GroupOptions::from_environment() {
 Group::Impl::~Impl() { leave(); }
 
 void Group::Impl::shut_down() {
-  if (backend) backend->close(shut_down_reason);
+  // Of the group's own end a GPU's calls would tell the others as of a failure.
   for (const auto& gpu : connected_gpus()) gpu->close(shut_down_reason);
+  if (backend) backend->close(shut_down_reason);
   leave();
 }
 
@@ -152,7 +153,7 @@ Group make_subgroup(const std::shared_ptr<Group::Impl>& parent, std::span<const 
   made->members = Members(mine, worlds, parent->context->places);
   made->tuning = tuning;
   made->parent = parent;
-  made->has_deadlines = wishes.has_deadlines;
+  made->is_for_gpus = wishes.is_for_gpus;
   try {
     if (made->context->threads) {
       connect_in_process(*made);
@@ -163,7 +164,7 @@ Group make_subgroup(const std::shared_ptr<Group::Impl>& parent, std::span<const 
     const Error first = first_cause(*parent, error);
     throw Error(first.code(), "making group \"" + made->name + "\": " + first.what(), first.peer());
   }
-  made->context->note(made);
+  if (!made->is_for_gpus) made->context->note(made);
   return Group(std::move(made));
 }
 

@@ -39,7 +39,8 @@ class Group::Impl {
   std::shared_ptr<Backend> backend;  ///< null in a group of one
   std::shared_ptr<Backend> itself;   ///< of a group of one that sends messages to itself; see to_itself()
   std::shared_ptr<Impl> parent;      ///< keeps the world until its last group is gone
-  bool has_deadlines = true;         ///< of its calls; or whoever makes them looks at the clock
+  bool is_for_gpus =
+      false;  ///< carries what lies on them: who makes its calls looks at the clock, and ends it
   std::function<void()> check;  ///< while it is made, now and then: throws if one of its ranks will not come
   std::map<std::string, int> subgroups_made;  ///< by purpose and ranks
   std::map<std::string, int>
@@ -75,8 +76,8 @@ class Group::Impl {
 void connect(Group::Impl& impl);
 
 struct SubgroupWishes {
-  std::string purpose = {};   ///< stands before the ranks in its name
-  bool has_deadlines = true;  ///< as in Group::Impl
+  std::string purpose = {};  ///< stands before the ranks in its name
+  bool is_for_gpus = false;  ///< as in Group::Impl
 };
 /// Group::subgroup(), which decides by `tuning`. All of it the same on all its ranks.
 Group make_subgroup(const std::shared_ptr<Group::Impl>& parent, std::span<const int> ranks,

@@ -71,8 +71,8 @@ NativeOptions native_options(const Group::Impl& impl, std::shared_ptr<HostRegion
           .record = record_places(context),
           .tuning = impl.tuning,
           .mailbox_bytes = context.mailbox_bytes,
-          .timeout = impl.has_deadlines ? context.options.timeout : never,
-          .warn_after = impl.has_deadlines ? context.options.warn_after : never,
+          .timeout = impl.is_for_gpus ? never : context.options.timeout,
+          .warn_after = impl.is_for_gpus ? never : context.options.warn_after,
           .goes_on = context.goes_on,
           .is_whole_job = is_whole_job(impl),
           .blame_of_world = blame_of_world(impl)};

@@ -115,6 +115,34 @@ TEST_F(GpuHosts, NeedOneGpuForEachHost) {
   }
 }
 
+/// CUDA's word to the ranks of one host is heard on all.
+TEST_F(GpuHosts, AreToldWhereProcessesOfOneHostMayNotShareItsMemory) {
+  const std::string words =
+      "[ $RANK -lt 2 ] || export STANDIN_NO_IPC=1; exec " + testing::program("probe_gpu") + " sum";
+  for (const auto& ending : job({2, 2}, {"sh", "-c", words})) {
+    EXPECT_EQ(ending.exit_code, 1);
+    EXPECT_THAT(ending.out,
+                ContainsRegex("failed: unsupported [23] CUDA does not let rank [23] share memory"));
+  }
+}
+
+TEST_F(GpuHosts, AreToldThatTheWorldIsShutDown) {
+  for (const auto& ending : probes({2, 2}, "shut_down", sliced)) {
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    EXPECT_THAT(ending.out, AllOf(HasSubstr("probe sum 10\n"), HasSubstr("failed: aborted")));
+    EXPECT_EQ(ending.err, "");
+  }
+}
+
+TEST_F(GpuHosts, OfACopyOfAProcessAreRefused) {
+  for (const auto& ending : probes({2, 2}, "fork", sliced)) {
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    EXPECT_THAT(ending.out,
+                AllOf(ContainsRegex("probe child: .*fork"), HasSubstr("probe child ended with 0\n"),
+                      ContainsRegex("probe sum 10\n.*\n.*\nprobe sum 10\n")));
+  }
+}
+
 /// Of those on the host of the rank that is lost, and of the others.
 class LostGpuHosts : public GpuHosts,
                      public ::testing::WithParamInterface<std::tuple<std::vector<int>, bool>> {
@@ -134,7 +162,8 @@ class LostGpuHosts : public GpuHosts,
   }
 };
 INSTANTIATE_TEST_SUITE_P(Of, LostGpuHosts,
-                         ::testing::Combine(::testing::Values(std::vector{2, 2}, std::vector{1, 2}),
+                         ::testing::Combine(::testing::Values(std::vector{2, 2}, std::vector{1, 2},
+                                                              std::vector{3, 1}),
                                             ::testing::Bool()));
 
 TEST_P(LostGpuHosts, NameARankThatIsKilledInACall) {
@@ -154,6 +183,19 @@ TEST_P(LostGpuHosts, NameARankThatIsStoppedBeforeACall) {
   }
 }
 
+/// The others' part on the host is a sum, which is no mistake of theirs.
+TEST_P(LostGpuHosts, NameARankThatIsStoppedBeforeAnAverage) {
+  for (const auto& ending : lose("stop_in_average", {{"LOCKSTEP_TIMEOUT", "1s"}}))
+    EXPECT_THAT(ending.out, ContainsRegex("failed: timeout 1 all_reduce #1 .average.*: .*rank 1"));
+}
+
+TEST_P(LostGpuHosts, NameARankThatAveragesWhatTheOthersAdd) {
+  for (const auto& ending : lose("sum_and_average"))
+    EXPECT_THAT(
+        ending.out,
+        ContainsRegex("failed: mismatch - .*rank [0-2] called all_reduce .*rank [1-3] called all_reduce"));
+}
+
 TEST_P(LostGpuHosts, NameARankThatCallsSomethingElse) {
   for (const auto& ending : lose("mismatch")) {
     EXPECT_EQ(ending.exit_code, 1);
@@ -161,7 +203,7 @@ TEST_P(LostGpuHosts, NameARankThatCallsSomethingElse) {
         ending.out,
         ContainsRegex(
             "failed: mismatch - all_reduce.*: ranks called different operations: rank [01] called all_reduce "
-            ".sum of f32 x [0-9]+. as #[01], rank [12] called all_reduce .sum of f32 x [0-9]+. as #[01]"));
+            ".sum of f32 x [0-9]+. as #[01], rank [1-3] called all_reduce .sum of f32 x [0-9]+. as #[01]"));
   }
 }
 

@@ -24,14 +24,14 @@ void say(const std::string& text) { std::cout << "probe " + text + "\n" << std::
 
 /// All ranks' numbers, from 1, on their GPUs.
 float sum(const lockstep::Group& world, const std::function<void()>& before_the_second = {},
-          std::size_t elements = 1000) {
+          std::size_t elements = 1000, lockstep::ReduceOp op = lockstep::ReduceOp::sum) {
   lockstep::barrier(world, gpu).synchronize();
   void* const memory = standin::allocate(0, elements * sizeof(float));
   const std::span<float> values(static_cast<float*>(memory), elements);
   auto* const seen = reinterpret_cast<float*>(standin::host(memory));
   if (before_the_second) before_the_second();
   std::fill_n(seen, elements, static_cast<float>(world.rank() + 1));
-  lockstep::all_reduce(world, values, lockstep::ReduceOp::sum, {.place = gpu}).synchronize();
+  lockstep::all_reduce(world, values, op, {.place = gpu}).synchronize();
   const float result = seen[0];
   standin::release(memory);
   return result;
@@ -50,6 +50,9 @@ void run(const std::string& action) {
   if (action == "main_memory") lockstep::barrier(world).wait();
   if (action == "kill") (void)sum(world, rank_1(SIGKILL));
   if (action == "stop") (void)sum(world, rank_1(SIGSTOP));
+  if (action == "stop_in_average") (void)sum(world, rank_1(SIGSTOP), 1000, lockstep::ReduceOp::average);
+  if (action == "sum_and_average")
+    (void)sum(world, {}, 1000, world.rank() == 1 ? lockstep::ReduceOp::average : lockstep::ReduceOp::sum);
   if (action == "mismatch") (void)sum(world, {}, world.rank() == 1 ? 999 : 1000);
   // A kernel of rank 1's program goes wrong.
   if (action == "break")

@@ -231,9 +231,8 @@ int Engine::party_of(const Request& request) const {
 /// The calls that were put as one.
 class Engine::ArenaCall final : public GpuCall {
  public:
-  /// `end_stream`: copies results out.
-  ArenaCall(const Engine& engine, cuda::Stream stream, cuda::Stream end_stream)
-      : stream(stream), end_stream(end_stream), engine_(engine), events_(engine.events_) {}
+  ArenaCall(const Engine& engine, cuda::Stream stream)
+      : stream(stream), engine_(engine), events_(engine.events_) {}
   ~ArenaCall() override {
     if (end_ != nullptr) events_->put_back(end_);
   }
@@ -249,12 +248,12 @@ class Engine::ArenaCall final : public GpuCall {
     if (end_ == nullptr) end_ = events_->take();
     const cuda::Driver& driver = engine_.options_.gpu->driver();
     driver.check(driver.record_event(end_, stream), "marking a stream");
-    driver.check(driver.make_wait(end_stream, end_, 0), "making a stream wait");
+    driver.check(driver.make_wait(engine_.end_stream_, end_, 0), "making a stream wait");
   }
   /// Nor is it over before the end stream comes to this. REQUIRES: let_end_follow().
   void mark_end() {
     const cuda::Driver& driver = engine_.options_.gpu->driver();
-    driver.check(driver.record_event(end_, end_stream), "marking a stream");
+    driver.check(driver.record_event(end_, engine_.end_stream_), "marking a stream");
   }
 
   bool has_begun() override {
@@ -287,7 +286,7 @@ class Engine::ArenaCall final : public GpuCall {
     return end > begin ? end - begin : 0;
   }
 
-  const cuda::Stream stream, end_stream;
+  const cuda::Stream stream;
   std::vector<std::shared_ptr<Block>> staged;
 
  private:
@@ -309,14 +308,13 @@ class Engine::ArenaCall final : public GpuCall {
 
 GpuEngine::Placed Engine::put(std::span<const Request> requests, cuda::Stream stream, bool) {
   require_own_stream(requests.front().signature, stream);
-  auto call = std::make_unique<ArenaCall>(*this, stream, end_stream_);
+  auto call = std::make_unique<ArenaCall>(*this, stream);
   for (const Request& request : requests) put_one(request, lane_of(request), *call);
   return {std::move(call)};
 }
 
 std::unique_ptr<GpuCall> Engine::put_behind(const Request& request, cuda::Stream stream) {
-  // Nor may its copy wait behind those of calls that come after it on the program's streams, which may wait for it.
-  auto call = std::make_unique<ArenaCall>(*this, stream, stream);
+  auto call = std::make_unique<ArenaCall>(*this, stream);
   put_one(request, lanes_[behind_others], *call);
   return call;
 }
@@ -545,7 +543,7 @@ void Engine::launch(const Request& request, const Lane& lane, int party, std::ui
     call.part.wanted_begin = range.begin * parts;
     call.part.wanted_end = (range.begin + range.count) * parts;
     call.prescale = called.prescale;
-    if (called.reduce_op == ReduceOp::average) call.scale = 1.0 / static_cast<double>(lane.ranks.size());
+    call.scale = 1.0 / divisor_of(request, static_cast<int>(lane.ranks.size()));
   } else {
     fill_moves(call.part, request, party);
   }
@@ -575,10 +573,10 @@ void Engine::launch(const Request& request, const Lane& lane, int party, std::ui
   arena_call.add(page_.progress(slot, party), done, call.flag, is_copied_out);
   if (is_copied_out) {
     arena_call.let_end_follow();
-    driver.check(sharing_.wait_for_value(arena_call.end_stream, done, call.flag, cuda::wait_for_at_least),
+    driver.check(sharing_.wait_for_value(end_stream_, done, call.flag, cuda::wait_for_at_least),
                  "making a stream wait for other ranks");
     copy(address_of(request.output.data()), buffers.staged_output->address(), request.output.size(),
-         arena_call.end_stream);
+         end_stream_);
     arena_call.mark_end();
   }
   for (auto* const block : {&buffers.staged_input, &buffers.staged_output}) {
@@ -638,7 +636,7 @@ void Engine::end(Deadline deadline, const std::function<bool()>& gives_up) {
   arena_->leave(deadline, gives_up);
 }
 
-std::vector<int> Engine::missing_in(std::uint64_t, const Signature& called) {
+std::vector<int> Engine::missing_in(std::uint64_t, const Signature&) {
   const Lane& lane = lanes_.front();
   const std::lock_guard lock(mutex_);
   const std::uint64_t next = lane.next[static_cast<std::size_t>(options_.members.rank())];
@@ -646,6 +644,7 @@ std::vector<int> Engine::missing_in(std::uint64_t, const Signature& called) {
     const std::size_t slot = lane.slot_of(number);
     if (has_come(std::atomic_ref(page_.progress(slot, options_.members.rank()).done), flag_of(number)))
       continue;
+    const Notice& own = page_.notice(slot, options_.members.rank());
     std::vector<int> missing, not_on_gpu;
     for (const int rank : lane.ranks) {
       const Notice& notice = page_.notice(slot, rank);
@@ -653,7 +652,7 @@ std::vector<int> Engine::missing_in(std::uint64_t, const Signature& called) {
       const int world = options_.members[rank].world;
       if (told < number + 1) missing.push_back(world);
       if (told != number + 1) continue;
-      if (rank != options_.members.rank()) require_same(notice, rank, called, number);
+      if (rank != options_.members.rank()) require_same(notice, rank, own.called, number);
       if (!has_come(std::atomic_ref(page_.progress(slot, rank).arrived), flag_of(number)))
         not_on_gpu.push_back(world);
     }

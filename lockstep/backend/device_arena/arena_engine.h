@@ -32,14 +32,18 @@ class Engine final : public GpuEngine {
 
   /// `bytes` on the GPU that calls take without a copy, until the block is gone. Throws as DeviceArena::allocate().
   std::shared_ptr<Block> allocate(std::size_t bytes);
+  /// Whether calls take it without a copy.
+  bool reaches(std::span<const std::byte> on_gpu) const {
+    return arena_->find(on_gpu.data(), on_gpu.size()).has_value();
+  }
 
   const char* name() const override { return "device_arena"; }
   void require_possible(const Request& request) const override;
   std::size_t messages_at_once() const override { return message_slots_of(options_.members.size()); }
   bool can_be_captured() const override { return false; }
   Placed put(std::span<const Request> requests, cuda::Stream stream, bool is_captured) override;
-  /// A collective that ends what others have begun, when those are over here: the same on all ranks, in an order of their own. `stream`:
-  /// not the program's; what it gets next may have to wait for other ranks.
+  /// A collective that ends what others have begun, when those are over here: the same on all ranks, in an order of their own, beside put().
+  /// `stream`: not the program's. REQUIRES: its buffers lie in the arena, for a copy out of it could wait for calls that wait for this one.
   std::unique_ptr<GpuCall> put_behind(const Request& request, cuda::Stream stream);
   State look() override;
   std::chrono::nanoseconds looks_when_idle() const override { return std::chrono::milliseconds(5); }

@@ -1,5 +1,5 @@
-// What carries a group's calls on the memory of one GPU of each rank: NCCL (nccl/), or what ranks that share a GPU have there
-// (device_arena/). GpuGroup does what both need: order, deadlines, failures, the record.
+// What carries a group's calls on the memory of one GPU of each rank: NCCL (nccl/), what ranks that share a GPU have there
+// (device_arena/), or that and main memory between hosts (gpu_hosts/). GpuGroup does what both need: order, deadlines, failures, the record.
 #pragma once
 
 #include <chrono>
@@ -43,7 +43,7 @@ class GpuCall {
   virtual std::uint64_t ns_on_gpu() = 0;
 };
 
-/// Thread safety: one thread at a time, but for abort() and look(), which may come from another.
+/// Thread safety: one thread at a time, but for abort(), tell_failure() and look(), which may come from another.
 class GpuEngine {
  public:
   struct Options {

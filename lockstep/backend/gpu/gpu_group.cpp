@@ -116,7 +116,7 @@ class GpuGroup::Work final : public PendingWork {
                        fmt::format("rank {} gave up {} #{}: an exception there ended it early", rank,
                                    to_string(call_->signature.operation), call_->number),
                        rank),
-                 true);
+                 Telling::all);
     // Another thread may be ending the group: the buffers are the program's again when it is through with that.
     std::unique_lock lock(group_->mutex_);
     base::wait_on(group_->changed_, lock, [this] { return call_->is_over; });
@@ -183,7 +183,7 @@ void GpuGroup::await_the_last() {
     if (!is_idle)
       fail(Error(ErrorCode::peer_lost,
                  fmt::format("rank {} gave up: an exception there ended the group early", rank), rank),
-           true);
+           Telling::all);
     return;
   }
   std::unique_lock lock(mutex_);
@@ -221,7 +221,7 @@ std::unique_ptr<PendingWork> GpuGroup::submit(std::span<const Request> requests)
     const bool was_begun =
         error.code() != ErrorCode::invalid_argument && error.code() != ErrorCode::unsupported;
     if (!was_begun) throw;
-    fail(error, true);
+    fail(error, Telling::all);
     const std::lock_guard lock(mutex_);
     throw failure_of(what);
   }
@@ -304,7 +304,7 @@ void GpuGroup::watch() {
     try {
       look();
     } catch (const Error& error) {
-      fail(error, true);
+      fail(error, Telling::all);
     }
     lock.lock();
     (void)changed_.wait_for(lock, between_looks, [this] { return stops_; });
@@ -327,7 +327,7 @@ void GpuGroup::wait_idle(std::unique_lock<std::mutex>& lock) {
       if (looks > 0ns) (void)engine_->look();
       if (tells) engine_->tell_through(told_through_);
     } catch (const Error& error) {
-      fail(explained(error), true);
+      fail(explained(error), Telling::all);
     }
     lock.lock();
   }
@@ -344,7 +344,7 @@ void GpuGroup::look() {
   if (const auto cause = failure_elsewhere()) {
     // Who failed has ended these, maybe, a moment before this rank's GPU has: fail() looks again.
     std::this_thread::sleep_for(ending_takes);
-    return fail(*cause, false);
+    return fail(*cause, Telling::engine);
   }
   try {
     (void)engine_->look();
@@ -381,7 +381,7 @@ void GpuGroup::look_at_clock(Call& call) {
   if (waited >= tell_after()) {
     if (!std::exchange(call.is_told, true)) tell_waiting(call);
     // Not sooner: one that has done its part may leave, and the call ends all the same.
-    if (const auto cause = failure_elsewhere(true)) return fail(*cause, false);
+    if (const auto cause = failure_elsewhere(true)) return fail(*cause, Telling::engine);
   }
   if (waited >= options_.timeout) throw timed_out(call);
   if (waited >= options_.warn_after && !std::exchange(call.is_warned, true)) {
@@ -447,17 +447,17 @@ Error GpuGroup::explained(const Error& of_engine) const {
 }
 
 /// The engine is aborted before calls are over for the program, which takes their buffers back then.
-void GpuGroup::fail(const Error& cause, bool is_told) noexcept {
+void GpuGroup::fail(const Error& cause, Telling telling) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (failure_) return;
   }
   // What CUDA says to one rank is news to the others.
-  const bool is_own =
-      is_told && cause.code() == ErrorCode::system && !cause.peer() && options_.members.size() > 1;
+  const bool is_own = telling == Telling::all && cause.code() == ErrorCode::system && !cause.peer() &&
+                      options_.members.size() > 1;
   const int own = options_.members.self().world;
   Error first = is_own ? Error(cause.code(), fmt::format("rank {}: {}", own, cause.what()), own) : cause;
-  if (is_told && options_.tell_failure) {
+  if (telling == Telling::all && options_.tell_failure) {
     options_.tell_failure(first);
     if (const auto earlier = failure_elsewhere()) first = *earlier;
   }
@@ -473,7 +473,7 @@ void GpuGroup::fail(const Error& cause, bool is_told) noexcept {
     failure_ = first;
     ended.swap(active_);
   }
-  engine_->tell_failure(first);
+  if (telling != Telling::nobody) engine_->tell_failure(first);
   engine_->abort();
   const std::lock_guard lock(mutex_);
   const Call* dropped = nullptr;
@@ -488,7 +488,7 @@ void GpuGroup::fail(const Error& cause, bool is_told) noexcept {
   changed_.notify_all();
 }
 
-void GpuGroup::close(const std::string& reason) { fail(Error(ErrorCode::aborted, reason), false); }
+void GpuGroup::close(const std::string& reason) { fail(Error(ErrorCode::aborted, reason), Telling::nobody); }
 
 /// REQUIRES: mutex_.
 void GpuGroup::finish(Call& call, bool has_failed) {

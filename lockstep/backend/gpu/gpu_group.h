@@ -84,7 +84,9 @@ class GpuGroup final : public std::enable_shared_from_this<GpuGroup> {
   Error timed_out(const Call& call);
   std::optional<Error> word_from_elsewhere() const;
   Error explained(const Error& of_engine) const;
-  void fail(const Error& cause, bool is_told) noexcept;
+  /// Whom a failure is news to: who is reached by the engine may not be by the group that it was heard from.
+  enum class Telling { nobody, engine, all };
+  void fail(const Error& cause, Telling telling) noexcept;
   void finish(Call& call, bool has_failed);
   Error make_error(const Call& call) const;
   Error failure_of(const std::string& what, const char* end = "") const;

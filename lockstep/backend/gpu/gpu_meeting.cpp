@@ -16,7 +16,10 @@ namespace {
 
 constexpr std::string_view declined = "cannot: ";
 
-std::string key_of(int rank) { return "who/" + std::to_string(rank); }
+// Under which each rank tells: who it is; whether it has connected with those of its host.
+constexpr const char *identity = "who/", *host = "host/";
+
+std::string key_of(const std::string& word, int rank) { return word + std::to_string(rank); }
 
 std::string line_of(std::string text) {
   std::ranges::replace(text, '\n', ' ');
@@ -48,10 +51,10 @@ GpuOffer offer_of(const std::string& text) {
   return offer;
 }
 
-/// Until all have said who they are.
-void await_all(Store& store, const Members& members, Deadline deadline) {
+/// Until all have told.
+void await_all(Store& store, const Members& members, const std::string& word, Deadline deadline) {
   std::vector<std::string> keys;
-  for (int rank = 0; rank < members.size(); ++rank) keys.push_back(key_of(rank));
+  for (int rank = 0; rank < members.size(); ++rank) keys.push_back(key_of(word, rank));
   try {
     store.wait(keys, deadline);
   } catch (const Error& error) {
@@ -69,17 +72,18 @@ void await_all(Store& store, const Members& members, Deadline deadline) {
   }
 }
 
-std::vector<GpuOffer> offers_of_all(Store& store, const Members& members) {
-  std::vector<GpuOffer> offers;
+/// What all have told under `word`, of which the last one to read it erases it.
+std::vector<std::string> tell_all(Store& store, const Members& members, const std::string& word,
+                                  const std::string& own, Deadline deadline) {
+  store.set(key_of(word, members.rank()), own);
+  await_all(store, members, word, deadline);
+  std::vector<std::string> told;
   for (int rank = 0; rank < members.size(); ++rank) {
-    const std::string told = store.get(key_of(rank), Deadline::after(std::chrono::seconds(10)));
-    const int world = members[rank].world;
-    if (told.starts_with(declined))
-      throw Error(ErrorCode::unsupported,
-                  "rank " + std::to_string(world) + ": " + told.substr(declined.size()), world);
-    offers.push_back(offer_of(told));
+    told.push_back(store.get(key_of(word, rank), Deadline::after(std::chrono::seconds(10))));
+    if (told.back().starts_with(declined)) break;
   }
-  return offers;
+  if (store.add(word + "through", 1) == members.size()) store.erase_all(word);
+  return told;
 }
 
 /// Two ranks of which the second has the first one's GPU.
@@ -166,17 +170,27 @@ GpuChoice choose_engine(const GpuOffer& alone) {
 }
 
 void decline_gpus(Store& store, const Members& members, const Error& why) {
-  store.set(key_of(members.rank()), std::string(declined) + why.what());
+  store.set(key_of(identity, members.rank()), std::string(declined) + why.what());
 }
 
 GpuChoice meet_on_gpus(Store& store, const Members& members, const GpuOffer& offer, Deadline deadline) {
-  store.set(key_of(members.rank()), text_of(offer));
-  await_all(store, members, deadline);
-  const auto offers = offers_of_all(store, members);
-  if (store.add("through", 1) == members.size()) {
-    for (const char* const key : {"who/", "through"}) store.erase_all(key);
+  std::vector<GpuOffer> offers;
+  for (const std::string& told : tell_all(store, members, identity, text_of(offer), deadline)) {
+    const int world = members[static_cast<int>(offers.size())].world;
+    if (told.starts_with(declined))
+      throw Error(ErrorCode::unsupported,
+                  "rank " + std::to_string(world) + ": " + told.substr(declined.size()), world);
+    offers.push_back(offer_of(told));
   }
   return choose(offers, members);
+}
+
+void agree_on_hosts(Store& store, const Members& members, const std::string& refusal, Deadline deadline) {
+  const auto told = tell_all(store, members, host, refusal, deadline);
+  for (int rank = 0; rank < members.size(); ++rank) {
+    const std::string& why = told[static_cast<std::size_t>(rank)];
+    if (!why.empty()) throw Error(ErrorCode::unsupported, why, members[rank].world);
+  }
 }
 
 }  // namespace lockstep

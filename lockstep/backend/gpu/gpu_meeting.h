@@ -39,7 +39,11 @@ GpuChoice choose_engine(const GpuOffer& alone);
 /// ranks that do not come.
 GpuChoice meet_on_gpus(Store& store, const Members& members, const GpuOffer& offer, Deadline deadline);
 
-/// In place of it: this rank cannot, and the others get `why`.
+/// Of ranks that have chosen gpu_hosts, and have connected with those of their hosts; or could not, since `refusal`. Collective. Throws
+/// Error: unsupported, on all ranks, with the first one's refusal; as meet_on_gpus().
+void agree_on_hosts(Store& store, const Members& members, const std::string& refusal, Deadline deadline);
+
+/// In place of meet_on_gpus(): this rank cannot, and the others get `why`.
 void decline_gpus(Store& store, const Members& members, const Error& why);
 
 }  // namespace lockstep

@@ -36,6 +36,7 @@ struct Road {
   Call of_peers;                            ///< rank and ranks of `peers`
   int slices = 1;               ///< of an all_reduce: as many as the host with the fewest ranks has
   std::size_t piece_bytes = 0;  ///< of a slice, that cross at once
+  bool is_by_mpi = false;       ///< which may write to memory of calls that were given up
 };
 
 /// Where a stream was. REQUIRES a Gpu::Current.
@@ -65,17 +66,23 @@ struct Turn {
   bool spreads = true;  ///< and theirs that end on the GPU
 };
 
-/// Thread safety: one thread at a time. REQUIRES of all: a Gpu::Current.
+enum class Advance { waits, moved, is_over };
+
+/// Made by the program's thread, whose calls of CUDA may wait for the GPU; all else by one thread at a time, whose calls do not.
+/// REQUIRES of all: a Gpu::Current.
 class Crossing {
  public:
   virtual ~Crossing() = default;
-  /// Takes what steps it can; true when it is over. Throws Error: what has gone wrong.
-  virtual bool advance(const Turn& turn) = 0;
+  /// Takes what steps it can. Throws Error: what has gone wrong.
+  virtual Advance advance(const Turn& turn) = 0;
   virtual bool has_crossed() const = 0;
   virtual bool has_spread() const { return true; }
-  /// Of these its own call in main memory is one after the other: see Turn::crosses.
-  virtual std::pair<int, bool> queue() const { return {-1, false}; }
-  /// Its group was closed: its calls in main memory end, and leave its memory alone.
+  /// Whether ranks of this host are awaited, and no others yet.
+  virtual bool awaits_host() const { return false; }
+  /// Of these its own call in main memory is one after the other: see Turn::crosses. Messages with a rank, each way, or `collectives`.
+  virtual std::pair<int, bool> queue() const { return collectives; }
+  static constexpr std::pair<int, bool> collectives = {-1, false};
+  /// Its groups were closed: when this returns, nobody uses memory that is used again.
   virtual void give_up() noexcept = 0;
 };
 
@@ -85,9 +92,10 @@ class SumOfHosts final : public Crossing {
   /// Puts its first kernel on the program's `stream`. Throws as GpuEngine::put().
   SumOfHosts(const Road& road, const Request& request, cuda::Stream stream);
 
-  bool advance(const Turn& turn) override;
-  bool has_crossed() const override { return is_gathered_ && crossed_ == pieces_.size(); }
+  Advance advance(const Turn& turn) override;
+  bool has_crossed() const override { return !gathered_ && crossed_ == pieces_.size(); }
   bool has_spread() const override { return spread_ != nullptr; }
+  bool awaits_host() const override { return gathered_ != nullptr; }
   void give_up() noexcept override;
 
  private:
@@ -105,12 +113,15 @@ class SumOfHosts final : public Crossing {
 
   const Road& road_;
   const Request request_;
-  const std::vector<std::size_t> counts_;  // elements of each slice
+  const std::vector<std::size_t> counts_;       // elements of each slice
+  std::shared_ptr<device_arena::Block> block_;  // where the output does not lie in the arena
+  std::span<std::byte> result_;                 // there, or the output
+  std::span<const std::byte> source_;           // the input, or the result, where it was copied
   std::unique_ptr<GpuCall> gathered_, spread_;
-  bool is_gathered_ = false;
   std::shared_ptr<std::byte> memory_;
   std::vector<Piece> pieces_;
   std::size_t crossed_ = 0, landed_ = 0;
+  std::unique_ptr<StreamMark> copied_;  // from `block_`
 };
 
 /// Anything, by all ranks through main memory.
@@ -119,7 +130,7 @@ class WholeRequest final : public Crossing {
   /// `begin`: on the program's stream, set.
   WholeRequest(const Road& road, const Request& request, std::shared_ptr<StreamMark> begin);
 
-  bool advance(const Turn& turn) override;
+  Advance advance(const Turn& turn) override;
   bool has_crossed() const override { return stage_ >= Stage::crosses; }
   std::pair<int, bool> queue() const override;
   void give_up() noexcept override;
@@ -128,6 +139,7 @@ class WholeRequest final : public Crossing {
   enum class Stage { waits, comes_down, crosses, goes_up };
   std::span<const std::byte> source() const;
   std::span<std::byte> target() const;
+  bool is_root_of_broadcast() const;
   void fetch();
 
   const Road& road_;
@@ -135,7 +147,8 @@ class WholeRequest final : public Crossing {
   const std::shared_ptr<StreamMark> begin_;
   Stage stage_ = Stage::waits;
   std::shared_ptr<std::byte> memory_;
-  Request here_;  // the same, in main memory
+  Request here_;               // the same, in main memory
+  std::byte* sent_ = nullptr;  // where source() is there
   std::unique_ptr<StreamMark> copied_;
   Work work_;
 };

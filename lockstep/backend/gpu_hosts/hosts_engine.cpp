@@ -20,6 +20,8 @@ constexpr int first_looks = 100;
 constexpr auto nap = 20us;
 // An arena's ranks map each other's new memory when they look.
 constexpr auto between_idle_looks = 5ms;
+// Until all groups of a rank that has failed have told why.
+constexpr auto word_takes = 200ms;
 // For copies of a group that was aborted.
 constexpr auto draining_takes = 2s;
 // Below it a call's kernels, for which a GPU turns from one process to the other, take longer than copies.
@@ -62,9 +64,9 @@ class Engine::Passage {
     mark_stream_of_program(*engine.options_.gpu, begin->event(), stream, called);
   }
 
-  const std::shared_ptr<StreamMark> begin;  // under the engine's mutex, but for has_begun
+  const std::shared_ptr<StreamMark> begin;  // of the engine's thread
   const std::unique_ptr<HostFlags::Flag> end;
-  std::size_t left = 0;  // requests under way; under the engine's mutex
+  std::size_t left = 0;  // requests under way; of the engine's thread, once it has arrived
   std::atomic<std::uint64_t> begin_ns = 0, end_ns = 0;
 };
 
@@ -115,7 +117,8 @@ Engine::Engine(Options options, Parts parts)
             .peers = std::move(parts.peers),
             .of_peers = std::move(parts.of_peers),
             .slices = parts.slices,
-            .piece_bytes = parts.sizes.piece_bytes} {
+            .piece_bytes = parts.sizes.piece_bytes,
+            .is_by_mpi = parts.is_by_mpi} {
   const Gpu::Current current(*options_.gpu);
   road_.down = options_.gpu->make_urgent_stream();
   try {
@@ -130,15 +133,13 @@ Engine::Engine(Options options, Parts parts)
 }
 
 Engine::~Engine() {
-  bool is_idle = false;
   {
     const std::lock_guard lock(mutex_);
-    is_idle = under_way_.empty();
     stops_ = true;
   }
   changed_.notify_all();
-  if (!is_idle) abort();
   thread_.reset();
+  if (!under_way_.empty() || !arrived_.empty()) abort();
   try {
     const Gpu::Current current(*options_.gpu);
     for (const cuda::Stream stream : {road_.down, road_.up})
@@ -185,34 +186,50 @@ GpuEngine::Placed Engine::put(std::span<const Request> requests, cuda::Stream st
   if (travellers.empty() || is_aborted_) {
     passage->end->set();
   } else {
-    std::ranges::move(travellers, std::back_inserter(under_way_));
+    std::ranges::move(travellers, std::back_inserter(arrived_));
     changed_.notify_all();
   }
   return {std::move(call)};
 }
 
+/// What has arrived gets under way. REQUIRES: steps_.
+void Engine::take_in() {
+  const std::lock_guard lock(mutex_);
+  std::ranges::move(arrived_, std::back_inserter(under_way_));
+  arrived_.clear();
+}
+
 void Engine::run() try {
   const Gpu::Current current(*options_.gpu);
   const Gpu::BesideCaptures beside(*options_.gpu);
-  std::unique_lock lock(mutex_);
-  for (int looks = 0; !stops_;) {
-    const auto is_idle = [this] { return under_way_.empty() || is_aborted_ || has_failed_; };
-    if (is_idle()) {
-      looks = 0;
-      base::wait_on(changed_, lock, [&] { return stops_ || !is_idle(); });
-      continue;
+  for (int looks = 0;; ++looks) {
+    bool is_idle = false;
+    {
+      const std::lock_guard steps(steps_);
+      take_in();
+      if (!is_aborted_ && advance()) looks = 0;
+      is_idle = is_aborted_ || under_way_.empty();
     }
-    looks = advance() ? 0 : looks + 1;
-    lock.unlock();
+    {
+      std::unique_lock lock(mutex_);
+      if (is_idle) {
+        looks = 0;
+        base::wait_on(changed_, lock, [this] { return stops_ || (!arrived_.empty() && !is_aborted_); });
+      }
+      if (stops_) return;
+    }
     looks < first_looks ? std::this_thread::yield() : std::this_thread::sleep_for(nap);
-    lock.lock();
   }
-} catch (const Error& error) {
-  note_failure(error);
+} catch (const std::exception& error) {  // look() throws it, and the group ends all
+  const auto* const known = dynamic_cast<const Error*>(&error);
+  const std::lock_guard lock(mutex_);
+  failure_ = known != nullptr
+                 ? *known
+                 : Error(ErrorCode::system, std::string("a call between hosts: ") + error.what());
 }
 
-/// REQUIRES: mutex_, of the thread.
-bool Engine::advance() try {
+/// Whether a step was taken. REQUIRES: steps_.
+bool Engine::advance() {
   Turn turn;
   std::set<std::pair<int, bool>> held;  // queues in which one waits
   bool has_moved = false;
@@ -220,14 +237,15 @@ bool Engine::advance() try {
     auto& [passage, crossing] = *traveller;
     if (passage->begin_ns == 0 && passage->begin->is_reached()) passage->begin_ns = trace::now_ns();
     turn.crosses = !held.contains(crossing->queue());
-    const bool is_over = crossing->advance(turn);
+    const Advance result = crossing->advance(turn);
     if (!crossing->has_crossed()) held.insert(crossing->queue());
     turn.spreads = turn.spreads && crossing->has_spread();
-    if (!is_over) {
+    has_moved = has_moved || result != Advance::waits;
+    if (result != Advance::is_over) {
       ++traveller;
       continue;
     }
-    has_moved = true;
+    if (is_aborted_) return false;  // it may seem to be over because of that
     if (--passage->left == 0) {
       passage->end_ns = trace::now_ns();
       passage->end->set();
@@ -235,26 +253,33 @@ bool Engine::advance() try {
     traveller = under_way_.erase(traveller);
   }
   return has_moved;
-} catch (const Error& error) {
-  if (!is_aborted_) note_failure(error);
-  return false;
 }
 
-void Engine::note_failure(const Error& error) {
-  const std::lock_guard lock(failure_mutex_);
-  if (!failure_) failure_ = error;
-  has_failed_ = true;
+/// Why a call, or a group that carries them, has failed. A rank that fails tells why in each group, and leaves: of the same failure one group
+/// may know why before the other, and the other that it has left.
+std::optional<Error> Engine::failure() {
+  std::optional<Error> loss;
+  const auto is_known = [&](const std::optional<Error>& cause) {
+    if (cause && !loss) loss = cause;
+    return cause && cause->code() != ErrorCode::peer_lost;
+  };
+  for (auto deadline = Deadline::after(word_takes); !deadline.expired(); std::this_thread::sleep_for(nap)) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (is_known(failure_)) return failure_;
+    }
+    for (const auto& backend : {road_.all, road_.peers}) {
+      const auto cause = backend ? backend->failure() : std::nullopt;
+      auto error = cause ? std::optional(Error(cause->code, cause->text, cause->peer())) : std::nullopt;
+      if (is_known(error)) return error;
+    }
+    if (!loss) return std::nullopt;
+  }
+  return loss;
 }
 
 GpuEngine::State Engine::look() {
-  {
-    const std::lock_guard lock(failure_mutex_);
-    if (failure_) throw Error(*failure_);
-  }
-  for (const auto& backend : {road_.all, road_.peers}) {
-    const auto cause = backend ? backend->failure() : std::nullopt;
-    if (cause) throw Error(cause->code, cause->text, cause->peer());
-  }
+  if (const auto cause = failure()) throw Error(*cause);
   return on_host_ ? on_host_->look() : State::settled;
 }
 
@@ -276,7 +301,8 @@ void Engine::abort() noexcept {
   for (const auto& backend : {road_.all, road_.peers}) {
     if (backend) backend->close("calls on GPUs of group \"" + options_.name + "\" have failed");
   }
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard steps(steps_);
+  take_in();
   for (const auto& traveller : under_way_) traveller.crossing->give_up();
   drain();
   for (const auto& traveller : under_way_) traveller.passage->end->set();
@@ -310,7 +336,15 @@ void Engine::tell_through(std::uint64_t number) { positions_.tell_through(number
 
 /// Those of this host are seen in its memory.
 std::vector<int> Engine::missing_in(std::uint64_t number, const Signature& called) {
-  std::vector<int> missing = on_host_ ? on_host_->missing_in(number, called) : std::vector<int>();
+  bool awaits_host = false;
+  {
+    const std::lock_guard steps(steps_);
+    const auto first = std::ranges::find_if(under_way_, [](const Traveller& traveller) {
+      return traveller.crossing->queue() == Crossing::collectives;
+    });
+    awaits_host = first != under_way_.end() && first->crossing->awaits_host();
+  }
+  std::vector<int> missing = awaits_host ? on_host_->missing_in(number, called) : std::vector<int>();
   return missing.empty() ? positions_.missing_in(number, called) : missing;
 }
 

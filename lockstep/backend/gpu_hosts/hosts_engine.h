@@ -48,6 +48,7 @@ class Engine final : public GpuEngine {
     Call of_peers = {};
     int slices = 1;
     int most_on_a_host = 1;  ///< ranks
+    bool is_by_mpi = false;  ///< between hosts
     Sizes sizes = {};
   };
   /// All ranks are connected. Throws Error{system}.
@@ -86,7 +87,8 @@ class Engine final : public GpuEngine {
   std::unique_ptr<Crossing> begin_crossing(const Request& request, Passage& passage, cuda::Stream stream);
   void run();
   bool advance();
-  void note_failure(const Error& error);
+  void take_in();
+  std::optional<Error> failure();
   void drain() noexcept;
 
   const Options options_;
@@ -97,12 +99,15 @@ class Engine final : public GpuEngine {
   GpuPositions positions_;
   std::shared_ptr<HostFlags> flags_;
   Road road_;
-  std::atomic<bool> is_aborted_ = false, stops_ = false, has_failed_ = false;
+  std::atomic<bool> is_aborted_ = false;
 
-  std::mutex mutex_;  // of what follows, which the thread holds while it takes a step
-  std::condition_variable changed_;
+  // In this order, where both are taken.
+  std::mutex steps_;                 // of what follows: held while steps are taken
   std::deque<Traveller> under_way_;  // in the order of calls
-  std::mutex failure_mutex_;
+  mutable std::mutex mutex_;         // of what follows: held for a moment
+  std::condition_variable changed_;
+  std::deque<Traveller> arrived_;  // not under way yet
+  bool stops_ = false;
   std::optional<Error> failure_;
   std::optional<BackgroundThread> thread_;
 };

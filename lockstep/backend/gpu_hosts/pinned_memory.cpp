@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "lockstep/backend/forked.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/pages.h"
@@ -11,13 +12,18 @@
 namespace lockstep::gpu_hosts {
 namespace {
 
-/// What is kept, of blocks that nobody uses.
-constexpr std::size_t most_idle_bytes = std::size_t{256} << 20;
+/// What is kept, of blocks that nobody uses: large ones take longest to lock.
+constexpr std::size_t most_idle_bytes = std::size_t{1} << 30;
+
+Mapping shared_pages(std::size_t bytes) {
+  const std::size_t size = base::round_up(std::max<std::size_t>(bytes, 1));
+  return Mapping::of_file(make_memfd("lockstep-pinned", size).get(), size);
+}
 
 }  // namespace
 
 PageLockedMapping::PageLockedMapping(std::shared_ptr<Gpu> gpu, std::size_t bytes)
-    : gpu_(std::move(gpu)), memory_(Mapping::anonymous(base::round_up(std::max<std::size_t>(bytes, 1)))) {
+    : gpu_(std::move(gpu)), memory_(shared_pages(bytes)) {
   const cuda::Result locked = cuda::SharingDriver::get().register_host(
       memory_.data(), memory_.size(), cuda::portable | cuda::mapped_for_gpus);
   gpu_->driver().check(locked, "page-locking " + std::to_string(memory_.size()) + " bytes of main memory");
@@ -45,27 +51,31 @@ std::shared_ptr<std::byte> PinnedMemory::take(std::size_t bytes) {
       block = std::move(idle_.extract(found).mapped());
     }
   }
-  if (!block) block = std::make_unique<PageLockedMapping>(gpu_, bytes);
+  if (!block) {
+    take_surplus().clear();
+    block = std::make_unique<PageLockedMapping>(gpu_, bytes);
+  }
   std::byte* const data = block->bytes().data();
   return {data, [self = shared_from_this(), raw = block.release()](std::byte*) {
             self->put_back(std::unique_ptr<PageLockedMapping>(raw));
           }};
 }
 
-void PinnedMemory::put_back(std::unique_ptr<PageLockedMapping> block) noexcept try {
-  const std::size_t bytes = block->bytes().size();
-  {
-    const std::lock_guard lock(mutex_);
-    if (idle_bytes_ + bytes <= most_idle_bytes) {
-      idle_bytes_ += bytes;
-      idle_.emplace(bytes, std::move(block));
-      return;
-    }
+/// Here, and not where they are put back: there nobody may wait for the GPU.
+PinnedMemory::Blocks PinnedMemory::take_surplus() {
+  const std::lock_guard lock(mutex_);
+  Blocks surplus;
+  while (idle_bytes_ > most_idle_bytes) {
+    idle_bytes_ -= idle_.begin()->first;
+    surplus.insert(idle_.extract(idle_.begin()));
   }
-  const Gpu::Current current(*gpu_);
-  block = nullptr;
-} catch (const Error& error) {
-  log::debug(error.what());
+  return surplus;
+}
+
+void PinnedMemory::put_back(std::unique_ptr<PageLockedMapping> block) noexcept {
+  const std::lock_guard lock(mutex_);
+  idle_bytes_ += block->bytes().size();
+  idle_.emplace(block->bytes().size(), std::move(block));
 }
 
 HostFlags::~HostFlags() {
@@ -96,6 +106,7 @@ void HostFlags::add_page() {
 }
 
 HostFlags::Flag::~Flag() {
+  if (is_forked_child()) return;  // it is the parent's
   set();
   const std::lock_guard lock(all_->mutex_);
   all_->idle_.push_back({word_, at_gpu_});

@@ -17,7 +17,8 @@
 
 namespace lockstep::gpu_hosts {
 
-/// Page-locked for the GPUs of this process while it lives. REQUIRES a Gpu::Current at both ends.
+/// Page-locked for the GPUs of this process while it lives; shared memory, so that it stays where GPUs write when the process forks.
+/// REQUIRES a Gpu::Current at both ends, which may wait for all that the GPU does.
 class PageLockedMapping {
  public:
   /// Throws Error{system}: the system has no such memory, or CUDA does not lock it.
@@ -41,15 +42,18 @@ class PinnedMemory : public std::enable_shared_from_this<PinnedMemory> {
   PinnedMemory(const PinnedMemory&) = delete;
   PinnedMemory& operator=(const PinnedMemory&) = delete;
 
-  /// `bytes` and more, where a page begins, until the last copy of the pointer is gone. REQUIRES a Gpu::Current. Throws Error{system}.
+  /// `bytes` and more, where a page begins, until the last copy of the pointer is gone. May wait for all that the GPU does. REQUIRES a
+  /// Gpu::Current. Throws Error{system}.
   std::shared_ptr<std::byte> take(std::size_t bytes);
 
  private:
+  using Blocks = std::multimap<std::size_t, std::unique_ptr<PageLockedMapping>>;
+  Blocks take_surplus();
   void put_back(std::unique_ptr<PageLockedMapping> block) noexcept;
 
   const std::shared_ptr<Gpu> gpu_;
   std::mutex mutex_;
-  std::multimap<std::size_t, std::unique_ptr<PageLockedMapping>> idle_;  // by their sizes
+  Blocks idle_;  // by their sizes
   std::size_t idle_bytes_ = 0;
 };
 
@@ -65,7 +69,6 @@ class HostFlags : public std::enable_shared_from_this<HostFlags> {
    public:
     Flag(std::shared_ptr<HostFlags> all, std::uint32_t* word, cuda::Address at_gpu)
         : all_(std::move(all)), word_(word), at_gpu_(at_gpu), awaited_(*word + 1) {}
-    /// REQUIRES: it is set, or no stream waits for it.
     ~Flag();
     Flag(const Flag&) = delete;
     Flag& operator=(const Flag&) = delete;
@@ -82,7 +85,7 @@ class HostFlags : public std::enable_shared_from_this<HostFlags> {
     const std::uint32_t
         awaited_;  // what a word has counts up, so that streams that waited for an earlier one go on
   };
-  /// REQUIRES a Gpu::Current. Throws Error{system}.
+  /// As PinnedMemory::take().
   std::unique_ptr<Flag> take();
 
  private:

@@ -9,12 +9,6 @@
 
 namespace lockstep {
 
-/// What a sum of `ranks` ranks is divided by in the end.
-inline double divisor_of(const Request& request, int ranks) {
-  if (request.signature.reduce_op != ReduceOp::average) return 1.0;
-  return static_cast<double>(request.averaged > 0 ? request.averaged : ranks);
-}
-
 /// The user's buffers of this rank, `rank` of `ranks`, and what is done with their elements.
 void bind_call(Bindings& bindings, const Request& request, int rank, int ranks);
 
