@@ -59,11 +59,14 @@ class GpuHosts : public testing::JobTest {
 
 /// Slices of every length, and calls that are too short for them; hosts with as many ranks, and with one less.
 TEST_F(GpuHosts, AreCheckedByTheCheckForRealOnes) {
-  for (const auto& [hosts, from] : {std::pair(std::vector{2, 2}, "1"), std::pair(std::vector{2, 3}, "20000"),
-                                    std::pair(std::vector{1, 2, 1}, "1")}) {
-    const auto endings =
-        job(hosts, {testing::program("check_gpu"), "--device", "0", "--times", "6", "--largest", "20000"},
-            {{"LOCKSTEP_GPU_SLICED_FROM", from}, {"LOCKSTEP_GPU_PIECE_BYTES", "70000"}});
+  for (const auto& [hosts, from] :
+       {std::pair(std::vector{2, 3}, "1"), std::pair(std::vector{1, 2, 1}, "20000")}) {
+    const auto endings = job(
+        hosts, {testing::program("check_gpu"), "--device", "0", "--times", "6", "--largest", "20000"},
+        {{"LOCKSTEP_GPU_SLICED_FROM", from},
+         {"LOCKSTEP_GPU_PIECE_BYTES", "70000"},
+         // LeakSanitizer falls over the libraries that this one loads; the probes, which load the same later, it bears.
+         {"ASAN_OPTIONS", "detect_leaks=0"}});
     for (const auto& ending : endings) {
       EXPECT_EQ(ending.exit_code, 0) << ending.out << ending.err;
       EXPECT_THAT(ending.out, AllOf(HasSubstr("collectives: right, of all types"),
