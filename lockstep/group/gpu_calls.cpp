@@ -24,11 +24,6 @@
 namespace lockstep {
 namespace {
 
-std::optional<Error> failure_of(Backend& backend, bool needs_all = false) {
-  const auto cause = backend.failure(needs_all);
-  return cause ? std::optional(Error(cause->code, cause->text, cause->peer())) : std::nullopt;
-}
-
 /// Of the group's `number`th GPUs, where there are other ranks.
 std::shared_ptr<Store> store_of(const Group::Impl& impl, std::size_t number) {
   if (impl.size() == 1) return nullptr;

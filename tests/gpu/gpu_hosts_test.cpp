@@ -2,6 +2,7 @@
 // on each, slices cross through main memory.
 #include <signal.h>
 
+#include "tests/gpu/standin_libraries.h"
 #include "tests/support/job_test.h"
 
 namespace lockstep {
@@ -18,8 +19,6 @@ class GpuHosts : public testing::JobTest {
   /// So many ranks on each host, each with all `words`.
   std::vector<testing::Process> begin(const std::vector<int>& hosts, const std::vector<std::string>& words,
                                       const testing::Variables& more = {}) const {
-    const std::string libraries =
-        (std::filesystem::path(std::getenv("LOCKSTEP_BINARY_DIR")) / "standin").string();
     int size = 0;
     for (const int ranks : hosts) size += ranks;
     std::vector<testing::Process> started;
@@ -27,7 +26,7 @@ class GpuHosts : public testing::JobTest {
       for (int local = 0; local < hosts[host]; ++local) {
         testing::Variables variables = {{"LOCKSTEP_NODE", std::to_string(host)},
                                         {"LOCKSTEP_SECRET_FILE", secret_file("hosts with GPUs")},
-                                        {"LD_LIBRARY_PATH", libraries},
+                                        {"LD_LIBRARY_PATH", testing::standin_libraries()},
                                         {"STANDIN_KERNELS", "1"},
                                         {"STANDIN_ONE_GPU", "1"},
                                         {"STANDIN_NCCL_DIR", folder().string()}};

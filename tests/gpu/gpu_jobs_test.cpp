@@ -1,4 +1,5 @@
 // Calls on GPUs by ranks that are processes: what is missing, and who dies, is named.
+#include "tests/gpu/standin_libraries.h"
 #include "tests/support/job_test.h"
 
 namespace lockstep {
@@ -37,13 +38,12 @@ TEST_P(AnyGpuJobs, AddUp) {
 
 /// What is to be seen on a real GPU, over the stand-in.
 TEST_F(GpuJobs, AreCheckedByTheCheckForRealOnes) {
-  const std::string libraries =
-      (std::filesystem::path(std::getenv("LOCKSTEP_BINARY_DIR")) / "standin").string();
   for (const char* const ranks : {"1", "2"}) {
-    const auto ending = start({testing::program("lockstep"), "run", "--no-prefix", "-np", ranks,
-                               testing::program("check_gpu"), "--times", "100"},
-                              {{"LD_LIBRARY_PATH", libraries}, {"STANDIN_NCCL_DIR", folder().string()}})
-                            .finish();
+    const auto ending =
+        start({testing::program("lockstep"), "run", "--no-prefix", "-np", ranks,
+               testing::program("check_gpu"), "--times", "100"},
+              {{"LD_LIBRARY_PATH", testing::standin_libraries()}, {"STANDIN_NCCL_DIR", folder().string()}})
+            .finish();
     EXPECT_EQ(ending.exit_code, 0) << ending.out << ending.err;
     EXPECT_THAT(ending.out,
                 AllOf(HasSubstr("rank 0 of " + std::string(ranks) + " on GPU 0, Stand-in, NCCL 2.27.3\n"),
@@ -54,10 +54,8 @@ TEST_F(GpuJobs, AreCheckedByTheCheckForRealOnes) {
 }
 
 TEST_F(GpuJobs, AreToldByTheDoctorWhichNcclThereIs) {
-  const std::string libraries =
-      (std::filesystem::path(std::getenv("LOCKSTEP_BINARY_DIR")) / "standin").string();
   const std::vector<std::string> doctor = {testing::program("lockstep"), "doctor"};
-  EXPECT_THAT(start(doctor, {{"LD_LIBRARY_PATH", libraries}}).finish().out,
+  EXPECT_THAT(start(doctor, {{"LD_LIBRARY_PATH", testing::standin_libraries()}}).finish().out,
               AllOf(ContainsRegex("NCCL +2\\.27\\.3\n"),
                     ContainsRegex("GPU kernels +(built in|none: this Lockstep was built where)")));
   EXPECT_THAT(start(doctor, {{"LOCKSTEP_NCCL_LIBRARY", "/nowhere/libnccl.so.2"}}).finish().out,
@@ -182,12 +180,12 @@ TEST_F(GpuJobs, ThatShareOneNeedNoNccl) {
 }
 
 TEST_F(GpuJobs, ThatShareOneAreCheckedByTheCheckForRealOnes) {
-  const std::string libraries =
-      (std::filesystem::path(std::getenv("LOCKSTEP_BINARY_DIR")) / "standin").string();
   const auto ending =
       start({testing::program("lockstep"), "run", "--no-prefix", "-np", "3", testing::program("check_gpu"),
              "--device", "0", "--times", "20", "--largest", "100000"},
-            {{"LD_LIBRARY_PATH", libraries}, {"STANDIN_ONE_GPU", "1"}, {"STANDIN_KERNELS", "1"}})
+            {{"LD_LIBRARY_PATH", testing::standin_libraries()},
+             {"STANDIN_ONE_GPU", "1"},
+             {"STANDIN_KERNELS", "1"}})
           .finish();
   EXPECT_EQ(ending.exit_code, 0) << ending.out << ending.err;
   EXPECT_THAT(ending.out, AllOf(HasSubstr("collectives: right, also in the arena, of 20 random sizes"),

@@ -4,6 +4,11 @@
 
 namespace lockstep {
 
+std::optional<Error> failure_of(Backend& backend, bool needs_all) {
+  const auto cause = backend.failure(needs_all);
+  return cause ? std::optional(Error(cause->code, cause->text, cause->peer())) : std::nullopt;
+}
+
 void mark_stream_of_program(const Gpu& gpu, cuda::Event mark, cuda::Stream stream, const Signature& called) {
   const cuda::Result marked = gpu.driver().record_event(mark, stream);
   if (marked == cuda::invalid_handle || marked == cuda::invalid_value)

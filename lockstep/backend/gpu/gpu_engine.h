@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,9 @@
 #include "lockstep/transport/members.h"
 
 namespace lockstep {
+
+/// Why the group has failed, as Backend::failure() knows it.
+std::optional<Error> failure_of(Backend& backend, bool needs_all = false);
 
 /// `mark` is where the program's stream is now. Throws Error{invalid_argument}: it is none of this GPU's.
 void mark_stream_of_program(const Gpu& gpu, cuda::Event mark, cuda::Stream stream, const Signature& called);

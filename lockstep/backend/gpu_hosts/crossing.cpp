@@ -37,10 +37,7 @@ void copy_on_gpu(const Road& road, std::span<std::byte> to, const std::byte* fro
 }
 
 /// What `backend` knows of why its call has failed, without a call's words around it.
-Error bare(const Error& of_call, Backend& backend) {
-  const auto cause = backend.failure();
-  return cause ? Error(cause->code, cause->text, cause->peer()) : of_call;
-}
+Error bare(const Error& of_call, Backend& backend) { return failure_of(backend).value_or(of_call); }
 
 Work begin_in(Backend& backend, const Request& request) try {
   return Work(backend.submit(request));

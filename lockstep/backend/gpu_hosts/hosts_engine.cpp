@@ -269,8 +269,7 @@ std::optional<Error> Engine::failure() {
       if (is_known(failure_)) return failure_;
     }
     for (const auto& backend : {road_.all, road_.peers}) {
-      const auto cause = backend ? backend->failure() : std::nullopt;
-      auto error = cause ? std::optional(Error(cause->code, cause->text, cause->peer())) : std::nullopt;
+      auto error = backend ? failure_of(*backend) : std::nullopt;
       if (is_known(error)) return error;
     }
     if (!loss) return std::nullopt;

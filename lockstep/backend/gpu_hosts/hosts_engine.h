@@ -104,7 +104,7 @@ class Engine final : public GpuEngine {
   // In this order, where both are taken.
   std::mutex steps_;                 // of what follows: held while steps are taken
   std::deque<Traveller> under_way_;  // in the order of calls
-  mutable std::mutex mutex_;         // of what follows: held for a moment
+  std::mutex mutex_;                 // of what follows: held for a moment
   std::condition_variable changed_;
   std::deque<Traveller> arrived_;  // not under way yet
   bool stops_ = false;
