@@ -46,17 +46,21 @@ void run(const std::string& action) {
       if (world.rank() == 1) (void)::raise(signal);
     };
   };
+  // What is wrong is told at once: no rank is in the call before any more.
+  const auto together = [&world] { lockstep::barrier(world).wait(); };
   if (action == "sum") say_sum(world);
   if (action == "main_memory") lockstep::barrier(world).wait();
   if (action == "kill") (void)sum(world, rank_1(SIGKILL));
   if (action == "stop") (void)sum(world, rank_1(SIGSTOP));
   if (action == "stop_in_average") (void)sum(world, rank_1(SIGSTOP), 1000, lockstep::ReduceOp::average);
   if (action == "sum_and_average")
-    (void)sum(world, {}, 1000, world.rank() == 1 ? lockstep::ReduceOp::average : lockstep::ReduceOp::sum);
-  if (action == "mismatch") (void)sum(world, {}, world.rank() == 1 ? 999 : 1000);
+    (void)sum(world, together, 1000,
+              world.rank() == 1 ? lockstep::ReduceOp::average : lockstep::ReduceOp::sum);
+  if (action == "mismatch") (void)sum(world, together, world.rank() == 1 ? 999 : 1000);
   // A kernel of rank 1's program goes wrong.
   if (action == "break")
     (void)sum(world, [&] {
+      together();
       if (world.rank() == 1) standin::break_gpu(0, lockstep::cuda::illegal_address);
     });
   if (action == "worlds") say_sum(world);
