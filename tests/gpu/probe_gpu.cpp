@@ -24,14 +24,17 @@ void say(const std::string& text) { std::cout << "probe " + text + "\n" << std::
 
 /// All ranks' numbers, from 1, on their GPUs.
 float sum(const lockstep::Group& world, const std::function<void()>& before_the_second = {},
-          std::size_t elements = 1000, lockstep::ReduceOp op = lockstep::ReduceOp::sum) {
+          std::size_t elements = 1000, lockstep::ReduceOp op = lockstep::ReduceOp::sum,
+          const std::function<void()>& once_called = {}) {
   lockstep::barrier(world, gpu).synchronize();
   void* const memory = standin::allocate(0, elements * sizeof(float));
   const std::span<float> values(static_cast<float*>(memory), elements);
   auto* const seen = reinterpret_cast<float*>(standin::host(memory));
   if (before_the_second) before_the_second();
   std::fill_n(seen, elements, static_cast<float>(world.rank() + 1));
-  lockstep::all_reduce(world, values, op, {.place = gpu}).synchronize();
+  lockstep::Work work = lockstep::all_reduce(world, values, op, {.place = gpu});
+  if (once_called) once_called();
+  work.synchronize();
   const float result = seen[0];
   standin::release(memory);
   return result;
@@ -46,23 +49,34 @@ void run(const std::string& action) {
       if (world.rank() == 1) (void)::raise(signal);
     };
   };
-  // What is wrong is told at once: no rank is in the call before any more.
-  const auto together = [&world] { lockstep::barrier(world).wait(); };
+  // What rank 1 does wrong is told at once: it waits until the others are in the call.
+  char word = 0;
+  const auto tell_rank_1 = [&] {
+    if (world.rank() != 1) lockstep::send(world, std::span(&word, 1), 1).wait();
+  };
+  const auto await_the_others = [&] {
+    for (int rank = 0; world.rank() == 1 && rank < world.size(); ++rank) {
+      if (rank != 1) lockstep::recv(world, std::span(&word, 1), rank).wait();
+    }
+  };
   if (action == "sum") say_sum(world);
   if (action == "main_memory") lockstep::barrier(world).wait();
   if (action == "kill") (void)sum(world, rank_1(SIGKILL));
   if (action == "stop") (void)sum(world, rank_1(SIGSTOP));
   if (action == "stop_in_average") (void)sum(world, rank_1(SIGSTOP), 1000, lockstep::ReduceOp::average);
   if (action == "sum_and_average")
-    (void)sum(world, together, 1000,
-              world.rank() == 1 ? lockstep::ReduceOp::average : lockstep::ReduceOp::sum);
-  if (action == "mismatch") (void)sum(world, together, world.rank() == 1 ? 999 : 1000);
+    (void)sum(world, await_the_others, 1000,
+              world.rank() == 1 ? lockstep::ReduceOp::average : lockstep::ReduceOp::sum, tell_rank_1);
+  if (action == "mismatch")
+    (void)sum(world, await_the_others, world.rank() == 1 ? 999 : 1000, lockstep::ReduceOp::sum, tell_rank_1);
   // A kernel of rank 1's program goes wrong.
-  if (action == "break")
-    (void)sum(world, [&] {
-      together();
+  if (action == "break") {
+    const auto break_rank_1 = [&] {
+      await_the_others();
       if (world.rank() == 1) standin::break_gpu(0, lockstep::cuda::illegal_address);
-    });
+    };
+    (void)sum(world, break_rank_1, 1000, lockstep::ReduceOp::sum, tell_rank_1);
+  }
   if (action == "worlds") say_sum(world);
   if (action == "leave") {
     lockstep::barrier(world, gpu).synchronize();
